@@ -1,0 +1,192 @@
+"""The values that frames, heartbeats and receipts carry between nodes. Bytes are wire/'s work (schemas/frame.cddl).
+
+Numbers of groups, plans, keys and nodes are an epoch's own: first use defines them, they are never used again for
+another (docs/protocol.md 2.4). Times are microseconds; a frontier of None is minus infinity in a birth and "not said
+here" elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+
+NEVER_US: Final = -(2**62)  # minus infinity of frontiers
+KINDS: Final = ("slice", "window", "session", "raw")
+MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
+MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
+LOST: Final = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a section's rows are. hash: 8 bytes over kind, basis and the (query, revision)s served; equal everywhere.
+
+    unit_us: greatest common divisor of the window edges; ranges travel in it. basis: state columns in order.
+    scale: power of ten of scaled-integer values, None for floats. gap_us: of sessions.
+    """
+
+    hash: bytes
+    kind: str
+    basis: tuple[str, ...]
+    scale: int | None
+    unit_us: int
+    queries: tuple[tuple[str, int], ...]
+    gap_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Names for the numbers of this epoch, and definitions seen for the first time in it.
+
+    keys, nodes: (first number, texts) - consecutive. queries, sensors: canonical JSON texts (config.definitions).
+    groups: (number, Group). plans: (number, group number, Plan).
+    """
+
+    keys: tuple[int, tuple[str, ...]] = (0, ())
+    nodes: tuple[int, tuple[str, ...]] = (0, ())
+    groups: tuple[tuple[int, Group], ...] = ()
+    plans: tuple[tuple[int, int, Plan], ...] = ()
+    queries: tuple[str, ...] = ()
+    sensors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """First of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or LOST."""
+
+    epoch_id: int  # 64 bits; the frame's epoch is its first 32
+    journal: int
+    predecessor: tuple[int, int] | str | None
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A gateway below: its present epoch and the epoch before its last move, if any (docs/protocol.md 1.5)."""
+
+    node: str
+    epoch: int
+    before_move: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """From when and until when a node feeds a query: window starts in [start_from, start_until), ends <= end_until.
+
+    None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3).
+    """
+
+    query: str
+    revision: int
+    start_from_us: int | None = None
+    start_until_us: int | None = None
+    end_until_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Changes of who is below, for one group: leaves, servings set (replacing those of the same name) and dropped."""
+
+    group: int
+    leaves: tuple[Leaf, ...] = ()
+    dropped: tuple[str, ...] = ()
+    serving: tuple[Serving, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
+    """A leaf or subtree left out of the frontier: its own frontier and lowest session bound (docs/protocol.md 4.6)."""
+
+    node: str
+    frontier_us: int
+    bound_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch."""
+
+    plan: int
+    partials: Partials
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPart:
+    """One group's part of a frame.
+
+    frontier_us: the sender's promise once this frame is applied; None = unchanged (docs/protocol.md 2.3).
+    exceptions: the whole new list, None = unchanged. registers: (key number, start or None to clear); 5.2.
+    late: sections of late readings, kept apart from those on time (docs/protocol.md 4.2, 8.6).
+    """
+
+    group: int
+    frontier_us: int | None = None
+    sections: tuple[Section, ...] = ()
+    late: tuple[Section, ...] = ()
+    exceptions: tuple[Exception_, ...] | None = None
+    registers: tuple[tuple[int, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A declared loss (docs/protocol.md 3.5): loss is data. It stands at the seq of the first frame it replaces.
+
+    groups: which (as Group values, so that it can be passed on unchanged); [start, end) in us; readings lost, -1 if not
+    known; nodes it concerns; frames replaced (run); detail: e.g. the SHA-256 of the bytes.
+    """
+
+    groups: tuple[Group, ...]
+    start_us: int
+    end_us: int
+    readings: int
+    nodes: tuple[str, ...]
+    reason: str
+    run: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message upward.
+
+    flush: the last seq before the flush frames (docs/protocol.md 1.3). leave: the successor epoch (1.5).
+    """
+
+    epoch: int
+    seq: int
+    birth: Birth | None = None
+    define: Define | None = None
+    members: tuple[Members, ...] = ()
+    groups: tuple[GroupPart, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    flush: int | None = None
+    leave: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Not spooled, not receipted (docs/protocol.md 2.5): holds once the parent has applied up to last_seq.
+
+    frontiers: (group number, frontier).
+    """
+
+    epoch: int
+    last_seq: int
+    frontiers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The parent's word that frames are durable there (docs/protocol.md 3.2).
+
+    upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
+    """
+
+    epoch: int
+    journal: int
+    upto: int
+    above: tuple[tuple[int, int], ...] = ()
+    quarantined: tuple[int, ...] = ()

@@ -1,0 +1,89 @@
+"""Sensors and queries as frozen values. Text to values and back is config/'s work; nothing here parses.
+
+Source: the shapes people write are in docs/configure.md; schemas/query.schema.json and schemas/sensor.schema.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.windows import Window
+
+Param = str | int | float | bool | None
+Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
+
+LATE_POLICIES: Final = ("revise", "drop", "per_window")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of a query: fn is a name in algebra.aggregates.FUNCTIONS, name the column of the result."""
+
+    fn: str
+    name: str
+    params: tuple[tuple[str, Param], ...] = ()
+
+    def param(self, name: str, default: Param = None) -> Param:
+        """The parameter of that name, or the default."""
+        return dict(self.params).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a user asks for. Times in microseconds; `where` is the text, '' for every reading."""
+
+    id: str
+    revision: int
+    source: str
+    window: Window
+    aggregates: tuple[Aggregate, ...]
+    where: str = ""
+    by: tuple[str, ...] = ()
+    lateness_us: int = 2_000_000
+    scope: str = "global"
+    late: str = "revise"
+    effective_from_us: int | None = None
+
+    @property
+    def group(self) -> Group:
+        """The group the query belongs to: one slicer serves all its queries."""
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage."""
+
+    source: str
+    where: str
+    by: tuple[str, ...]
+    lateness_us: int
+    late: str = "revise"
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One configured source. `options` are the driver's own fields, checked by config/.
+
+    scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
+    timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
+    nan: 'skip' (count and leave out) or 'quarantine'.
+    """
+
+    id: str
+    revision: int
+    driver: str
+    options: tuple[tuple[str, object], ...] = ()
+    labels: Labels = ()
+    unit: str = ""
+    scale: int | None = None
+    range: tuple[float, float] | None = None
+    timeout_us: int = 10_000_000
+    delay_us: int = 0
+    nan: str = "skip"
+
+    def option(self, name: str, default: object = None) -> object:
+        """One of the driver's own fields, or the default."""
+        return dict(self.options).get(name, default)

@@ -1,0 +1,39 @@
+"""Window types: one a file, each a frozen spec with the slice edges it causes. `TYPES` is the registry."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Ints
+
+
+class Window(Protocol):
+    """A context-free time window: windows [start, end) known from the definition alone. Times in us."""
+
+    @property
+    def type(self) -> str:
+        """The word in a definition: 'tumbling', 'sliding', ..."""
+
+    @property
+    def length_us(self) -> int:
+        """End minus start."""
+
+    @property
+    def slide_us(self) -> int:
+        """Start to start."""
+
+    @property
+    def unit_us(self) -> int:
+        """Greatest common divisor of all edges (of slide, length and offset)."""
+
+    def edges(self, low_us: int, high_us: int) -> Ints:
+        """All window starts and ends e with low <= e <= high; sorted, unique."""
+
+    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+        """Windows that contain each range [start, end): (row index, window start), one entry a pair.
+
+        Windows never start before 0 (the epoch). A range that lies in no window gives none.
+        """

@@ -1,0 +1,233 @@
+"""Everything that can happen to a machine, and everything it can ask for. Machines never do it themselves.
+
+A rim (loop.py, or tests/simulation) turns the world into events and performs actions in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.query import Query, Sensor
+
+# --- what happens -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. The rim sends one at least every commit interval and as soon as `wake_us` of the machine asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The definitions now in force for this node, all of them (docs/protocol.md 6.3)."""
+
+    sensors: tuple[Sensor, ...]
+    queries: tuple[Query, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Readings of one sensor. position: where a re-readable source goes on after them (None for others).
+
+    token: what to acknowledge after the commit that holds them (None: nothing). clock_us: the sensor's own clock, for
+    `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch.
+    """
+
+    sensor: str
+    batch: Batch
+    position: object = None
+    token: object = None
+    clock_us: int | None = None
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last `Commit` asked for is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """The connection to the parent's broker is ready. In flight from before are void."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """The connection to the parent's broker is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The broker took a frame (PUBACK): room in flight, nothing durable (docs/protocol.md 3)."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipted:
+    """A receipt from the parent."""
+
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class BadFrame:
+    """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6)."""
+
+    epoch: int
+    seq: int
+    reason: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BadEnvelope:
+    """A message that is no frame at all. It cannot be receipted; the sender gives up after 5 re-sendings."""
+
+    reason: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Messages from children in arrival order: (child, message, token to acknowledge after the commit)."""
+
+    messages: tuple[tuple[str, Frame | Heartbeat | BadFrame | BadEnvelope, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStatus:
+    """A child's retained status or last will: online false only starts its timer (docs/protocol.md 4.4)."""
+
+    node: str
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LowerLink:
+    """The connection on which children are heard went up or down; silence counts only while it is up (4.4)."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Configuration says that a node will not come back (docs/protocol.md 1.5)."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An operator's command to this node: rebirth, resend."""
+
+    name: str
+
+
+Event = (
+    Tick
+    | Configured
+    | Read
+    | Committed
+    | LinkUp
+    | LinkDown
+    | Sent
+    | Receipted
+    | Arrived
+    | ChildStatus
+    | LowerLink
+    | Retire
+    | Command
+)
+
+# --- what is asked for ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction (docs/protocol.md 3.1); exactly one is under way at a time, answered by `Committed`.
+
+    state: slot -> plain value (ints, floats, str, bytes, bool, None, lists, tuples, dicts with str keys, numpy
+    arrays), None deletes the slot. frames: appended to the spool in this order, not sent. forget: (epoch, seq) deleted.
+    mark_sent: (epoch, seq) that are about to be published for the first time (docs/protocol.md 3.3).
+    replace: frames that stand in for others at the same (epoch, seq): gap records.
+    """
+
+    state: Mapping[str, object] = field(default_factory=dict)
+    frames: tuple[Frame, ...] = ()
+    forget: tuple[tuple[int, int], ...] = ()
+    mark_sent: tuple[tuple[int, int], ...] = ()
+    replace: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Send a spooled frame to the parent; the rim has its bytes in the spool."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Send a heartbeat to the parent."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """Send a receipt to a child."""
+
+    node: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The messages with these tokens are durable: acknowledge them where they came from."""
+
+    tokens: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Keep bad bytes with the reason where an operator finds them (upward as a Gap with reason 'poison' too)."""
+
+    node: str
+    reason: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something an operator may want to read; the rim logs it as event name and fields."""
+
+    name: str
+    fields: Mapping[str, object]
+
+
+Action = Commit | Publish | Beat | SendReceipt | Ack | Quarantine | Note
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledFrame:
+    """What a restarting node finds of a frame in its spool."""
+
+    epoch: int
+    seq: int
+    sent: bool
+    size_bytes: int
+    frame: Frame | None = None  # decoded only where the machine asks for it
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a node finds at start: the committed slots and the spooled frames in order of (commit, seq)."""
+
+    state: Mapping[str, object]
+    frames: tuple[SpooledFrame, ...] = ()
