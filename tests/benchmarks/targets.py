@@ -1,0 +1,38 @@
+"""What the figures must reach, in one place. docs/performance.md explains each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """bound: in base units. at_most: smaller is better."""
+
+    bound: float
+    unit: str
+    at_most: bool = False
+
+    def met(self, value: float) -> bool:
+        """Whether a figure reaches it."""
+        return value <= self.bound if self.at_most else value >= self.bound
+
+
+TARGETS: Final[dict[str, Target]] = {
+    "slicer_1_key": Target(400e6, "readings/s"),
+    "slicer_1000_keys": Target(120e6, "readings/s"),
+    "slicer_1000_windows_share": Target(0.5, "1"),
+    "gateway_batches": Target(10e6, "readings/s"),
+    "gateway_json": Target(70e3, "readings/s"),
+    "gateway_rss_mb": Target(56, "MB", at_most=True),
+    "gateway_cpu_share": Target(0.04, "1", at_most=True),
+    "merger_rows": Target(1e6, "rows/s"),
+    "lander_frames": Target(15e3, "frames/s"),
+    "root_windows": Target(200e3, "windows/s"),
+    "root_small_batch_s": Target(2.5, "s", at_most=True),
+    "payload_one_bytes": Target(40, "B", at_most=True),
+    "payload_key_bytes": Target(11, "B", at_most=True),
+    "window_to_row_s": Target(6, "s", at_most=True),
+    "extra_tier_share": Target(0.0001, "1", at_most=True),
+}
