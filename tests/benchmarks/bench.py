@@ -23,7 +23,7 @@ def results_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One measurement. names: the figures it records; run: measures them and calls `record`; budget_s: then it is ended."""
+    """One measurement. names: the figures that run() records; budget_s: then it is ended."""
 
     names: tuple[str, ...]
     run: Callable[[], None]

@@ -1,0 +1,150 @@
+"""Dependencies point inward: ports -> machines -> algebra; only the command line sees everything."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
+ROOT_LOGIC: Final = {f"edge_agent.machines.{name}" for name in ("decider", "inbox", "family", "books")}
+
+MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and the room itself; the longest key counts
+    "edge_agent/__init__.py": set(),
+    "edge_agent/errors.py": set(),
+    "edge_agent/log.py": {"edge_agent.errors"},
+    "edge_agent/algebra": {"numpy", "edge_agent.errors"},
+    "edge_agent/config": CORE,
+    "edge_agent/machines": {"numpy", *CORE},
+    "edge_agent/wire": {"cbor2", "numpy", *CORE},
+    "edge_agent/ports": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.log", *CORE},
+    "edge_agent/ports/mqtt.py": {
+        "paho",
+        "edge_agent.machines",
+        "edge_agent.wire",
+        "edge_agent.errors",
+        "edge_agent.log",
+    },
+    "cloud_job": {
+        *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
+        *CORE,
+        *ROOT_LOGIC,
+    },
+    "cloud_job/lander.py": {
+        *("edge_agent.machines", "edge_agent.ports", "edge_agent.wire", "edge_agent.config", "edge_agent.log"),
+        *CORE,
+    },
+    "cloud_job/query.py": {"deltalake", "pyarrow", "edge_agent.errors"},
+}
+SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "edge_agent/loop.py", "cloud_job/__main__.py")
+NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas")
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for room in ("edge_agent", "cloud_job"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+def imports(text: str, path: str) -> Iterator[str]:
+    """Every module a source names, also inside functions and under TYPE_CHECKING; `from a import b` gives a.b."""
+    package = path.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            match node.args[0]:
+                case ast.Constant(str(name)):
+                    yield name
+
+
+def room_of(path: str) -> str | None:
+    """The rule a file falls under: the longest that fits. None: it sees everything."""
+    if path.startswith(SEES_ALL):
+        return None
+    fitting = [rule for rule in MAY_IMPORT if path == rule or path.startswith(f"{rule}/")]
+    assert fitting, f"{path} lies in no room: give it a line in MAY_IMPORT"
+    return max(fitting, key=len)
+
+
+def violations(text: str, path: str) -> list[str]:
+    rule = room_of(path)
+    if rule is None:
+        return []
+    room = "/".join(path.split("/")[:2]) if path.startswith("edge_agent/") else "cloud_job"
+    own = room.removesuffix(".py").replace("/", ".")
+    allowed = {own, *MAY_IMPORT[rule]}
+    return [
+        f"{path} imports {name}"
+        for name in imports(text, path)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not any(name == root or name.startswith(f"{root}.") for root in allowed)
+    ]
+
+
+def test_every_import_points_inward() -> None:
+    found = [line for path, text in sources() for line in violations(text, path)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("edge_agent/algebra/span.py", "import cbor2"),
+        ("edge_agent/algebra/span.py", "from edge_agent.machines.events import Tick"),
+        ("edge_agent/algebra/windows/sliding.py", "from ...wire import frames"),
+        ("edge_agent/machines/slicer.py", "def f():\n    from edge_agent.ports import clock"),
+        ("edge_agent/machines/inbox.py", "from edge_agent import wire"),
+        ("edge_agent/wire/frames.py", "import edge_agent.machines.events"),
+        ("edge_agent/ports/spool.py", "import paho.mqtt.client"),
+        ("edge_agent/config/topics.py", "import importlib\nimportlib.import_module('paho.mqtt.client')"),
+        ("cloud_job/job.py", "from edge_agent.machines.slicer import Slicer"),
+        ("cloud_job/query.py", "import pyspark"),
+        ("edge_agent/errors.py", "import numpy as np"),
+    ],
+)
+def test_a_violation_is_found(path: str, text: str) -> None:
+    assert violations(text, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("edge_agent/algebra/windows/sliding.py", "import math\nfrom edge_agent.algebra.partial import Ints"),
+        ("edge_agent/algebra/windows/sliding.py", "from . import tumbling\nfrom ..partial import Ints"),
+        ("edge_agent/ports/mqtt.py", "import paho.mqtt.client as mqtt"),
+        ("edge_agent/cli/run.py", "import paho, pyspark"),
+        ("cloud_job/job.py", "from edge_agent.machines.decider import Decider\nfrom cloud_job import tables"),
+    ],
+)
+def test_what_is_allowed_is_not_found(path: str, text: str) -> None:
+    assert not violations(text, path)
+
+
+def test_a_new_file_needs_a_room() -> None:
+    with pytest.raises(AssertionError, match="in no room"):
+        room_of("edge_agent/helpers.py")
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    assert not list(imports((ROOT / "edge_agent/__init__.py").read_text(), "edge_agent/__init__.py"))
+
+
+@pytest.mark.parametrize("verb", ["run", "merge", "check", "init", "peek", "status", "explain", "simulate"])
+def test_a_gateway_process_never_loads_the_cloud(verb: str) -> None:
+    """The verbs of a gateway, imported as their process does, bring in no library that a gateway does not have."""
+    if not (ROOT / "edge_agent" / "cli" / f"{verb}.py").exists():
+        pytest.fail(f"headwater {verb} is announced by --help and has no module")
+    script = f"import sys, edge_agent.cli.{verb}; print(*[m for m in {NOT_ON_A_GATEWAY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""
