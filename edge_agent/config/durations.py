@@ -1,0 +1,59 @@
+"""Durations and sizes as people write them: a number and a unit. Inside they are integer microseconds and bytes."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+UNITS_US: Final = {  # longest last: canonical text takes the longest that divides, so that it reads well
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+DURATION: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:us|ms|s|m|h|d|w)"  # in JSON Schemas too
+SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+SIZE: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,6})?(?:B|kB|MB|GB|KiB|MiB|GiB)"
+
+_DURATION: Final = re.compile(f"({DURATION[: DURATION.rindex('(?:')]})({'|'.join(UNITS_US)})")
+_SIZE: Final = re.compile(f"({SIZE[: SIZE.rindex('(?:')]})({'|'.join(SIZES)})")
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of `250ms 5s 1.5h 7d`: one number, one unit, nothing between.
+
+    Raises: ValueError on anything else, and on what is no whole number of microseconds.
+    """
+    return _whole(text, _DURATION.fullmatch(text), UNITS_US, "250ms, 5s, 10m, 1h or 1d", "microseconds")
+
+
+def format_duration(us: int) -> str:
+    """Canonical text of a duration of 0 us or more: the longest unit below a week that divides it. `90m`, not `1.5h`."""
+    if us == 0:
+        return "0s"
+    unit = next(u for u in ("d", "h", "m", "s", "ms", "us") if us % UNITS_US[u] == 0)
+    return f"{us // UNITS_US[unit]}{unit}"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `256MB` (powers of 1000) or `64KiB` (powers of 1024). Raises: ValueError."""
+    return _whole(text, _SIZE.fullmatch(text), SIZES, "64kB, 256MB or 1GB", "bytes")
+
+
+def format_size(size: int) -> str:
+    """Canonical text of a size of 0 bytes or more."""
+    unit = next((u for u in ("GiB", "GB", "MiB", "MB", "KiB", "kB") if size and size % SIZES[u] == 0), "B")
+    return f"{size // SIZES[unit]}{unit}"
+
+
+def _whole(text: str, found: re.Match[str] | None, units: dict[str, int], like: str, base: str) -> int:
+    if found is None:
+        raise ValueError(f"wanted a number with its unit, like {like}")
+    value = Decimal(found[1]) * units[found[2]]
+    if value != int(value):
+        raise ValueError(f"{text} is no whole number of {base}")
+    return int(value)

@@ -1,0 +1,119 @@
+"""The topic grammar: every topic of the protocol is built and taken apart here. Source: schemas/topics.md."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+PREFIX: Final = "hw/1"  # the version comes first so that a broker can route by it
+NODE_ID: Final = re.compile(r"[a-z0-9-]{1,32}")
+ITEM_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
+TABLES: Final = frozenset(  # no sensor or query may be named like one: a query is a view beside them
+    "bronze silver gold ops messages results nodes sensors queries gaps coverage quarantine late batches lease "
+    "partials values sessions events hints tables views".split()
+)
+KINDS: Final = ("sensor", "query")
+ALL: Final = "all"  # the scope of a definition for a whole subtree; the other one is 'node'
+NODE: Final = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of ours, taken apart.
+
+    what: frame, status, state, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the parent of
+    a frame, the id of an answer, a live sensor or a definition. kind, scope: of a definition ('sensor' or 'query';
+    'all' or 'node').
+    """
+
+    what: str
+    node: str = ""
+    other: str = ""
+    kind: str = ""
+    scope: str = ""
+
+
+def is_node_id(text: str) -> bool:
+    """Whether it may name a node: certificate, user and client id are the same text."""
+    return NODE_ID.fullmatch(text) is not None
+
+
+def is_item_id(text: str) -> bool:
+    """Whether it may name a sensor or a query."""
+    return ITEM_ID.fullmatch(text) is not None and text not in TABLES
+
+
+def frames(node: str, parent: str) -> str:
+    """Where a node publishes frames and heartbeats for one parent."""
+    return f"{PREFIX}/up/{node}/f/{parent}"
+
+
+def frames_of_children(parent: str) -> str:
+    """Filter of a parent: the frames that are meant for it."""
+    return f"{PREFIX}/up/+/f/{parent}"
+
+
+def status(node: str = "+") -> str:
+    """Online or offline, retained and last will. '+': filter for everyone's."""
+    return f"{PREFIX}/up/{node}/status"
+
+
+def state(node: str = "+") -> str:
+    """What of the configuration is in force, retained. '+': filter for everyone's."""
+    return f"{PREFIX}/up/{node}/state"
+
+
+def answer(node: str, command: str) -> str:
+    """A node's answer to one command."""
+    return f"{PREFIX}/up/{node}/cmd/{command}"
+
+
+def live(node: str, sensor: str) -> str:
+    """Last value of a sensor, for people and dashboards."""
+    return f"{PREFIX}/up/{node}/live/{sensor}"
+
+
+def ack(node: str) -> str:
+    """Where a node gets its receipts."""
+    return f"{PREFIX}/down/{node}/ack"
+
+
+def commands(node: str) -> str:
+    """Where a node gets an operator's commands."""
+    return f"{PREFIX}/down/{node}/cmd"
+
+
+def definition(kind: str, item: str, node: str | None = None) -> str:
+    """One sensor or query, for one node or (None) for the whole subtree."""
+    return f"{PREFIX}/{ALL}/cfg/{kind}/{item}" if node is None else f"{PREFIX}/down/{node}/cfg/{kind}/{item}"
+
+
+def definitions_for(node: str) -> tuple[str, ...]:
+    """Filters of a node: every definition that may concern it."""
+    return (f"{PREFIX}/{ALL}/cfg/+/+", f"{PREFIX}/down/{node}/cfg/+/+")
+
+
+def definitions_below() -> tuple[str, ...]:
+    """Filters of a parent that numbers definitions: every one on its lower broker."""
+    return definitions_for("+")
+
+
+def parse(topic: str) -> Topic | None:
+    """Take a topic apart; None for everything that is not ours, ids included."""
+    match topic.split("/"):
+        case ["hw", "1", "up", node, "f", parent] if is_node_id(node) and is_node_id(parent):
+            return Topic("frame", node, parent)
+        case ["hw", "1", "up", node, ("status" | "state") as what] if is_node_id(node):
+            return Topic(what, node)
+        case ["hw", "1", "up", node, "cmd", command] if is_node_id(node) and ITEM_ID.fullmatch(command):
+            return Topic("answer", node, command)
+        case ["hw", "1", "up", node, "live", sensor] if is_node_id(node) and is_item_id(sensor):
+            return Topic("live", node, sensor)
+        case ["hw", "1", "down", node, ("ack" | "cmd") as what] if is_node_id(node):
+            return Topic(what, node)
+        case ["hw", "1", "down", node, "cfg", ("sensor" | "query") as kind, item] if is_node_id(node):
+            return Topic("definition", node, item, kind, NODE) if ITEM_ID.fullmatch(item) else None
+        case ["hw", "1", "all", "cfg", ("sensor" | "query") as kind, item] if ITEM_ID.fullmatch(item):
+            return Topic("definition", "", item, kind, ALL)
+    return None
