@@ -1,0 +1,180 @@
+"""What may close now: the completeness half of the root, shared by the plain-Python root and the Spark job.
+
+It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
+took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
+keeps in its decision row (docs/protocol.md 8.1, 8.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import group_from_plain, group_to_plain
+from edge_agent.machines.events import BadFrame
+from edge_agent.machines.family import serving_to_plain
+from edge_agent.machines.inbox import Effect
+from edge_agent.machines.parent import ParentHalf
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
+
+    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). Once windows of a
+    query could close, its first start no longer moves, whoever joins.
+    """
+
+    frontier_us: int
+    leaves: Mapping[str, int]
+    serving: Mapping[tuple[str, int], Serving]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One step of the root.
+
+    effects: frames that took effect since the last decision, in order (Effect.frame None = settled without content).
+    caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
+    another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts first
+    seen. beats: newest frontier report of each child, for ops.nodes.
+    """
+
+    now_us: int
+    effects: tuple[Effect, ...]
+    groups: Mapping[Group, GroupView]
+    caught_up: Mapping[tuple[Group, str], tuple[int, int]]
+    gaps: tuple[tuple[str, Gap], ...]
+    queries: tuple[str, ...]
+    sensors: tuple[str, ...]
+
+
+class Decider:
+    """Feed with `take`, ask with `decide`."""
+
+    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
+        """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
+        self.parent = ParentHalf(journal, grace_us, named)
+        self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
+        self._new_gaps: list[tuple[str, Gap]] = []
+        self._effects: list[Effect] = []
+        self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._frozen: set[tuple[Group, str, int]] = set()
+        self._behind: dict[tuple[Group, str], int] = {}
+        self._texts: set[str] = set()
+        self._new_queries: list[str] = []
+        self._new_sensors: list[str] = []
+
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
+        """One message in the order of the landing files; received_us is the lander's time."""
+        for applied in self.parent.take(node, message, received_us):
+            self._effects.append(applied.effect)
+            frame = applied.effect.frame
+            if frame is None:
+                continue
+            self._new_gaps += [(node, gap) for gap in frame.gaps]
+            if frame.define is not None:
+                for texts, new in (
+                    (frame.define.queries, self._new_queries),
+                    (frame.define.sensors, self._new_sensors),
+                ):
+                    for text in texts:
+                        if text not in self._texts:
+                            self._texts.add(text)
+                            new.append(text)
+
+    def decide(self, now_us: int) -> Decision:
+        """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
+        self.parent.household.weigh(now_us)
+        groups: dict[Group, GroupView] = {}
+        caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
+        for group, family in self.parent.household.families.items():
+            leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
+            for name in self.parent.household.unheard():
+                leaves.setdefault(name, NEVER_US)
+            frontier_us = family.published_us
+            self._note_behind(group, leaves, frontier_us, caught_up)
+            serving = self._serving.setdefault(group, {})
+            for key, now in family.serving().items():
+                serving[key] = self._settle(group, key, serving.get(key), now, frontier_us)
+            groups[group] = GroupView(frontier_us, leaves, dict(serving))
+        decision = Decision(
+            now_us,
+            tuple(self._effects),
+            groups,
+            caught_up,
+            tuple(self._new_gaps),
+            tuple(self._new_queries),
+            tuple(self._new_sensors),
+        )
+        self.gaps += self._new_gaps
+        self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
+        return decision
+
+    def _note_behind(
+        self,
+        group: Group,
+        leaves: Mapping[str, int],
+        frontier_us: int,
+        caught_up: dict[tuple[Group, str], tuple[int, int]],
+    ) -> None:
+        for leaf, own_us in leaves.items():
+            before = self._behind.get((group, leaf))
+            if before is not None and own_us > before:
+                caught_up[group, leaf] = (before, own_us)
+            if own_us < frontier_us:
+                self._behind[group, leaf] = own_us
+            else:
+                self._behind.pop((group, leaf), None)
+
+    def _settle(
+        self, group: Group, key: tuple[str, int], old: Serving | None, now: Serving, frontier_us: int
+    ) -> Serving:
+        mark = (group, *key)
+        if old is not None and mark in self._frozen:
+            now = Serving(*key, old.start_from_us, now.start_until_us, now.end_until_us)
+        elif frontier_us > (NEVER_US if now.start_from_us is None else now.start_from_us):
+            self._frozen.add(mark)
+        return now
+
+    def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
+        """Plain values of everything that the next decision needs. Call it right after `decide`."""
+        return {
+            "parent": self.parent.snapshot(pack),
+            "gaps": [[node, gap_to_plain(gap)] for node, gap in self.gaps],
+            "serving": [
+                [group_to_plain(g), [serving_to_plain(s) for s in servings.values()]]
+                for g, servings in self._serving.items()
+            ],
+            "frozen": [[group_to_plain(g), q, r] for g, q, r in sorted(self._frozen)],
+            "behind": [[group_to_plain(g), leaf, f] for (g, leaf), f in self._behind.items()],
+            "texts": sorted(self._texts),
+        }
+
+    def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
+        """The twin of `snapshot`, on a new Decider."""
+        self.parent.restore(state["parent"], unpack)
+        self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
+        self._serving = {
+            group_from_plain(g): {(s[0], s[1]): Serving(*s) for s in servings} for g, servings in state["serving"]
+        }
+        self._frozen = {(group_from_plain(g), q, r) for g, q, r in state["frozen"]}
+        self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
+        self._texts = set(state["texts"])
+
+
+def gap_to_plain(gap: Gap) -> list[object]:
+    """A Gap as a list of plain values."""
+    groups = [group_to_plain(g) for g in gap.groups]
+    return [groups, gap.start_us, gap.end_us, gap.readings, list(gap.nodes), gap.reason, gap.run, gap.detail]
+
+
+def gap_from_plain(state: Any) -> Gap:
+    """The twin of `gap_to_plain`."""
+    groups, start_us, end_us, readings, nodes, reason, run, detail = state
+    return Gap(
+        tuple(group_from_plain(g) for g in groups), start_us, end_us, readings, tuple(nodes), reason, run, detail
+    )

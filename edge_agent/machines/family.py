@@ -1,0 +1,307 @@
+"""Who is expected below a parent, how far each has promised, who is left out, and what a result therefore contains.
+
+Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out, never falls, and
+stays when all are left out (4.4); a member is left out when silent for the grace time, when the others' minimum was
+past its present frontier one grace time ago, or when its frontier lies more than 5 minutes ahead of the receipt (4.4);
+of an empty set it is minus infinity (4.5); members left out travel upward as exceptions (4.6).
+One `Family` is one group's view; `Household` holds the families of a parent and what is known of each child.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edge_agent.algebra.frame import NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.query import Group
+
+AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
+
+
+@dataclass(slots=True)
+class Child:
+    """What is known of one child, whatever the group. heard_us: when it was last heard."""
+
+    heard_us: int
+    online: bool = True
+
+
+@dataclass(slots=True)
+class Member:
+    """One child in one group. exceptions: leaf -> (frontier, bound) below it that are behind `frontier_us`."""
+
+    frontier_us: int = NEVER_US
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    serving: dict[tuple[str, int], Serving] = field(default_factory=dict)
+    out: bool = False
+    fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
+    ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+
+
+class Family:
+    """The members of one group at one parent."""
+
+    def __init__(self, grace_us: int) -> None:
+        """grace_us: silence or lag after which a member no longer holds the others back."""
+        self.grace_us = grace_us
+        self.members: dict[str, Member] = {}
+        self.published_us = NEVER_US
+        # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
+        self._history: deque[tuple[int, int, str, int]] = deque()
+
+    def member(self, node: str) -> Member:
+        """The member of that name, made when it is new."""
+        return self.members.setdefault(node, Member())
+
+    def set_frontier(self, node: str, frontier_us: int, received_us: int, *, rebirth: bool) -> None:
+        """A frame or heartbeat moved a member's frontier. Within an epoch it never falls (4.1)."""
+        member = self.member(node)
+        member.frontier_us = frontier_us if rebirth else max(member.frontier_us, frontier_us)
+        member.ahead = member.frontier_us > received_us + AHEAD_US
+
+    def change_members(self, node: str, change: Members) -> None:
+        """A definition section set or dropped leaves and servings."""
+        member = self.member(node)
+        for leaf in change.leaves:
+            member.leaves[leaf.node] = leaf
+        for name in change.dropped:
+            member.leaves.pop(name, None)
+            member.exceptions.pop(name, None)
+        for serving in change.serving:
+            member.serving[serving.query, serving.revision] = serving
+
+    def set_exceptions(self, node: str, exceptions: Iterable[Exception_]) -> None:
+        """The whole new list of a member's exceptions."""
+        self.member(node).exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
+
+    def expected(self) -> dict[str, Member]:
+        """Members that list leaves; a child that lists none is not counted (4.6)."""
+        return {n: m for n, m in self.members.items() if m.leaves}
+
+    def weigh(self, now_us: int, silent: Mapping[str, bool]) -> int:
+        """Decide who is left out and the frontier that follows. silent: child -> heard of in the grace time or not."""
+        members = self.expected()
+        past = self._past(now_us, members)
+        for node, member in members.items():
+            quiet = silent.get(node, True)
+            behind = False
+            if past is not None:
+                lowest, whose, second = past
+                others = second if whose == node else lowest
+                behind = others > member.frontier_us
+            if member.fresh:
+                member.out, member.fresh = member.frontier_us < self.published_us, False
+            elif quiet or behind or member.ahead:
+                member.out = True
+            elif member.out:
+                member.out = False  # none of the reasons holds: it counts again, and the frontier waits for it
+        counted = [m.frontier_us for m in members.values() if not m.out]
+        if counted:
+            self.published_us = max(self.published_us, min(counted))
+        return self.published_us
+
+    def _past(self, now_us: int, members: Mapping[str, Member]) -> tuple[int, str, int] | None:
+        """The two lowest frontiers one grace time ago; remembers the present ones."""
+        low, whose, second = 2**62, "", 2**62
+        for node, member in members.items():
+            if member.out:
+                continue
+            if member.frontier_us < low:
+                low, whose, second = member.frontier_us, node, low
+            elif member.frontier_us < second:
+                second = member.frontier_us
+        if low == 2**62:
+            low = NEVER_US
+        if second == 2**62:
+            second = NEVER_US
+        if not self._history or self._history[-1][1:] != (low, whose, second):
+            self._history.append((now_us, low, whose, second))
+        while len(self._history) > 1 and self._history[1][0] <= now_us - self.grace_us:
+            self._history.popleft()
+        if now_us - self._history[0][0] < self.grace_us:
+            return None
+        return self._history[0][1:]
+
+    def forget_history(self) -> None:
+        """After a restart of the parent: no lag from before counts."""
+        self._history.clear()
+
+    def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
+        """Every expected leaf -> (frontier, session bound) as its member's frames say."""
+        out: dict[str, tuple[int, int]] = {}
+        for member in self.expected().values():
+            for leaf in member.leaves:
+                frontier, bound = member.exceptions.get(leaf, (member.frontier_us, member.frontier_us))
+                frontier = min(frontier, member.frontier_us)
+                out[leaf] = (frontier, min(bound, frontier))
+        return out
+
+    def exceptions_at(self, frontier_us: int) -> tuple[Exception_, ...]:
+        """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
+        out = []
+        for member in self.expected().values():
+            low = member.out or member.frontier_us < frontier_us
+            for leaf in member.leaves:
+                frontier, bound = member.exceptions.get(leaf, (member.frontier_us, member.frontier_us))
+                frontier = min(frontier, member.frontier_us)
+                if frontier < frontier_us and (low or leaf in member.exceptions):
+                    out.append(Exception_(leaf, frontier, min(bound, frontier)))
+        return tuple(sorted(out, key=lambda e: e.node))
+
+    def serving(self) -> dict[tuple[str, int], Serving]:
+        """The ranges in which the members together feed each query (6.3).
+
+        Starts: the latest of the members not left out. A revision ends for all where it ends for one; a removal ends
+        a query when every member has removed it.
+        """
+        by_query: dict[tuple[str, int], list[Serving]] = {}
+        members = self.expected().values()
+        counted = [m for m in members if not m.out] or list(members)
+        for member in counted:
+            for key, serving in member.serving.items():
+                by_query.setdefault(key, []).append(serving)
+        return {key: _narrowest(key, servings) for key, servings in by_query.items()}
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "published": self.published_us,
+            "members": {
+                node: [
+                    m.frontier_us,
+                    [[leaf.node, leaf.epoch, leaf.before_move] for leaf in m.leaves.values()],
+                    [[leaf, f, b] for leaf, (f, b) in m.exceptions.items()],
+                    [serving_to_plain(s) for s in m.serving.values()],
+                    m.out,
+                    m.fresh,
+                    m.ahead,
+                ]
+                for node, m in self.members.items()
+            },
+            "history": [list(h) for h in self._history],
+        }
+
+    @classmethod
+    def restore(cls, grace_us: int, state: Mapping[str, Any]) -> Family:
+        """The twin of `snapshot`."""
+        family = cls(grace_us)
+        family.published_us = state["published"]
+        for node, (frontier, leaves, exceptions, serving, out, fresh, ahead) in state["members"].items():
+            family.members[node] = Member(
+                frontier,
+                {name: Leaf(name, epoch, before) for name, epoch, before in leaves},
+                {leaf: (f, b) for leaf, f, b in exceptions},
+                {(s[0], s[1]): Serving(*s) for s in serving},
+                out,
+                fresh,
+                ahead,
+            )
+        family._history = deque((h[0], h[1], h[2], h[3]) for h in state["history"])
+        return family
+
+
+def _narrowest(key: tuple[str, int], servings: list[Serving]) -> Serving:
+    starts = [s.start_from_us for s in servings if s.start_from_us is not None]
+    untils = [s.start_until_us for s in servings if s.start_until_us is not None]
+    ends = [s.end_until_us for s in servings]
+    every_end = [e for e in ends if e is not None]
+    return Serving(
+        *key,
+        max(starts, default=None),
+        min(untils, default=None),
+        max(every_end) if len(every_end) == len(ends) else None,
+    )
+
+
+def serving_to_plain(serving: Serving) -> list[object]:
+    """A Serving as a list of plain values."""
+    return [
+        serving.query,
+        serving.revision,
+        serving.start_from_us,
+        serving.start_until_us,
+        serving.end_until_us,
+    ]
+
+
+class Household:
+    """All children of a parent and the family of every group."""
+
+    def __init__(self, grace_us: int, named: Iterable[str] = ()) -> None:
+        """named: children that configuration expects before they have ever been heard (4.5)."""
+        self.grace_us = grace_us
+        self.children: dict[str, Child] = {}
+        self.families: dict[Group, Family] = {}
+        self.named = set(named)
+        self.retired: set[str] = set()
+        self._link_up_us: int | None = 0
+
+    def family(self, group: Group) -> Family:
+        """The family of a group, made when it is new."""
+        if group not in self.families:
+            self.families[group] = Family(self.grace_us)
+        return self.families[group]
+
+    def heard(self, node: str, now_us: int) -> None:
+        """A frame or heartbeat of a child came."""
+        child = self.children.setdefault(node, Child(now_us))
+        child.heard_us = max(child.heard_us, now_us)
+        child.online = True
+
+    def link(self, now_us: int, *, up: bool) -> None:
+        """The connection to the children went up or down: silence counts only while it is up (4.4)."""
+        if not up:
+            self._link_up_us = None
+        elif self._link_up_us is None:
+            self._link_up_us = now_us
+
+    def silent(self, now_us: int) -> dict[str, bool]:
+        """Child -> silent for the grace time, as far as this parent could hear."""
+        if self._link_up_us is None:
+            return dict.fromkeys(self.children, False)
+        since = self._link_up_us
+        return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.children.items()}
+
+    def missing_named(self, now_us: int) -> bool:
+        """Whether a named child never heard still holds all frontiers back: for a grace time after the link came up."""
+        if self._link_up_us is None:
+            return bool(self.unheard())
+        return bool(self.unheard()) and now_us - self._link_up_us <= self.grace_us
+
+    def unheard(self) -> set[str]:
+        """Named children never heard of."""
+        return self.named - set(self.children) - self.retired
+
+    def retire(self, node: str) -> None:
+        """Configuration says the node will not come back (1.5)."""
+        self.retired.add(node)
+        self.children.pop(node, None)
+        for family in self.families.values():
+            family.members.pop(node, None)
+            for member in family.members.values():
+                member.leaves.pop(node, None)
+                member.exceptions.pop(node, None)
+
+    def weigh(self, now_us: int) -> dict[Group, int]:
+        """The frontier of every group, now."""
+        silent = self.silent(now_us)
+        if self.missing_named(now_us):
+            return {group: family.published_us for group, family in self.families.items()}
+        return {group: family.weigh(now_us, silent) for group, family in self.families.items()}
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "children": {n: [c.heard_us, c.online] for n, c in self.children.items()},
+            "retired": sorted(self.retired),
+            "link_up": self._link_up_us,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The twin of `snapshot`; families are restored by the owner."""
+        self.children = {n: Child(heard, online) for n, (heard, online) in state["children"].items()}
+        self.retired = set(state["retired"])
+        self._link_up_us = state["link_up"]

@@ -1,0 +1,153 @@
+"""The half of a merger and of the root that listens to children: order, numbers, membership, frontiers.
+
+One object so that both tiers apply frames by the same code (docs/protocol.md 2, 4). It holds no rows: whoever owns it
+takes those from the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat
+from edge_agent.algebra.query import Group
+from edge_agent.errors import WireError
+from edge_agent.machines.books import Book, group_from_plain, group_to_plain
+from edge_agent.machines.events import BadFrame
+from edge_agent.machines.family import Family, Household
+from edge_agent.machines.inbox import Effect, Inbox
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An effect with the book that names its numbers. frame None: settled without content (see Effect.why)."""
+
+    effect: Effect
+    book: Book
+
+
+class ParentHalf:
+    """Children's frames in, applied frames out."""
+
+    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
+        """journal: id of this parent's durable state. grace_us, named: see Household."""
+        self.inbox = Inbox(journal)
+        self.household = Household(grace_us, named)
+        self.books: dict[tuple[str, int], Book] = {}
+        self.dirty_books: set[tuple[str, int]] = set()
+        self.predecessor_lost: set[str] = set()
+        self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
+
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
+        """One message of a child; answers the frames that take effect, in order.
+
+        A frame whose definitions contradict the epoch's earlier ones is settled as bad (3.6): its content is ignored.
+        """
+        if node in self.household.retired:
+            return []
+        self.household.heard(node, received_us)
+        if isinstance(message, Heartbeat):
+            self._beats[node] = (message, received_us)
+            self._beat(node)
+            return []
+        out = [self._apply(effect, received_us) for effect in self.inbox.take(node, message)]
+        if out and node in self._beats:
+            self._beat(node)
+        return out
+
+    def _beat(self, node: str) -> None:
+        beat, received_us = self._beats[node]
+        if not self.inbox.reached(node, beat.epoch, beat.last_seq):
+            return
+        del self._beats[node]
+        book = self.books.get((node, beat.epoch))
+        for number, frontier_us in beat.frontiers:
+            if book is not None and number in book.groups:
+                family = self.household.family(book.groups[number])
+                if node in family.members:
+                    family.set_frontier(node, frontier_us, received_us, rebirth=False)
+
+    def _apply(self, effect: Effect, received_us: int) -> Applied:
+        key = (effect.node, effect.epoch)
+        book = self.books.setdefault(key, Book())
+        frame = effect.frame
+        if frame is None:
+            return Applied(effect, book)
+        try:
+            if frame.define is not None:
+                book.learn(frame.define)
+                self.dirty_books.add(key)
+            parts = [(self._group(book, part.group), part) for part in frame.groups]
+            changes = [(self._group(book, change.group), change) for change in frame.members]
+            for part in frame.groups:
+                for section in (*part.sections, *part.late):
+                    if section.plan not in book.plans:
+                        raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
+        except WireError as err:
+            return Applied(replace(effect, frame=None, why=str(err)), book)
+        if effect.stale:
+            return Applied(effect, book)
+        if frame.birth is not None:
+            self._born(effect.node, frame)
+        for group, change in changes:
+            self.household.family(group).change_members(effect.node, change)
+        for group, part in parts:
+            self._promise(effect.node, group, part, received_us, rebirth=frame.birth is not None)
+        return Applied(effect, book)
+
+    @staticmethod
+    def _group(book: Book, number: int) -> Group:
+        if number not in book.groups:
+            raise WireError(f"group number {number} is not defined in its epoch")
+        return book.groups[number]
+
+    def _born(self, node: str, frame: Frame) -> None:
+        """A birth states the members anew; what it does not name the node no longer serves."""
+        for family in self.household.families.values():
+            member = family.members.get(node)
+            if member is not None:
+                member.leaves.clear()
+                member.exceptions.clear()
+                member.serving.clear()
+        if frame.birth is not None and frame.birth.predecessor == "lost":
+            self.predecessor_lost.add(node)
+
+    def _promise(self, node: str, group: Group, part: GroupPart, received_us: int, *, rebirth: bool) -> None:
+        family = self.household.family(group)
+        if part.frontier_us is not None:
+            family.set_frontier(node, part.frontier_us, received_us, rebirth=rebirth)
+        elif rebirth:
+            family.set_frontier(node, NEVER_US, received_us, rebirth=True)
+        if part.exceptions is not None:
+            family.set_exceptions(node, part.exceptions)
+
+    def snapshot_families(self) -> list[object]:
+        """Plain values of every group's family."""
+        return [[group_to_plain(g), f.snapshot()] for g, f in self.household.families.items()]
+
+    def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
+        """Everything as plain values, for a holder that writes it whole (the root's decision row)."""
+        return {
+            "household": self.household.snapshot(),
+            "families": self.snapshot_families(),
+            "lines": [
+                [node, epoch, self.inbox.snapshot_line((node, epoch)), [[s, pack(f)] for s, f in line.waiting.items()]]
+                for (node, epoch), line in self.inbox.lines.items()
+            ],
+            "books": [[node, epoch, book.snapshot()] for (node, epoch), book in self.books.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
+        """The twin of `snapshot`."""
+        self.household.restore(state["household"])
+        self.restore_families(state["families"])
+        for node, epoch, line, waiting in state["lines"]:
+            self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
+        self.books = {(node, epoch): Book.restore(book) for node, epoch, book in state["books"]}
+
+    def restore_families(self, state: Iterable[Any]) -> None:
+        """The twin of `snapshot_families`."""
+        for group, family in state:
+            restored = Family.restore(self.household.grace_us, family)
+            self.household.families[group_from_plain(group)] = restored
