@@ -1,0 +1,36 @@
+# The two commands of the README are `make demo` and `make test`; each does all its own set-up.
+SHELL := /bin/bash
+ONLY ?=
+ARGS ?=
+
+.PHONY: help demo test bench lint format setup lock clean
+
+help:
+	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
+	@echo "make test   lint and all tests                                        (ARGS='tests/laws -k sum' for some)"
+	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
+	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
+
+demo: setup
+	@. scripts/env && exec .venv/bin/headwater demo $(ARGS)
+
+test:
+	@scripts/test $(ARGS)
+
+bench: setup
+	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)
+
+lint:
+	@scripts/setup python && scripts/lint
+
+format:
+	@scripts/setup python && .venv/bin/ruff check --fix && .venv/bin/ruff format
+
+setup:
+	@scripts/setup
+
+lock:  # newest versions that pyproject.toml allows; look at the difference before you commit it
+	@scripts/lock
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
