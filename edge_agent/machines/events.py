@@ -216,18 +216,23 @@ Action = Commit | Publish | Beat | SendReceipt | Ack | Quarantine | Note
 
 @dataclass(frozen=True, slots=True)
 class SpooledFrame:
-    """What a restarting node finds of a frame in its spool."""
+    """What a restarting node finds of a frame in its spool. damaged: why its bytes cannot be used; '' if they can."""
 
     epoch: int
     seq: int
     sent: bool
     size_bytes: int
     frame: Frame | None = None  # decoded only where the machine asks for it
+    damaged: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a node finds at start: the committed slots and the spooled frames in order of (commit, seq)."""
+    """What a node finds at start: the committed slots and the spooled frames in order of (commit, seq).
+
+    lost: a former spool was unusable and set aside: the node's past is unknown (docs/protocol.md 1.2, `lost`).
+    """
 
     state: Mapping[str, object]
     frames: tuple[SpooledFrame, ...] = ()
+    lost: bool = False
