@@ -1,0 +1,125 @@
+"""The seven Delta jars that Spark needs beside its own, resolved once into a cache: `python -m cloud_job.jars`.
+
+delta-spark's closure has 34 jars, but all except these seven are in pyspark's own folder in a newer version; handing
+Spark the old ones beside them breaks it. Maven is preferred: Spark's own resolver (Ivy) fails when the local Maven
+repository holds a POM without its jar, and then says only that the Java gateway exited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from edge_agent.errors import PortError
+
+DELTA_VERSION: Final = "4.4.0"  # the newest whose jars are published; pairs with pyspark 4.2.0 only
+DELTA_ARTIFACT: Final = "delta-spark_4.2_2.13"
+COORDINATES: Final = f"io.delta:{DELTA_ARTIFACT}:{DELTA_VERSION}"
+PREFIXES: Final = (
+    "delta-spark_",
+    "delta-storage-",
+    "delta-kernel-api-",
+    "delta-kernel-defaults-",
+    "delta-kernel-unitycatalog-",
+    "unitycatalog-client-",
+    "unitycatalog-hadoop-",
+)
+POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>headwater</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>io.delta</groupId><artifactId>{DELTA_ARTIFACT}</artifactId><version>{DELTA_VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+RESOLVE_TIMEOUT_S: Final = 600  # 3 s on a fast line, 90 MB on a slow one
+
+
+def folder() -> Path:
+    """Where the jars are looked for: $HEADWATER_JARS, else the user's cache."""
+    named = os.environ.get("HEADWATER_JARS")
+    return Path(named) if named else Path.home() / ".cache" / "headwater" / "jars" / DELTA_VERSION
+
+
+def found(place: Path | None = None) -> tuple[Path, ...]:
+    """The seven jars in `place` (default: folder()), or () if one of them is missing."""
+    place = place or folder()
+    chosen = [sorted(place.glob(f"{prefix}*.jar")) for prefix in PREFIXES]
+    return tuple(jars[-1] for jars in chosen) if all(chosen) else ()
+
+
+def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
+    """The seven jars, downloaded into folder() if they are not there. Raises: PortError with what to do."""
+    place = folder()
+    if jars := found(place):
+        return jars
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headwater-jars-") as scratch:
+        maven = shutil.which("mvn")
+        if maven:
+            say(f"resolving {COORDINATES} with Maven into {place}")
+            fetched = _with_maven(maven, Path(scratch))
+        else:
+            say(f"resolving {COORDINATES} with Spark's own resolver into {place}")
+            fetched = _with_ivy(Path(scratch))
+        for jar in fetched:
+            name = jar.name.removeprefix("io.delta_").removeprefix("io.unitycatalog_")  # Ivy puts the group before
+            if name.startswith(PREFIXES):
+                part = place / f".{name}.part"  # never a half-copied jar under its own name
+                shutil.copyfile(jar, part)
+                part.rename(place / name)
+    if jars := found(place):
+        return jars
+    raise PortError(f"the Delta jars did not all arrive in {place}; copy them there by hand ({', '.join(PREFIXES)})")
+
+
+def _with_maven(maven: str, scratch: Path) -> list[Path]:
+    (scratch / "pom.xml").write_text(POM)
+    _run([maven, "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"], scratch)
+    return sorted((scratch / "jars").glob("*.jar"))
+
+
+def _with_ivy(scratch: Path) -> list[Path]:
+    script = (
+        "from pyspark.sql import SparkSession as S; "
+        f"S.builder.master('local[1]').config('spark.ui.enabled', 'false').config('spark.jars.packages', '{COORDINATES}')"
+        f".config('spark.jars.ivy', '{scratch}/ivy').getOrCreate().stop()"
+    )
+    _run([sys.executable, "-c", script], scratch)
+    return sorted((scratch / "ivy" / "jars").glob("*.jar"))
+
+
+def _run(command: Sequence[str], cwd: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as err:
+        raise PortError(f"{Path(command[0]).name} gave no jars within {RESOLVE_TIMEOUT_S} s; is the line up?") from err
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "not found" in line]
+        raise PortError(
+            f"{Path(command[0]).name} could not fetch {COORDINATES}: {lines[0].strip() if lines else 'no reason given'}; "
+            "set HEADWATER_JARS to a folder that holds the jars, or configure a mirror"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Resolve and print the folder. Exit code 3 when the jars cannot be had."""
+    argparse.ArgumentParser(prog="python -m cloud_job.jars", description=__doc__).parse_args(argv)
+    try:
+        jars = resolve(lambda line: print(line, file=sys.stderr))
+    except PortError as err:
+        print(err, file=sys.stderr)
+        return 3
+    print(jars[0].parent)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

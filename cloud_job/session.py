@@ -1,0 +1,104 @@
+"""The Spark session of the root: on a laptop with Delta's jars and local settings, on Databricks the one that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job import jars
+from edge_agent.errors import PortError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_JAVA: Final = 17  # of Spark 4
+DEFAULT_MASTER: Final = "local[2]"
+DEFAULT_DRIVER_MEMORY: Final = "2g"  # a batch is bounded (job.MAX_BYTES_PER_TRIGGER), Delta's own state is small
+
+# Reasons: docs/performance.md. A setting that only changes speed stands here, none that changes a result but the time zone.
+LOCAL_CONF: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # as many as cores
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # rows here are frames of up to 128 kB, not numbers
+    "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
+    "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 costs 3 s a write on two cores
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def on_databricks() -> bool:
+    """Whether a cluster brought its own session, jars and settings."""
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def start(
+    app: str = "headwater",
+    master: str | None = None,
+    driver_memory: str = DEFAULT_DRIVER_MEMORY,
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session that reads and writes Delta tables. Raises: PortError with what to do when it cannot be had.
+
+    master: default $HEADWATER_SPARK_MASTER, else local[2]. extra: further settings, later than ours.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as err:
+        raise PortError("pyspark is not installed; run: pip install 'headwater[cloud]'") from err
+    if on_databricks():
+        return SparkSession.builder.appName(app).getOrCreate()
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start another python3, without pyarrow
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app).master(
+        master or os.environ.get("HEADWATER_SPARK_MASTER") or DEFAULT_MASTER
+    )
+    settings = {"spark.driver.memory": driver_memory, **LOCAL_CONF, **_delta_jars(), **(extra or {})}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as err:  # py4j raises what the JVM or the launcher gave it; none of it is ours
+        raise PortError(f"Spark did not start: {_reason(err)}") from err
+
+
+def check_java() -> None:
+    """Raises: PortError when there is no Java or one too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    hint = f"install Java {LEAST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"
+    if java is None or not Path(java).exists():
+        raise PortError(f"no Java found{f' at JAVA_HOME={home}' if home else ''}; {hint}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    if found is None or int(found.group(1)) < LEAST_JAVA:
+        raise PortError(f"{java} is {found.group(1) if found else 'no Java we know'}, Spark needs {LEAST_JAVA}; {hint}")
+
+
+def _delta_jars() -> dict[str, str]:
+    found = jars.found()
+    if found:
+        return {"spark.jars": ",".join(str(jar) for jar in found)}
+    if "HEADWATER_JARS" in os.environ:
+        raise PortError(f"HEADWATER_JARS={os.environ['HEADWATER_JARS']} does not hold the Delta jars ({', '.join(jars.PREFIXES)})")
+    return {"spark.jars.packages": jars.COORDINATES}
+
+
+def _reason(err: Exception) -> str:
+    """One line out of what py4j tells."""
+    text = str(err)
+    if "JAVA_GATEWAY_EXITED" in text and not jars.found():
+        return "its resolver could not fetch the Delta jars; run: python -m cloud_job.jars"
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "the JVM ended at once; too little memory, or a JAVA_HOME that is not a whole JRE"
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(err).__name__)

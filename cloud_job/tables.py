@@ -1,0 +1,312 @@
+"""The Delta tables: columns with their meaning, where they lie, how they are made. Schemas stand here and nowhere else.
+
+On a laptop a table is a folder below one root (`<root>/gold/results`); on a cluster it is `<catalog>.<schema>.<table>`
+with the prefix as configuration. schemas/tables.md is the same for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from edge_agent.errors import PortError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. columns: name -> (type, meaning). cluster: columns of liquid clustering, () for none.
+
+    properties: Delta's own, each for a reason given beside it.
+    """
+
+    name: str
+    meaning: str
+    columns: Mapping[str, tuple[str, str]]
+    cluster: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ddl(self) -> str:
+        """Column list without comments, as Spark's schema strings want it."""
+        return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
+
+
+FEW_STATS: Final = {"delta.checkpointInterval": "50"}  # every batch commits; a checkpoint each 10 would be felt
+
+MESSAGES: Final = Table(
+    "bronze.messages",
+    "Frames as they came, one row per part: the rows of one group in one hour, late and on time apart. "
+    "A row counts only under the (batch, owner) pair that ops.batches names.",
+    {
+        "batch": ("BIGINT", "micro-batch that stored it"),
+        "owner": ("STRING", "run of the job that stored it"),
+        "node": ("STRING", "child that sent it, from the topic"),
+        "epoch": ("BIGINT", "epoch of the child, 32 bits; -1 for a message that is no frame"),
+        "seq": ("BIGINT", "number within the epoch"),
+        "part": ("INT", "part of the frame, from 0"),
+        "kind": ("STRING", "frame, or what was wrong: body, envelope"),
+        "group": ("INT", "number of the group in the epoch; -1 without rows"),
+        "late": ("BOOLEAN", "rows of readings that came late"),
+        "rows": ("INT", "rows of partials"),
+        "start": ("BIGINT", "lowest start of a row, microseconds"),
+        "end": ("BIGINT", "latest end of a row, microseconds"),
+        "received_us": ("BIGINT", "when the lander received it, microseconds"),
+        "payload": ("BINARY", "part 0: the whole message; other parts: null, they stand in part 0; null once expired"),
+        "reason": ("STRING", "what was wrong, for messages in quarantine"),
+    },
+    cluster=("start",),
+    properties=FEW_STATS,
+)
+RESULTS: Final = Table(
+    "gold.results",
+    "One row per query, node, key and start. Withdrawn rows stay, marked.",
+    {
+        "query": ("STRING", "id of the query"),
+        "definition_revision": ("BIGINT", "revision of the query in force at the start of the window"),
+        "node": ("STRING", "gateway of a local window, '' for global ones"),
+        "key": ("STRING", "canonical text of the labels, site=a,unit=3; '' without labels"),
+        "labels": ("MAP<STRING, STRING>", "the same as a map"),
+        "start": ("BIGINT", "start, microseconds since 1970 (position for count windows)"),
+        "end": ("BIGINT", "end, exclusive"),
+        "window_start": ("TIMESTAMP", "start"),
+        "window_end": ("TIMESTAMP", "end, exclusive"),
+        "values": ("MAP<STRING, DOUBLE>", "by name of the aggregate"),
+        "details": ("STRING", "JSON: what is no number, integers beyond 2^53 in full"),
+        "readings": ("BIGINT", "readings in it"),
+        "revision": ("INT", "0 for the first row, then one more for each change"),
+        "withdrawn": ("BOOLEAN", "no longer a result"),
+        "late": ("BIGINT", "readings in it that came late"),
+        "complete": ("BOOLEAN", "every expected gateway is in it and nothing was lost"),
+        "expected": ("INT", "gateways expected"),
+        "received": ("INT", "gateways in it"),
+        "coverage_id": ("STRING", "names the missing ones in ops.coverage"),
+        "batch": ("BIGINT", "micro-batch that wrote it"),
+    },
+    cluster=("query", "start"),
+    properties=FEW_STATS,
+)
+BATCHES: Final = Table(
+    "ops.batches",
+    "One row per micro-batch: its decision, and who may write. What follows a decision is a function of the tables.",
+    {
+        "number": ("BIGINT", "from 0; not Spark's batch id"),
+        "owner": ("STRING", "run of the job that decided it: the one that may go on"),
+        "decided_us": ("BIGINT", "newest receive time of the lander it has seen, microseconds"),
+        "files": ("ARRAY<STRING>", "landing files it holds"),
+        "messages": ("BIGINT", "frames stored"),
+        "effects": ("BIGINT", "frames that took effect"),
+        "frontiers": ("STRING", "JSON: source, filter, key and frontier of every group"),
+        "work": ("BINARY", "the windows that close or are revised; internal"),
+        "state": ("BINARY", "the state of completeness after it; internal; null for old batches"),
+    },
+    properties=FEW_STATS,
+)
+COVERAGE: Final = Table(
+    "ops.coverage",
+    "Which gateways are missing where a result names this coverage_id. A coverage without a row here lacks nothing.",
+    {
+        "coverage_id": ("STRING", "as in gold.results"),
+        "leaf": ("STRING", "gateway that is missing"),
+        "reason": ("STRING", "behind: it has not got that far; lost: a gap record covers a part"),
+        "batch": ("BIGINT", "micro-batch that used it first"),
+    },
+)
+GAPS: Final = Table(
+    "ops.gaps",
+    "Declared losses.",
+    {
+        "node": ("STRING", "child whose frames declared it"),
+        "sources": ("ARRAY<STRING>", "sources concerned"),
+        "start": ("BIGINT", "first event time concerned, microseconds"),
+        "end": ("BIGINT", "end of it, exclusive"),
+        "readings": ("BIGINT", "readings lost, -1 if not known"),
+        "nodes": ("ARRAY<STRING>", "gateways concerned, none: all"),
+        "reason": ("STRING", "why"),
+        "detail": ("STRING", "such as the hash of a message given up"),
+        "batch": ("BIGINT", "micro-batch in which it took effect"),
+    },
+)
+QUARANTINE: Final = Table(
+    "ops.quarantine",
+    "Messages that could not be used, with their bytes.",
+    {
+        "node": ("STRING", "child that sent it, from the topic"),
+        "epoch": ("BIGINT", "epoch, -1 where the envelope could not be read"),
+        "seq": ("BIGINT", "number, -1 where the envelope could not be read"),
+        "received_us": ("BIGINT", "when the lander received it, microseconds"),
+        "reason": ("STRING", "what was wanted and what came"),
+        "payload": ("BINARY", "the message"),
+        "batch": ("BIGINT", "micro-batch that settled it"),
+    },
+)
+LATE: Final = Table(
+    "ops.late",
+    "Readings in no result: older than the correction horizon when they came.",
+    {
+        "node": ("STRING", "child that sent them"),
+        "source": ("STRING", "source"),
+        "key": ("STRING", "canonical text of the labels"),
+        "start": ("BIGINT", "first event time, microseconds"),
+        "end": ("BIGINT", "last event time, exclusive"),
+        "readings": ("BIGINT", "how many"),
+        "reason": ("STRING", "why they are in no result"),
+        "batch": ("BIGINT", "micro-batch in which they took effect"),
+    },
+)
+QUERIES: Final = Table(
+    "ops.queries",
+    "Every definition and revision seen.",
+    {
+        "query": ("STRING", "id"),
+        "revision": ("BIGINT", "of the definition"),
+        "definition": ("STRING", "JSON"),
+        "batch": ("BIGINT", "micro-batch in which it came"),
+    },
+)
+SENSORS: Final = Table(
+    "ops.sensors",
+    "Sensors seen, with unit and labels.",
+    {
+        "sensor": ("STRING", "id"),
+        "revision": ("BIGINT", "of the definition"),
+        "unit": ("STRING", "of its readings"),
+        "labels": ("MAP<STRING, STRING>", "as configured"),
+        "definition": ("STRING", "JSON"),
+        "batch": ("BIGINT", "micro-batch in which it came"),
+    },
+)
+NODES: Final = Table(
+    "ops.nodes",
+    "Every gateway in every group: how far it is. Written when something changed, at most twice a minute.",
+    {
+        "node": ("STRING", "gateway"),
+        "source": ("STRING", "source of the group"),
+        "where": ("STRING", "filter of the group"),
+        "by": ("ARRAY<STRING>", "key of the group"),
+        "frontier": ("BIGINT", "no older reading follows, microseconds"),
+        "behind": ("BOOLEAN", "its frontier lies below the group's"),
+        "group_frontier": ("BIGINT", "windows that end there or before are complete, microseconds"),
+        "decided_us": ("BIGINT", "receive time of the lander up to which this holds"),
+        "batch": ("BIGINT", "micro-batch that wrote it"),
+    },
+)
+PENDING: Final = Table(
+    "ops.pending",
+    "Revisions put off because their windows were revised a short time ago.",
+    {
+        "query": ("STRING", "id of the query"),
+        "definition_revision": ("BIGINT", "of the query"),
+        "after": ("BIGINT", "windows that end after this, microseconds"),
+        "upto": ("BIGINT", "and up to this are to be revised"),
+        "due_us": ("BIGINT", "receive time of the lander at which they are"),
+        "batch": ("BIGINT", "micro-batch that wrote it"),
+    },
+)
+TABLES: Final = (MESSAGES, RESULTS, BATCHES, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES, PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tables are: a folder, or a prefix such as `main.` or `lakehouse.headwater_` of three-part names."""
+
+    root: str
+    named: bool = False
+
+    def path(self, table: Table) -> str:
+        """Folder of a table. Only where tables are folders."""
+        return f"{self.root}/{table.name.replace('.', '/')}"
+
+    def sql(self, table: Table) -> str:
+        """The table as SQL names it."""
+        return f"{self.root}{table.name}" if self.named else f"delta.`{self.path(table)}`"
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """The table as it is now."""
+        return spark.read.table(f"{self.root}{table.name}") if self.named else spark.read.format("delta").load(self.path(table))
+
+    def append(self, table: Table, rows: DataFrame, app: str, version: int) -> None:
+        """Append once: a second append of the same (app, version) is passed over by Delta."""
+        writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", version)
+        if self.named:
+            writer.saveAsTable(f"{self.root}{table.name}")
+        else:
+            writer.save(self.path(table))
+
+    def overwrite(self, table: Table, rows: DataFrame) -> None:
+        """Replace all rows of a small table."""
+        writer = rows.write.format("delta").mode("overwrite")
+        if self.named:
+            writer.saveAsTable(f"{self.root}{table.name}")
+        else:
+            writer.save(self.path(table))
+
+
+def place(root: str) -> Place:
+    """A folder if `root` looks like one (it holds a slash or is a dot), else a prefix of names.
+
+    Raises: PortError when the folder cannot be made or written.
+    """
+    if "/" not in root and not root.startswith("."):
+        return Place(root, named=True)
+    if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
+        return Place(root.rstrip("/"))
+    folder = Path(root).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as err:
+        raise PortError(f"cannot write the tables to {folder}: {err.strerror}; name another folder") from err
+    return Place(str(folder))
+
+
+def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES) -> None:
+    """Make the tables that are not there yet. Raises: PortError where one cannot be made."""
+    for table in tables:
+        if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
+            continue
+        columns = ", ".join(f"`{n}` {kind} COMMENT {_quoted(text)}" for n, (kind, text) in table.columns.items())
+        clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
+        properties = "".join(f", '{name}' = '{value}'" for name, value in table.properties.items())
+        try:
+            if where.named:
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {where.root}{table.name.split('.')[0]}")
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {where.sql(table)} ({columns}) USING delta{clustered} "
+                f"COMMENT {_quoted(table.meaning)} TBLPROPERTIES ('headwater.version' = '1'{properties})"
+            )
+        except Exception as err:  # whatever Spark, Delta or the file system has against it
+            raise PortError(f"cannot make {where.sql(table)}: {str(err).splitlines()[0]}") from err
+
+
+def schema(table: Table) -> StructType:
+    """The table's columns as a Spark type."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(table.ddl)
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The table's columns as an Arrow schema, for rows made on the driver."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema(table), timezone="UTC")
+
+
+def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) -> DataFrame:
+    """Rows made on the driver, a dict a row, in the table's columns."""
+    import pyarrow as pa
+
+    return spark.createDataFrame(pa.Table.from_pylist(content, schema=arrow_schema(table)), schema(table))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
