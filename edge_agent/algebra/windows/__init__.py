@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.span import Lattice
+from edge_agent.algebra.windows.sliding import Sliding
+from edge_agent.algebra.windows.tumbling import Tumbling
+
+__all__ = ["TYPES", "Sliding", "Tumbling", "Window"]
 
 
 class Window(Protocol):
@@ -29,6 +35,10 @@ class Window(Protocol):
     def unit_us(self) -> int:
         """Greatest common divisor of all edges (of slide, length and offset)."""
 
+    @property
+    def lattices(self) -> tuple[Lattice, ...]:
+        """Where windows start and end, as evenly spaced edges; their union is what `edges` lists."""
+
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
 
@@ -37,3 +47,6 @@ class Window(Protocol):
 
         Windows never start before 0 (the epoch). A range that lies in no window gives none.
         """
+
+
+TYPES: Final[Mapping[str, type[Tumbling] | type[Sliding]]] = {cls.type: cls for cls in (Tumbling, Sliding)}

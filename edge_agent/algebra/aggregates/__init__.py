@@ -1,0 +1,163 @@
+"""The registry of aggregates: one family a file, one line here. Laws hold for every member (tests/laws).
+
+Readings are lifted into state columns, columns of disjoint readings combine, and states are lowered to answers. The
+columns a group of queries needs are its basis: shared, so that avg, sum, count and stddev ship count, sum, m2 once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import ends, extremes, logs, moments
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    decimals,
+    times,
+)
+from edge_agent.algebra.segments import Segments
+from edge_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.query import Aggregate
+
+__all__ = [
+    "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "Column", "Component", "Family", "Function", "Lowered", "Param",
+    "Readings", "basis_of", "check", "combine", "components_of", "convert", "lift", "lower", "params_of",
+]  # fmt: skip
+
+FAMILIES: Final[tuple[Family, ...]] = (moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY)
+
+COLUMNS: Final[Mapping[str, Column]] = {c.name: c for family in FAMILIES for c in family.columns}
+COMPONENTS: Final[Mapping[str, Component]] = {c.name: c for family in FAMILIES for c in family.components}
+FUNCTIONS: Final[Mapping[str, Function]] = {f.name: f for family in FAMILIES for f in family.functions}
+
+
+def check(aggregate: Aggregate) -> None:
+    """Refuse what no node can compute. Raises: ConfigError, one line naming the function or parameter."""
+    function = FUNCTIONS.get(aggregate.fn)
+    if function is None:
+        raise ConfigError(
+            f"unknown or not yet supported aggregate {aggregate.fn!r}; there are {', '.join(sorted(FUNCTIONS))}"
+        )
+    known = dict(function.params)
+    for name, value in aggregate.params:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"{aggregate.fn} has no parameter {name!r}; {has}")
+        choices = known[name].choices
+        if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
+            raise ConfigError(f"{aggregate.fn}: {name} is one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def params_of(aggregate: Aggregate) -> dict[str, str | int | float | bool]:
+    """Every parameter of the function, defaults filled in."""
+    given = {name: value for name, value in aggregate.params if value is not None}
+    return {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
+
+
+def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, ...]:
+    """The state columns that serve all these aggregates, in the order of COLUMNS; `count` is always there.
+
+    (Every row of the results says how many readings are in it.) scale: None for floats. Raises: ConfigError.
+    """
+    wanted = {"count"}
+    for aggregate in aggregates:
+        check(aggregate)
+        for name in FUNCTIONS[aggregate.fn].components(scale):
+            wanted.update(_with_needs(COMPONENTS[name]))
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
+    """The components whose columns make up a basis, each after those it needs. Raises: ValueError for half a one."""
+    wanted = set(basis)
+    found = tuple(c for c in COMPONENTS.values() if wanted.intersection(c.columns))
+    covered = {column for component in found for column in component.columns}
+    lacking = (covered | {column for c in found for column in _with_needs(c)}) ^ wanted
+    if lacking:
+        raise ValueError(f"not a basis: {', '.join(sorted(lacking))} in {', '.join(basis)}")
+    return found
+
+
+def lift(readings: Readings, groups: Segments, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
+    """Readings to states: column -> shape (len(groups),). Groups are over the rows of readings.
+
+    Law: combine of the lifts of any disjoint parts equals the lift of the whole (integers and picks exactly, floats
+    within tests/tolerance.py).
+    """
+    states: dict[str, Array] = {}
+    for component in _components(basis):
+        states.update(component.lift(readings, groups, scale, states))
+    return states
+
+
+def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Ints | None = None) -> dict[str, Array]:
+    """States of disjoint readings to one state a group: column -> shape (len(groups),).
+
+    states: column -> shape (k,). ranks: shape (nodes,), int64, place of each node code in the bytewise order of ids;
+    None: the codes are in that order. Laws: associative, commutative, and zero rows are the exact identity.
+    """
+    combined: dict[str, Array] = {}
+    for component in _components(basis):
+        combined.update(component.combine(states, groups, combined, ranks))
+    return combined
+
+
+def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
+    """States to the answers of one aggregate, a row each."""
+    return FUNCTIONS[aggregate.fn].lower(states, scale, params_of(aggregate))
+
+
+def convert(states: States, scale: int | None, to: int | None) -> dict[str, Array]:
+    """The same states at a finer scale (to <= scale), or as floats (to None): where unequal scales meet, at the root.
+
+    As floats the exact sum of squares `sq` becomes `m2` about the mean. Source: docs/protocol.md 7.1.
+    Raises: ValueError for a coarser scale, or floats to integers.
+    """
+    if scale == to:
+        return dict(states)
+    if scale is None or (to is not None and to > scale):
+        raise ValueError(f"no exact way from scale {scale} to {to}")
+    out: dict[str, Array] = {}
+    for name, array in states.items():
+        degree = COLUMNS[name].degree
+        if not degree:
+            out[name] = array
+        elif to is not None:
+            out[name] = times(array, 10 ** (degree * (scale - to)))
+        elif name != "sq":
+            out[name] = decimals(array, scale).value
+    if to is None and "sq" in states:
+        spread = FUNCTIONS["var"].lower(states, scale, {"ddof": 0}).value
+        out["m2"] = np.multiply(spread, states["count"])
+    return out
+
+
+def _with_needs(component: Component) -> set[str]:
+    columns = set(component.columns)
+    for name in component.needs:
+        columns |= _with_needs(COMPONENTS[name])
+    return columns
+
+
+_known: Final[dict[tuple[str, ...], tuple[Component, ...]]] = {}
+
+
+def _components(basis: tuple[str, ...]) -> tuple[Component, ...]:
+    """components_of, remembered: asked for on every batch, and there are few bases."""
+    found = _known.get(basis)
+    if found is None:
+        found = _known[basis] = components_of(basis)
+    return found

@@ -1,0 +1,67 @@
+"""first and last in the global order (event time, then node, then arrival), carried in the state through every tier.
+
+Nodes order by the bytes of their ids, not by their numbers in some table: `ranks` says so (docs/protocol.md 7.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings, decimals
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+    Params = Mapping[str, str | int | float | bool]
+
+
+def _end(name: str) -> Component:
+    """The component `first` or `last`: (time, node, order) of the reading at that end, and its value."""
+    columns = tuple(f"{name}_{part}" for part in ("time", "node", "order", "value"))
+
+    def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+        row = groups.first() if name == "first" else groups.last()
+        arrays = (
+            readings.time_us[row],
+            np.full(len(row), readings.node, np.int64),
+            readings.order[row],
+            readings.value[row],
+        )
+        return dict(zip(columns, arrays, strict=True))
+
+    def combine(states: States, groups: Segments, _combined: States, ranks: Ints | None) -> dict[str, Array]:
+        time, node, order, _value = (states[column] for column in columns)
+        place = node if ranks is None else ranks[node]
+        keys: Any = (time, place, order)
+        row = groups.least(keys if name == "first" else tuple(-key for key in keys))
+        return {column: states[column][row] for column in columns}
+
+    return Component(name, columns, lift, combine)
+
+
+def _lower_value(column: str) -> Any:
+    def lower(states: States, scale: int | None, _params: Params) -> Lowered:
+        return decimals(states[column], scale)
+
+    return lower
+
+
+def _columns(name: str) -> tuple[Column, ...]:
+    kinds = (("time", "time", 0), ("node", "node", 0), ("order", "order", 0), ("value", "value", 1))
+    return tuple(Column(f"{name}_{part}", kind, degree) for part, kind, degree in kinds)
+
+
+FAMILY = Family(
+    columns=(*_columns("first"), *_columns("last")),
+    components=(_end("first"), _end("last")),
+    functions=(
+        Function("first", ("first",), _lower_value("first_value"), "the earliest reading; ties: node, then arrival"),
+        Function("last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival"),
+    ),
+)

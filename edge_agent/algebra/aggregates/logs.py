@@ -1,0 +1,46 @@
+"""geomean: exp of the mean logarithm; null as soon as one value is not positive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings, answered
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+    Params = Mapping[str, str | int | float | bool]
+
+
+def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+    value = readings.value
+    positive = value > 0
+    logs = np.log(np.where(positive, value, 1))
+    if scale:
+        # the state is of the value itself, not of its units: unequal scales need no conversion
+        logs += scale * math.log(10.0)
+    return {"log_sum": groups.sum(logs), "nonpos": groups.sum((~positive).astype(np.int64))}
+
+
+def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+    return {"log_sum": groups.sum(states["log_sum"]), "nonpos": groups.sum(states["nonpos"])}
+
+
+def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
+    nonpos = states["nonpos"]
+    log_sum = states["log_sum"]
+    return answered(np.exp(log_sum / states["count"]), nonpos > 0)
+
+
+FAMILY = Family(
+    columns=(Column("log_sum", "real"), Column("nonpos", "count")),
+    components=(Component("log", ("log_sum", "nonpos"), _lift, _combine),),
+    functions=(Function("geomean", ("count", "log"), _lower, "geometric mean; null if a value is not positive"),),
+)

@@ -1,0 +1,163 @@
+"""count, sum, avg, var, stddev: three numbers a group, shared by all of them.
+
+Variance of floats ships the sum of squared distances from the group's own mean (m2), merged with the mean of the
+whole in two passes, never as a difference of squares, which cancels (docs/protocol.md 7.2). Scaled integers ship the
+exact sum of squares, so that results are bit-equal whatever the order (docs/protocol.md 7.1).
+Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Variance", equation 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    answered,
+    decimals,
+    ratio,
+    times,
+)
+from edge_agent.algebra.segments import Segments, narrow
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+    Params = Mapping[str, str | int | float | bool]
+
+
+def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    return {"count": groups.count()}
+
+
+def _lift_sum(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    return {"sum": groups.sum(readings.value)}
+
+
+def _lift_squares(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    value = readings.value
+    return {"sq": groups.sum_of_squares(value)}
+
+
+def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: States) -> dict[str, Array]:
+    value = readings.value
+    distance = value - groups.spread(_mean(lifted))
+    return {"m2": groups.sum(distance * distance)}
+
+
+def _mean(states: States) -> Array:
+    return states["sum"] / states["count"]
+
+
+def _sum_of(column: str) -> Any:
+    """Combine by adding."""
+
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+        return {column: groups.sum(states[column])}
+
+    return combine
+
+
+def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
+    away = _mean(states) - groups.spread(_mean(combined))
+    m2 = states["m2"]
+    return {"m2": groups.sum(m2 + states["count"] * away * away)}
+
+
+def _less(column: str) -> Any:
+    """Invert by subtracting."""
+
+    def invert(total: States, part: States) -> dict[str, Array]:
+        whole, gone = total[column].astype(object), part[column].astype(object)
+        if total[column].dtype == np.float64:
+            return {column: (whole - gone).astype(np.float64)}
+        return {column: narrow(whole - gone)}
+
+    return invert
+
+
+def _lower_count(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(states["count"])
+
+
+def _lower_sum(states: States, scale: int | None, _params: Params) -> Lowered:
+    return decimals(states["sum"], scale)
+
+
+def _lower_avg(states: States, scale: int | None, params: Params) -> Lowered:
+    truncate = params["rounding"] == "truncate"
+    if scale is None:
+        mean = _mean(states)
+        return answered(np.trunc(mean) if truncate else mean)
+    above = times(states["sum"], 10 ** max(scale, 0))
+    below = times(states["count"], 10 ** max(-scale, 0))
+    if not truncate:
+        return answered(ratio(above, below))
+    size = np.abs(above)
+    quotient = size // below
+    return decimals(narrow(np.where(np.less(above, 0), -quotient, quotient)), 0)
+
+
+def _lower_var(states: States, scale: int | None, params: Params) -> Lowered:
+    ddof = int(params["ddof"])
+    free = states["count"] - np.int64(ddof)
+    null = free <= 0
+    free = np.where(null, 1, free)
+    if scale is None:
+        m2 = states["m2"]
+        return answered(m2 / free, null)
+    count = states["count"].astype(object)
+    total = states["sum"].astype(object)
+    above = times(count * states["sq"].astype(object) - total * total, 10 ** (2 * max(scale, 0)))
+    below = times(count * free.astype(object), 10 ** (2 * max(-scale, 0)))
+    return answered(ratio(above, below), null)
+
+
+def _lower_stddev(states: States, scale: int | None, params: Params) -> Lowered:
+    variance = _lower_var(states, scale, params)
+    return Lowered(np.sqrt(variance.value), variance.null)
+
+
+_DDOF = (("ddof", Param((0, 1), 1)),)  # 1 as in every statistics package of the field; 0 for a whole population
+_ROUNDING = (("rounding", Param(("exact", "truncate"), "exact")),)
+
+FAMILY = Family(
+    columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real")),
+    components=(
+        Component("count", ("count",), _lift_count, _sum_of("count"), invert=_less("count")),
+        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), invert=_less("sum")),
+        Component("square", ("sq",), _lift_squares, _sum_of("sq"), invert=_less("sq")),
+        Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
+    ),
+    functions=(
+        Function("count", ("count",), _lower_count, "how many readings"),
+        Function("sum", ("sum",), _lower_sum, "their sum"),
+        Function("avg", ("count", "sum"), _lower_avg, "sum / count; rounding = 'truncate': toward zero", _ROUNDING),
+        Function(
+            "var",
+            ("count", "sum", "m2"),
+            _lower_var,
+            "variance; ddof 1 (sample) or 0 (population)",
+            _DDOF,
+            ("count", "sum", "square"),
+        ),
+        Function(
+            "stddev",
+            ("count", "sum", "m2"),
+            _lower_stddev,
+            "square root of the variance",
+            _DDOF,
+            ("count", "sum", "square"),
+        ),
+    ),
+)
