@@ -1,0 +1,83 @@
+"""Logs in logfmt: one event name and key=value, one line each, to standard error (the journal on a gateway).
+
+Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line per closed window, none
+per reading. Lines that repeat are thinned, and the next one that passes says how many were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, TextIO
+
+BURST: Final = 5  # lines of one event in a period that pass; enough to see a pattern
+PERIOD_S: Final = 30.0  # two heartbeats of the slowest kind; a stuck sensor fills no disk
+MAX_VALUE: Final = 500  # characters of one value: a payload in a note must not fill the journal
+MAX_EVENTS: Final = 1000  # distinct events that are counted
+PLAIN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "left_out"))
+
+
+def _text(value: object) -> str:
+    """One value: bare if it is a plain word, else quoted, with line ends and quotes escaped."""
+    text = value if isinstance(value, str) else repr(value) if isinstance(value, bytes) else str(value)
+    if len(text) > MAX_VALUE:
+        text = f"{text[:MAX_VALUE]}…({len(text)})"
+    if text and text.isprintable() and not any(sign in text for sign in ' "='):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in escaped) + '"'
+
+
+class Logfmt(logging.Formatter):
+    """`2026-11-21T09:00:00.123Z warning slice.late sensor=boiler late_by_s=7.2`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the values hold; a traceback becomes one value."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        event = record.getMessage()
+        words = [f"{stamp}.{int(record.msecs):03d}Z", record.levelname.lower()]
+        words.append(event if event.isprintable() and " " not in event else f"{record.name} message={_text(event)}")
+        words += [f"{name}={_text(value)}" for name, value in vars(record).items() if name not in PLAIN]
+        if record.exc_info:
+            words.append(f"traceback={_text(self.formatException(record.exc_info)[-MAX_VALUE:])}")
+        left_out = getattr(record, "left_out", 0)
+        if left_out:
+            words.append(f"left_out={left_out}")
+        return " ".join(words)
+
+
+class Thin(logging.Filter):
+    """Lets BURST lines of one event, level and sensor or node pass in PERIOD_S; errors always pass."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this line is written."""
+        if record.levelno >= logging.ERROR:
+            return True
+        about = getattr(record, "sensor", getattr(record, "node", ""))
+        key = (record.msg, record.levelno, about)
+        now = self._now()
+        began, count = self._seen.get(key, (now, 0))
+        if now - began >= PERIOD_S:
+            record.left_out = max(0, count - BURST)
+            began, count = now, 0
+        if len(self._seen) >= MAX_EVENTS:
+            self._seen.clear()
+        self._seen[key] = (began, count + 1)
+        return count < BURST
+
+
+def setup(level: str = "info", stream: TextIO | None = None) -> None:
+    """Send every logger of this process, paho's and ours, to one stream in logfmt. level: debug info warning error."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(Logfmt())
+    handler.addFilter(Thin())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,50 @@
+"""Wall and boot time as integer microseconds. Everything inside gets time as an argument; only the rim asks here."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step, whoever made it
+RELEASED_US: Final = 1_767_225_600_000_000  # 2026-01-01: before this program was made no clock can be right
+
+
+class SystemClock:
+    """The machine's clocks. One owner: `step_us` compares with the previous call."""
+
+    def __init__(self) -> None:
+        self._offset_us = self.now_us() - self.boot_us()
+
+    def now_us(self) -> int:
+        """Microseconds since 1970, UTC, as the machine believes."""
+        return time.time_ns() // 1000
+
+    def boot_us(self) -> int:
+        """Microseconds since boot, suspend included: never steps."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+    @property
+    def synced(self) -> bool:
+        """False when the wall clock cannot be right, as on a board without battery that boots in 1970."""
+        return self.now_us() >= RELEASED_US
+
+    def step_us(self) -> int:
+        """By how much somebody set the wall clock since the last call, 0 for less than half a second.
+
+        Backwards, a new epoch begins (docs/protocol.md 1.1).
+        """
+        offset_us = self.now_us() - self.boot_us()
+        step_us = offset_us - self._offset_us
+        if abs(step_us) < STEP_US:
+            return 0  # keep the old offset: a slow drift must not hide a later step, nor add up to one
+        self._offset_us = offset_us
+        return step_us
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is; '' where the kernel does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,84 @@
+"""Name, TCP and TLS: the three calls that may block for long, in a thread of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+
+from edge_agent.ports.link import Link
+
+
+class Dial:
+    """One attempt, then it is gone. `fileno` is readable when it has an outcome; `take` it, or `abandon` it."""
+
+    def __init__(self, link: Link) -> None:
+        self.why = ""
+        self._link = link
+        self._sock: socket.socket | None = None
+        self._done = self._abandoned = False
+        self._guard = threading.Lock()
+        self._ready, self._signal = os.pipe()
+        threading.Thread(target=self._run, name=f"dial-{link.client_id}", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable once there is an outcome."""
+        return self._ready
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an outcome to take."""
+        with self._guard:
+            return self._done
+
+    def take(self) -> socket.socket | None:
+        """The connected, non-blocking socket, or None and `why` says what went wrong. Call it once, when done."""
+        os.close(self._ready)
+        return self._sock
+
+    def abandon(self) -> None:
+        """Nobody waits any more: whatever comes of it is closed."""
+        with self._guard:
+            self._abandoned = True
+            if self._done:
+                self._throw_away()
+
+    def _throw_away(self) -> None:
+        os.close(self._ready)
+        if self._sock is not None:
+            self._sock.close()
+
+    def _run(self) -> None:
+        sock: socket.socket | None = None
+        try:
+            sock = self._connect()
+        except ssl.SSLCertVerificationError as err:
+            self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
+        except ssl.SSLError as err:
+            self.why = f"{self._link.url}: TLS: {err.reason or err}"
+        except OSError as err:
+            self.why = f"{self._link.url}: {err.strerror or err}"
+        with self._guard:
+            self._sock, self._done = sock, True
+            if self._abandoned:
+                self._throw_away()
+            os.close(self._signal)  # the waiting side sees the end of the pipe
+
+    def _connect(self) -> socket.socket:
+        link = self._link
+        host, port, tls = link.address()
+        sock = socket.create_connection((host, port), timeout=link.connect_timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # receipts and small frames should not wait
+            if tls:
+                context = ssl.create_default_context(cafile=link.ca_file)
+                context.minimum_version = ssl.TLSVersion.TLSv1_2
+                if link.cert_file is not None:
+                    context.load_cert_chain(link.cert_file, link.key_file)
+                sock = context.wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+        sock.setblocking(False)
+        return sock

@@ -1,0 +1,118 @@
+"""Where to connect and how, and what a connection reports: plain values, no paho."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.ports.packets import Message, Refused
+
+REFUSED_CODE: Final = 0x80  # reason codes from here on are failures (MQTT 5.0 section 2.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes when this connection dies."""
+
+    topic: str
+    payload: bytes
+    qos: int = 1
+    retain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where to connect, as whom, and how. Secrets are named by file; they are read at each attempt.
+
+    version: 5 (between tiers) or 4, which is MQTT 3.1.1 (local sensors: receiving costs half). manual_ack: messages of
+    QoS 1 wait for `ack`. receive_maximum: how many may wait so. session_expiry_s: how long the broker keeps the session
+    (MQTT 5). max_packet_bytes: larger ones are refused. read_every_s: small traffic is read together, at most so often.
+    """
+
+    url: str
+    client_id: str
+    version: int = 5
+    clean_start: bool = True
+    session_expiry_s: int = 0
+    receive_maximum: int = 65535
+    manual_ack: bool = False
+    will: Will | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    keepalive_s: int = 30
+    max_packet_bytes: int = 1024 * 1024
+    connect_timeout_s: float = 10.0  # DNS, TCP, TLS and CONNACK, each
+    backoff_s: tuple[float, float] = (1.0, 60.0)  # first and longest pause, before jitter
+    read_every_s: float = 0.0
+
+    def address(self) -> tuple[str, int, bool]:
+        """Host, port, TLS. Raises: ConfigError if the url is not mqtt://host[:port] or mqtts://host[:port]."""
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path.strip("/"):
+            raise ConfigError(f"broker {self.url!r}: wanted mqtt://host[:port] or mqtts://host[:port]")
+        tls = parts.scheme == "mqtts"
+        return parts.hostname, port or (8883 if tls else 1883), tls
+
+
+# --- what a connection reports -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """Connected; subscriptions are on their way. session_present: the broker knew us and goes on where it was."""
+
+    session_present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """Not connected: why, and when it will be tried again. was_up: a connection was lost (else an attempt failed)."""
+
+    why: str
+    retry_s: float
+    was_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The broker answered for a publish of QoS 1. code 0 or 0x10: taken; from 0x80 on: refused, with the reason."""
+
+    token: int
+    code: int
+    reason: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the broker took it, which says nothing about durability."""
+        return self.code < REFUSED_CODE
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The broker's answer for some filters: (filter, reason code). It is no proof that messages will come."""
+
+    results: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What arrived, in order, as one list."""
+
+    messages: list[Message]
+
+
+Report = Up | Down | Taken | Subscribed | Messages | Refused
+
+
+class TooLargeError(PortError):
+    """The broker would close the connection over this message, again at each attempt: never send it."""
