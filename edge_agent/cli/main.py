@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words or words[0] not in VERBS:
         return _front(words)
     try:
-        verb = cast("Verb", import_module(f"edge_agent.cli.{words[0]}"))
-        return verb.main(_parser(words[0], verb).parse_args(words[1:]))
+        verb = load(words[0])
+        return verb.main(parser_of(words[0], verb).parse_args(words[1:]))
     except ConfigError as err:
         return _say(str(err), MISUSED)
     except PortError as err:
@@ -119,7 +119,12 @@ def _nearest(given: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _parser(name: str, verb: Verb) -> argparse.ArgumentParser:
+def load(name: str) -> Verb:
+    """The module of a verb of VERBS."""
+    return cast("Verb", import_module(f"edge_agent.cli.{name}"))
+
+
+def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
     """The parser of one verb."""
     parser = argparse.ArgumentParser(
         prog=f"headwater {name}",

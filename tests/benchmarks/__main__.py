@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.bench import REGISTERED, ROOT, Benchmark, load, results_file
+from tests.benchmarks.document import write_down
 from tests.benchmarks.targets import TARGETS
 
 HERE: Final = Path(__file__).parent
@@ -26,7 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures or modules; default: all")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # we are the process of one benchmark
+    parser.add_argument(
+        "--document", action="store_true", help="write the figures kept so far into docs/performance.md"
+    )
     args = parser.parse_args(argv)
+    if args.document:
+        write_down()
+        return 0
     find()
     chosen = [entry for entry in REGISTERED if not args.names or wanted(entry, args.names)]
     if not chosen:

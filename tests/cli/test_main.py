@@ -1,0 +1,122 @@
+"""The front of the command line: quick, one line an error, exit codes as documented."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from edge_agent.cli import main as front
+from edge_agent.errors import ConfigError, PortError
+
+
+@dataclass
+class Failing:
+    """A verb that only raises."""
+
+    error: BaseException
+    HELP: str = "fails"
+    EXAMPLES: str = ""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true")
+
+    def main(self, args: argparse.Namespace) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (ConfigError("headwater.toml:3 no such key: windw\nheadwater.toml:4 no unit"), 2, 2),
+        (PortError("no broker at 127.0.0.1:1: is Mosquitto running?"), 3, 1),
+        (ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"), 3, 1),
+        (KeyboardInterrupt(), 130, 0),
+    ],
+)
+def test_what_goes_wrong_is_a_line_each_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(front, "load", lambda name: Failing(error))
+    assert front.main(["run"]) == code
+    out, err = capsys.readouterr()
+    assert not out
+    assert len(err.splitlines()) == lines
+    assert all(line.startswith("headwater: ") for line in err.splitlines())
+
+
+def test_a_missing_library_of_the_cloud_names_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ModuleNotFoundError("No module named 'deltalake'", name="deltalake")
+    monkeypatch.setattr(front, "load", lambda name: Failing(missing))
+    front.main(["query"])
+    assert "pip install 'headwater[cloud]'" in capsys.readouterr().err
+
+
+def test_a_missing_module_of_our_own_is_a_bug_and_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ModuleNotFoundError("No module named 'edge_agent.nowhere'", name="edge_agent.nowhere")
+    monkeypatch.setattr(front, "load", lambda name: Failing(missing))
+    with pytest.raises(ModuleNotFoundError):
+        front.main(["run"])
+
+
+def test_wrong_options_exit_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "load", lambda name: Failing(ValueError()))
+    with pytest.raises(SystemExit) as left:
+        front.main(["run", "--no-such-option"])
+    assert left.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["qery"], "did you mean query?"), (["--verbose"], "no such verb: --verbose"), (["zzz"], "no such verb: zzz")],
+)
+def test_a_verb_that_is_none_is_refused_with_the_nearest(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front.main(words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_without_a_verb_it_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.main([]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {verb} " in out for verb in front.VERBS)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headwater {front.version()}\n"
+
+
+def test_help_loads_nothing_that_a_gateway_pays_for() -> None:
+    script = (
+        "import sys\nfrom edge_agent.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'numpy', 'cbor2', 'paho', 'sqlite3', 'ssl', 'asyncio'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_m_edge_agent_is_the_same_front() -> None:
+    done = subprocess.run([sys.executable, "-m", "edge_agent", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"headwater {front.version()}\n"
+
+
+@pytest.mark.parametrize(("environment", "expected"), [({}, False), ({"NO_COLOR": ""}, False)])
+def test_there_is_no_colour_without_a_terminal(
+    environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, **environment})
+    assert front.coloured() is expected
