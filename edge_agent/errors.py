@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Problem:
     """One mistake in a configuration, as it stands in `state` and in the one line that a person reads.
 
-    at: dotted path of the place. got: what came, JSON-able, None where something is missing. why: what is wrong with it.
+    at: dotted path of the place. got: what came, JSON-able, None where something is missing. why: what is wrong.
     hint: the nearest valid word, or what to do; '' where there is nothing to add. line: of the text, 1-based, if known.
     """
 

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-UNITS_US: Final = {  # longest last: canonical text takes the longest that divides, so that it reads well
+UNITS_US: Final = {  # canonical text takes the longest below a week that divides
     "us": 1,
     "ms": 1_000,
     "s": 1_000_000,
@@ -32,7 +32,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(us: int) -> str:
-    """Canonical text of a duration of 0 us or more: the longest unit below a week that divides it. `90m`, not `1.5h`."""
+    """Canonical text of a duration of 0 us or more: the longest unit below a week that divides it (`90m`)."""
     if us == 0:
         return "0s"
     unit = next(u for u in ("d", "h", "m", "s", "ms", "us") if us % UNITS_US[u] == 0)

@@ -10,8 +10,10 @@ PREFIX: Final = "hw/1"  # the version comes first so that a broker can route by 
 NODE_ID: Final = re.compile(r"[a-z0-9-]{1,32}")
 ITEM_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 TABLES: Final = frozenset(  # no sensor or query may be named like one: a query is a view beside them
-    "bronze silver gold ops messages results nodes sensors queries gaps coverage quarantine late batches lease "
-    "partials values sessions events hints tables views".split()
+    {
+        *("bronze", "silver", "gold", "ops", "messages", "results", "nodes", "sensors", "queries", "gaps", "coverage"),
+        *("quarantine", "late", "batches", "lease", "partials", "values", "sessions", "events", "hints", "tables"),
+    }
 )
 KINDS: Final = ("sensor", "query")
 ALL: Final = "all"  # the scope of a definition for a whole subtree; the other one is 'node'
@@ -22,8 +24,8 @@ NODE: Final = "node"
 class Topic:
     """A topic of ours, taken apart.
 
-    what: frame, status, state, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the parent of
-    a frame, the id of an answer, a live sensor or a definition. kind, scope: of a definition ('sensor' or 'query';
+    what: frame, status, state, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the parent
+    of a frame, the id of an answer, a live sensor or a definition. kind, scope: of a definition ('sensor' or 'query';
     'all' or 'node').
     """
 

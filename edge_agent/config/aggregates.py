@@ -1,0 +1,95 @@
+"""The `aggregates` of a query: the functions of algebra/aggregates with their parameters, as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.query import Aggregate
+from edge_agent.config.checker import BAD, Key, Report, complete, nearest, read_table, type_of
+from edge_agent.config.documents import Path
+from edge_agent.config.kinds import Choice, Pick, Text, object_schema
+
+LATER_FUNCTIONS: Final = ("median", "quantile", "mode", "distinct", "top_k", "histogram")
+ALIASES: Final = {  # words of other tools that no spelling distance brings here
+    "mean": "avg",
+    "average": "avg",
+    "variance": "var",
+    "std": "stddev",
+    "sd": "stddev",
+    "minimum": "min",
+    "maximum": "max",
+    "total": "sum",
+    "argmin": "time_of_min",
+    "argmax": "time_of_max",
+}
+COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the name of one
+    {
+        *("query", "definition_revision", "node", "key", "labels", "start", "end", "window_start", "window_end"),
+        *("values", "details", "readings", "revision", "withdrawn", "late", "complete", "expected", "received"),
+        *("coverage_id", "batch"),
+    }
+)
+_NAME: Final = Text("a column name", "[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateEntry:
+    """One of `aggregates`: a function's name, or a table with fn, as and the function's parameters."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read an Aggregate."""
+        if isinstance(value, str):
+            value = {"fn": value}
+        if not isinstance(value, Mapping):
+            return report.wrong(
+                at, value, f"wanted a function, got {type_of(value)}", '"avg" or {fn = "avg", as = "mean"}'
+            )
+        fn = value.get("fn")
+        if fn is None:
+            near = nearest("fn", value) if value else ""
+            return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
+        spot = (*at, "fn") if "as" in value or len(value) > 1 else at
+        if Choice(tuple(FUNCTIONS), LATER_FUNCTIONS, "function").read(ALIASES.get(str(fn), fn), spot, report) is BAD:
+            return BAD
+        if fn in ALIASES:
+            return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
+        own = {name: item for name, item in value.items() if name != "fn"}
+        values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report)
+        if not complete(values):
+            return BAD
+        name = values.pop("as")
+        if name.lower() in COLUMNS:
+            return report.wrong((*at, "as"), name, "is a column of every result already", f"{name}_value")
+        given = {n: v for n, v in values.items() if v is not None}
+        defaults = {key.name: key.default for key in params(fn)}
+        return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))
+
+    def write(self, value: Any) -> object:
+        """Write the name alone where that says it all."""
+        return write_aggregate(value)
+
+    def schema(self) -> dict[str, object]:
+        """A name, or a table a function."""
+        branches: list[dict[str, object]] = [{"enum": list(FUNCTIONS)}]
+        for fn in FUNCTIONS:
+            table = object_schema((Key("as", _NAME), *params(fn)), {"fn": {"const": fn}})
+            branches.append({**table, "required": ["fn"]})
+        return {"oneOf": branches}
+
+
+def params(fn: str) -> tuple[Key, ...]:
+    """The keys a function has beside fn and as."""
+    return tuple(Key(name, Pick(param.choices), param.default) for name, param in FUNCTIONS[fn].params)
+
+
+def write_aggregate(aggregate: Aggregate) -> object:
+    """What reads back to the aggregate."""
+    table: dict[str, object] = {"fn": aggregate.fn, **dict(aggregate.params)}
+    if aggregate.name != aggregate.fn:
+        table["as"] = aggregate.name
+    return table if len(table) > 1 else aggregate.fn

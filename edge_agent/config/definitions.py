@@ -1,0 +1,233 @@
+"""Definitions of sensors and queries: text to frozen values and back. One set of readers for topics, files, recordings.
+
+The canonical text of a definition is JSON on one line: it travels in frames and is kept in `ops.queries`.
+Source: docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.config.checker import BAD, Key, Report, complete, line_of, read_table
+from edge_agent.config.documents import Document, Path, read
+from edge_agent.config.durations import UNITS_US
+from edge_agent.config.kinds import Flag, ListOf, Number, Text
+from edge_agent.config.queries import query_schema, read_query, write_query
+from edge_agent.config.sensors import read_sensor, sensor_schema, write_sensor
+from edge_agent.config.topics import ITEM_ID, TABLES
+from edge_agent.errors import ConfigError
+
+Payload = bytes | str | Mapping[str, object]
+
+MOST_REVISION: Final = 2**53  # exact in every JSON reader
+SHARED: Final = (  # keys of every definition
+    Key("id", Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64"), "", "as in the topic; need not be said"),
+    Key(
+        *("revision", Number(1, MOST_REVISION, whole=True), None, "the higher wins"),
+        why="left out, the parent gives the next free number",
+    ),
+    Key(
+        *(
+            "nodes",
+            ListOf(Text("a node pattern", r"!?[a-z0-9*?-]{1,33}", 'like "press-*"; "!press-3" excludes'), 1),
+            (),
+        ),
+        "which nodes it is for; left out: all",
+    ),
+    Key("removed", Flag(), False, "true: the definition ends with this revision"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What one topic or one table of a file says.
+
+    revision: None until the parent has numbered it. nodes: patterns it is narrowed to, () for all. value: None if
+    removed; its own revision is 0 while there is none.
+    """
+
+    kind: str
+    id: str
+    revision: int | None
+    value: Sensor | Query | None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> bool:
+        """Whether it ends the definition."""
+        return self.value is None
+
+    @property
+    def content(self) -> str:
+        """Canonical text without the revision: an (id, revision) has one content in the whole fleet."""
+        table = {} if self.value is None else _table(replace(self.value, revision=0))
+        return _text({"removed": True} if self.value is None else {**table, **self._narrowing})
+
+    @property
+    def text(self) -> str:
+        """Canonical text as a payload that is published: with revision and narrowing."""
+        table = {"id": self.id, "removed": True} if self.value is None else _table(self.value)
+        number = {} if self.revision is None else {"revision": self.revision}
+        return _text({**table, **number, **self._narrowing})
+
+    @property
+    def _narrowing(self) -> dict[str, object]:
+        return {"nodes": list(self.nodes)} if self.nodes else {}
+
+    def numbered(self, revision: int) -> Definition:
+        """The same with a revision."""
+        value = None if self.value is None else replace(self.value, revision=revision)
+        return replace(self, revision=revision, value=value)
+
+    def concerns(self, node: str) -> bool:
+        """Whether the narrowing leaves it to this node: one pattern fits and none that begins with `!`."""
+        wanted = [p for p in self.nodes if not p.startswith("!")]
+        refused = [p[1:] for p in self.nodes if p.startswith("!")]
+        return (not wanted or any(_fits(node, p) for p in wanted)) and not any(_fits(node, p) for p in refused)
+
+
+def _fits(node: str, pattern: str) -> bool:
+    """Whether a pattern of letters, `*` and `?` fits; without regular expressions, since patterns come from outside."""
+    head, star, tail = pattern.partition("*")
+    if len(node) < len(head) or not all(p in {"?", n} for p, n in zip(head, node, strict=False)):
+        return False
+    rest = node[len(head) :]
+    return any(_fits(rest[n:], tail) for n in range(len(rest) + 1)) if star else not rest
+
+
+def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> Definition:
+    """Read one definition. item: its id, '' if the text says it. name: leads the lines of an error.
+
+    Raises: ConfigError with all problems; NotSupported where only words of a later version stand in the way.
+    """
+    try:
+        document = read(payload)
+    except ConfigError as err:
+        said = name or f'{kind} "{item}"'
+        raise ConfigError("\n".join(line_of(p, said) for p in err.problems), err.problems) from err
+    report = Report(document)
+    found = read_definition(kind, item, document.value, (), report)
+    report.finish(name or f'{kind} "{item}"' if item else name)
+    if not isinstance(found, Definition):
+        raise ConfigError("no definition")  # unreachable: BAD leaves a problem behind
+    return found
+
+
+def read_definition(kind: str, item: str, table: object, at: Path, report: Report) -> Any:
+    """A Definition from a table of a document; BAD with problems in the report."""
+    if not isinstance(table, Mapping):
+        return report.wrong(at, table, "wanted a table", f"[{kind}.{item}]")
+    names = {key.name for key in SHARED}
+    shared = read_table(SHARED, {n: v for n, v in table.items() if n in names}, at, report)
+    item = item or (shared["id"] if isinstance(shared["id"], str) else "")
+    if not report.lenient:
+        _check_id(kind, item, shared["id"], at, report)
+    own = {n: v for n, v in table.items() if n not in names}
+    if shared["removed"] is True:
+        return Definition(kind, item, shared["revision"], None, shared["nodes"]) if complete(shared) else BAD
+    revision = shared["revision"] if isinstance(shared["revision"], int) else 0
+    value = (read_sensor if kind == "sensor" else read_query)(item, revision, own, at, report)
+    if value is BAD or not complete(shared):
+        return BAD
+    return Definition(kind, item, shared["revision"], value, shared["nodes"])
+
+
+def _check_id(kind: str, item: str, said: object, at: Path, report: Report) -> None:
+    if not item:
+        report.wrong(at, None, f"a {kind} needs an id", "say id = ...")
+    elif ITEM_ID.fullmatch(item) is None:
+        near = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789-" else "-" for c in item.lower())[:64]
+        report.wrong(at, item, f"no id of a {kind}: a-z, 0-9 and -, at most 64", near)
+    elif item in TABLES:
+        report.wrong(at, item, f"no id of a {kind}: a table has this name", f"{item}-1")
+    if said and said is not BAD and said != item:
+        report.wrong((*at, "id"), said, f'the topic or table says "{item}"', item)
+
+
+def parse_sensor(item: str, payload: Payload) -> Sensor:
+    """A sensor. Raises: ConfigError (a removal too), NotSupported."""
+    value = parse_definition("sensor", item, payload).value
+    if not isinstance(value, Sensor):
+        raise ConfigError(f'sensor "{item}": is a removal')
+    return value
+
+
+def parse_query(item: str, payload: Payload) -> Query:
+    """A query. Raises: ConfigError (a removal too), NotSupported."""
+    value = parse_definition("query", item, payload).value
+    if not isinstance(value, Query):
+        raise ConfigError(f'query "{item}": is a removal')
+    return value
+
+
+def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
+    """A query of a recording: plain numbers are durations in its unit, unknown keys are passed over.
+
+    defaults: what the recording says for all of its queries (source, by, lateness, late), used where the query is
+    silent; durations among them in the recording's unit too.
+    Raises: ConfigError, NotSupported.
+    """
+    window = query.get("window")
+    table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **query}
+    if isinstance(window, Mapping):
+        unit = window.get("unit")
+        if isinstance(unit, str) and unit in UNITS_US:
+            unit_us = UNITS_US[unit]
+        if window.get("keyed") is False:
+            table["by"] = []
+        table["window"] = {name: value for name, value in window.items() if value is not None}
+    report = Report(Document(table), unit_us=unit_us, lenient=True)
+    table.pop("revision", None)
+    item = str(query.get("id") or "query")
+    value = read_query(item, 1, {n: v for n, v in table.items() if n not in {"id", "nodes"}}, (), report)
+    report.finish(f'query "{item}"')
+    if not isinstance(value, Query):
+        raise ConfigError(f'query "{item}": not understood')  # unreachable: BAD leaves a problem behind
+    return value
+
+
+def canonical_sensor(sensor: Sensor) -> str:
+    """One line of JSON; sensor_of gives the equal value back."""
+    return _text(_table(sensor))
+
+
+def canonical_query(query: Query) -> str:
+    """One line of JSON; query_of gives the equal value back."""
+    return _text(_table(query))
+
+
+def sensor_of(text: str) -> Sensor:
+    """A sensor from its canonical text, which says the id. Raises: ConfigError."""
+    return parse_sensor("", text)
+
+
+def query_of(text: str) -> Query:
+    """A query from its canonical text, which says the id. Raises: ConfigError."""
+    return parse_query("", text)
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """JSON Schemas of a sensor and a query, removals included."""
+    removal: dict[str, object] = {
+        "type": "object",
+        "properties": {key.name: key.kind.schema() for key in SHARED} | {"removed": {"const": True}},
+        "required": ["removed"],
+        "additionalProperties": False,
+    }
+    shared = tuple(key for key in SHARED if key.name != "removed")
+    sensor, query = sensor_schema(shared), query_schema(shared)
+    return {"sensor": {"anyOf": [sensor, removal]}, "query": {"anyOf": [query, removal]}}
+
+
+def _table(value: Sensor | Query) -> dict[str, object]:
+    body = write_sensor(value) if isinstance(value, Sensor) else write_query(value)
+    number = {"revision": value.revision} if value.revision else {}
+    return {"id": value.id, **number, **body}
+
+
+def _text(table: Mapping[str, object]) -> str:
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

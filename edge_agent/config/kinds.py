@@ -1,0 +1,320 @@
+"""What may stand at a key: words, numbers, lists, tables. Each kind checks a value and gives its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, one_of, read_table, type_of
+from edge_agent.config.documents import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text. pattern: of the whole. what: how a person calls it."""
+
+    what: str = "a text"
+    pattern: str = ""
+    hint: str = ""
+    longest: int = 1000
+    empty: bool = False
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the text as it is."""
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
+        if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
+            why = (
+                "longer than " + str(self.longest) + " characters" if len(value) > self.longest else "no printable text"
+            )
+            return report.wrong(at, value, why, self.hint)
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            return report.wrong(at, value, f"no {self.what.removeprefix('a ')}", self.hint or f"like {self.pattern}")
+        return value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string with its limits."""
+        made: dict[str, object] = {"type": "string", "maxLength": self.longest}
+        if not self.empty:
+            made["minLength"] = 1
+        if self.pattern:
+            made["pattern"] = f"^(?:{self.pattern})$"
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words. later: known, not carried by this version."""
+
+    words: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    what: str = "word"
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the word as it is."""
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted one of {', '.join(self.words)}, got {type_of(value)}")
+        if value in self.words:
+            return value
+        if value in self.later:
+            return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
+        return report.wrong(at, value, f'unknown {self.what} "{value}"', one_of(value, (*self.words, *self.later)))
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """An enum of what is carried."""
+        return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One of some values, of their own types."""
+
+    choices: tuple[str | int | float | bool, ...]
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the value as it is."""
+        if any(value == choice and type(value) is type(choice) for choice in self.choices):
+            return value
+        said = json.dumps(value, ensure_ascii=False, default=str)
+        listed = ", ".join(json.dumps(choice) for choice in self.choices)
+        return report.wrong(at, value, f"{said} is none of {listed}", nearest(str(value), map(str, self.choices)))
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """An enum."""
+        return {"enum": list(self.choices)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a bool."""
+        return (
+            value if isinstance(value, bool) else report.wrong(at, value, f"wanted true or false, got {type_of(value)}")
+        )
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A boolean."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number within [low, high]; `whole` for integers."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+    above: bool = False  # low itself is outside
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read an int or a finite float, or an int."""
+        wanted = "a whole number" if self.whole else "a number"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            hint = "write it without quotes" if isinstance(value, str) and _numeric(value) else ""
+            return report.wrong(at, value, f"wanted {wanted}, got {type_of(value)}", hint)
+        if not math.isfinite(value):
+            return report.wrong(at, str(value), f"wanted {wanted}", "a finite number")
+        if self.whole and value != int(value):
+            return report.wrong(at, value, f"wanted {wanted}", f"try {round(value)}")
+        if value < self.low or (self.above and value == self.low):
+            return report.wrong(at, value, f"must be {'more than' if self.above else 'at least'} {self.low:g}")
+        if value > self.high:
+            return report.wrong(at, value, f"must be at most {self.high:g}")
+        return int(value) if self.whole else value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A number or an integer, with its bounds."""
+        made: dict[str, object] = {"type": "integer" if self.whole else "number"}
+        if math.isfinite(self.low):
+            made["exclusiveMinimum" if self.above else "minimum"] = self.low
+        if math.isfinite(self.high):
+            made["maximum"] = self.high
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A broker, mqtt://host:port or mqtts://host:port."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the text, with the port filled in."""
+        hint = 'like "mqtt://127.0.0.1:1883" or "mqtts://broker.example:8883"'
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted the address of a broker, got {type_of(value)}", hint)
+        try:
+            url = urlsplit(value)
+            port = url.port
+        except ValueError:
+            return report.wrong(at, value, "no address of a broker: the port is no number of 1 to 65535", hint)
+        if url.scheme not in {"mqtt", "mqtts"} or not url.hostname:
+            return report.wrong(at, value, "no address of a broker", hint)
+        if url.username is not None or url.password is not None:
+            return report.wrong(
+                at, f"{url.scheme}://…", "credentials do not stand in an address", "say user and password_file"
+            )
+        if url.path not in {"", "/"} or url.query or url.fragment or port == 0:
+            return report.wrong(at, value, "more than scheme, host and port", hint)
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A URL string."""
+        return {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of one kind; a tuple inside."""
+
+    kind: Kind
+    least: int = 0
+    most: int = 1000
+    unique: bool = True
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a tuple."""
+        if not isinstance(value, list | tuple):
+            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "in brackets: [...]")
+        if not self.least <= len(value) <= self.most:
+            return report.wrong(at, len(value), f"wanted {self.least} to {self.most} entries, got {len(value)}")
+        read = [self.kind.read(item, (*at, n), report) for n, item in enumerate(value)]
+        if any(item is BAD for item in read):
+            return BAD
+        if self.unique:
+            for n, item in enumerate(read):
+                if item in read[:n]:
+                    return report.wrong((*at, n), value[n], "stands twice in the list", "leave one out")
+        return tuple(read)
+
+    def write(self, value: Any) -> object:
+        """Write a list."""
+        return [self.kind.write(item) for item in value]
+
+    def schema(self) -> dict[str, object]:
+        """An array."""
+        made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
+        return {**made, "uniqueItems": True} if self.unique else made
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A table with free names; a tuple of pairs sorted by name inside."""
+
+    name: Text
+    kind: Kind
+    most: int = 64
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read sorted pairs."""
+        if not isinstance(value, Mapping):
+            return report.wrong(at, value, f"wanted a table, got {type_of(value)}")
+        if len(value) > self.most:
+            return report.wrong(at, len(value), f"{len(value)} entries, at most {self.most}")
+        pairs = [(self.name.read(n, (*at, n), report), self.kind.read(v, (*at, n), report)) for n, v in value.items()]
+        return BAD if any(BAD in pair for pair in pairs) else tuple(sorted(pairs))
+
+    def write(self, value: Any) -> object:
+        """Write a table."""
+        return {name: self.kind.write(item) for name, item in value}
+
+    def schema(self) -> dict[str, object]:
+        """An object with free names."""
+        return {
+            "type": "object",
+            "propertyNames": self.name.schema(),
+            "additionalProperties": self.kind.schema(),
+            "maxProperties": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of declared keys, made into a value by `make` once all of it is right."""
+
+    keys: Sequence[Key]
+    make: Callable[..., Any] = dict
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read make(**values)."""
+        values = read_table(self.keys, value, at, report)
+        return self.make(**{key.inside: values[key.name] for key in self.keys}) if complete(values) else BAD
+
+    def write(self, value: Any) -> object:
+        """Write what differs from the defaults."""
+        return write_table(self.keys, value)
+
+    def schema(self) -> dict[str, object]:
+        """An object without further keys."""
+        return object_schema(self.keys)
+
+
+def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
+    """The table people would write for these values (by their names inside): what equals its default is left out."""
+    return {
+        key.name: key.kind.write(values[key.inside])
+        for key in keys
+        if key.inside in values and values[key.inside] != key.default
+    }
+
+
+def object_schema(keys: Sequence[Key], more: Mapping[str, object] | None = None) -> dict[str, object]:
+    """JSON Schema of a table. more: further properties."""
+    properties: dict[str, object] = dict(more or {})
+    for key in keys:
+        if not key.later:
+            properties[key.name] = {**key.kind.schema(), **({"description": key.doc} if key.doc else {})}
+    required = [key.name for key in keys if key.default is REQUIRED]
+    made: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**made, "required": required} if required else made
+
+
+def _numeric(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?", text) is not None

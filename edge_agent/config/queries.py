@@ -1,0 +1,164 @@
+"""A query's definition: source, filter, keys, window, aggregates, lateness.
+
+Every word of the language is known here. Those that this version does not carry are told apart from mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query
+from edge_agent.config.aggregates import AggregateEntry, write_aggregate
+from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
+from edge_agent.config.documents import Path
+from edge_agent.config.drivers import DAY_US
+from edge_agent.config.durations import format_duration
+from edge_agent.config.kinds import Choice, ListOf, Text, object_schema
+from edge_agent.config.quantities import Duration, Instant
+from edge_agent.config.sensors import LABEL
+from edge_agent.config.topics import ITEM_ID
+from edge_agent.config.windows import WindowTable, write_window
+from edge_agent.errors import ConfigError
+
+MOST_AGGREGATES: Final = 64
+DEFAULT_LATENESS_US: Final = 2_000_000  # one missed 1 s report, plus clock skew
+
+_ITEM: Final = Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The filter; inside its canonical text, so that queries that mean the same share a group."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read canonical text."""
+        text = Text("a filter", longest=4000, empty=True).read(value, at, report)
+        if text is BAD or not str(text).strip():
+            return BAD if text is BAD else ""
+        from edge_agent.algebra import where
+
+        try:
+            return str(where.parse(str(text)))
+        except ConfigError as err:
+            return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
+
+    def write(self, value: Any) -> object:
+        """Write the text."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string."""
+        return {"type": "string", "maxLength": 4000}
+
+
+_AGGREGATES: Final = ListOf(AggregateEntry(), 1, MOST_AGGREGATES, unique=False)
+KEYS: Final = (
+    Key("source", _ITEM, REQUIRED, "the sensor whose readings it is about"),
+    Key("where", Where(), "", "filter over value and labels: value > 0 and site = 'a'"),
+    Key("by", ListOf(LABEL, most=16), (), "labels that make the key: a result for each combination of their values"),
+    Key("window", WindowTable(), REQUIRED, "type and its measures"),
+    Key("aggregates", _AGGREGATES, REQUIRED, "functions; each is a column of the result"),
+    Key(
+        *(
+            "lateness",
+            Duration(0, 7 * DAY_US),
+            DEFAULT_LATENESS_US,
+            "how far the frontier stays behind the newest reading",
+        ),
+        why="one missed 1 s report, plus clock skew",
+    ),
+    Key("scope", Choice(("global",), ("local",), "scope"), "global", "over all nodes; local: a result for each node"),
+    Key(
+        "late",
+        Choice(LATE_POLICIES, what="policy"),
+        "revise",
+        "what a reading behind the frontier does",
+        "nothing is lost",
+    ),
+    Key("effective_from", Instant(), None, "first window start of this revision; left out: as soon as all serve it"),
+)
+
+
+def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
+    """A query from a table without the keys all definitions share; BAD with problems in the report."""
+    table = _long_form(table, at, report)
+    values = read_table(KEYS, table, at, report)
+    if values["aggregates"] is not BAD:
+        _names_differ(values["aggregates"], (*at, "aggregates"), report)
+    if not complete(values):
+        return BAD
+    return Query(
+        id=item,
+        revision=revision,
+        source=values["source"],
+        window=values["window"],
+        aggregates=values["aggregates"],
+        where=values["where"],
+        by=values["by"],
+        lateness_us=values["lateness"],
+        scope=values["scope"],
+        late=values["late"],
+        effective_from_us=values["effective_from"],
+    )
+
+
+def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
+    """The short form `{"aggregate", "param"}` as `aggregates`."""
+    if "aggregate" not in table or "aggregates" in table:
+        return table
+    rest = {name: item for name, item in table.items() if name not in {"aggregate", "param"}}
+    param = table.get("param") or {}
+    if not isinstance(param, Mapping):
+        report.wrong((*at, "param"), param, f"wanted a table, got {type_of(param)}")
+        param = {}
+    fn = table["aggregate"]
+    if isinstance(fn, list):
+        report.wrong((*at, "aggregate"), fn, "wanted one function, got a list", "aggregates")
+        fn = "count"
+    return {**rest, "aggregates": [{"fn": fn, **param}]}
+
+
+def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -> None:
+    seen: set[str] = set()
+    for n, aggregate in enumerate(aggregates):
+        if aggregate.name.lower() in seen:
+            report.wrong((*at, n), aggregate.name, "two columns of one name", 'name one of them: as = "..."')
+        seen.add(aggregate.name.lower())
+
+
+def write_query(query: Query) -> dict[str, object]:
+    """The table that reads back to the query, without what equals its default; window and lateness always."""
+    made: dict[str, object] = {"source": query.source}
+    if query.where:
+        made["where"] = query.where
+    if query.by:
+        made["by"] = list(query.by)
+    made["window"] = write_window(query.window)
+    made["aggregates"] = [write_aggregate(a) for a in query.aggregates]
+    made["lateness"] = format_duration(query.lateness_us)
+    if query.scope != "global":
+        made["scope"] = query.scope
+    if query.late != "revise":
+        made["late"] = query.late
+    if query.effective_from_us is not None:
+        made["effective_from"] = Instant().write(query.effective_from_us)
+    return made
+
+
+def query_schema(shared: tuple[Key, ...]) -> dict[str, object]:
+    """JSON Schema of a query. shared: the keys of every definition."""
+    short = {
+        "aggregate": {"enum": list(FUNCTIONS), "description": "short form of aggregates with one function"},
+        "param": {"type": "object", "description": "parameters of `aggregate`"},
+    }
+    made = object_schema((*shared, *KEYS), short)
+    return {
+        **made,
+        "required": ["source", "window"],
+        "oneOf": [{"required": ["aggregates"]}, {"required": ["aggregate"]}],
+    }
