@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from edge_agent.algebra.partial import Partials
+import numpy as np
+
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.partial import Column, Partials
 from edge_agent.algebra.query import Group
+from edge_agent.errors import WireError
 
 NEVER_US: Final = -(2**62)  # minus infinity of frontiers
 KINDS: Final = ("slice", "window", "session", "raw")
@@ -107,10 +111,43 @@ class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch."""
+    """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch.
+
+    Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
+    their names, once the plan is known (frames may come before the one that defines it).
+    """
 
     plan: int
     partials: Partials
+
+    @classmethod
+    def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
+        """Rows as they travel: columns in the order of the basis. Raises: KeyError where one is missing."""
+        states = {name: partials.states[name] for name in plan.basis}
+        return cls(number, Partials(partials.start, partials.end, partials.key, states))
+
+    def named(self, plan: Plan) -> Section:
+        """The same rows with columns named by the basis. Raises: WireError where they are not what the plan says."""
+        rows, basis = self.partials, plan.basis
+        if len(rows.states) != len(basis):
+            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(rows.states)}")
+        states = dict(zip(basis, rows.states.values(), strict=True))
+        for name, column in states.items():
+            _check_column(name, column, plan.scale)
+        if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
+            raise WireError(f"plan {self.plan}: a minimum above the maximum")
+        return Section(self.plan, Partials(rows.start, rows.end, rows.key, states))
+
+
+def _check_column(name: str, column: Column, scale: int | None) -> None:
+    known = COLUMNS.get(name)
+    if known is None:
+        raise WireError(f"a state column {name!r}, which this version does not know")
+    floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
+    if (column.dtype == np.float64) != floats or (column.dtype == object and known.kind != "wide"):
+        raise WireError(f"column {name} ({known.kind}, scale {scale}) came as {column.dtype}")
+    if known.kind == "count" and len(column) and int(column.min()) < (name == "count"):
+        raise WireError(f"column {name}: {int(column.min())} readings in a row")
 
 
 @dataclass(frozen=True, slots=True)

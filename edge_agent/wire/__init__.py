@@ -1,0 +1,1 @@
+"""Values <-> CBOR bytes: frames, receipts, readings, landing files, spool slots. schemas/*.cddl is normative."""

@@ -1,0 +1,146 @@
+"""Strict CBOR for foreign bytes, alike under cbor2 5.9 and 6.x.
+
+Frames and receipts hold arrays, integers, floats, byte and text strings, null, booleans and a few tags: nothing else is
+ever built from a peer's bytes. cbor2 6 refuses the rest by its own switches; for 5.9 `scan` reads the heads first.
+Source: RFC 8949 section 3 (heads), section 5.3 (validity); schemas/frame.cddl.
+"""
+
+from __future__ import annotations
+
+import io
+import reprlib
+import struct
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Final, NoReturn
+
+import cbor2
+
+from edge_agent.errors import WireError
+
+CBOR2_MAJOR: Final = int(version("cbor2").split(".")[0])
+MAX_DEPTH: Final = 8  # a frame needs 6: body, extras, part, list, group, by
+POSITIVE_BIGNUM, NEGATIVE_BIGNUM = 2, 3
+ARRAY_TAGS: Final = frozenset(range(64, 88)) - {76}  # RFC 8746 section 2.1; 76 is reserved
+TAGS: Final = frozenset({POSITIVE_BIGNUM, NEGATIVE_BIGNUM}) | ARRAY_TAGS
+# Tags that cbor2 would turn into dates, decimals, regular expressions, sets, shared references and the like.
+BUILT_IN_TAGS: Final = (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+
+UINT, NINT, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE = range(8)  # major types
+_FOLLOWING: Final = {24: struct.Struct(">B"), 25: struct.Struct(">H"), 26: struct.Struct(">L"), 27: struct.Struct(">Q")}
+
+
+def head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Read one item head: (major type, argument, offset after it). Raises: WireError if cut short or indefinite."""
+    try:
+        first = data[at]
+        info = first & 31
+        if info < 24:
+            return first >> 5, info, at + 1
+        following = _FOLLOWING[info]
+        return first >> 5, following.unpack_from(data, at + 1)[0], at + 1 + following.size
+    except IndexError:
+        raise WireError(f"cut short at byte {at}: wanted another item") from None
+    except struct.error:
+        raise WireError(f"cut short at byte {at}: wanted the rest of an item head") from None
+    except KeyError:
+        raise WireError(f"indefinite or reserved length 0x{data[at]:02x} at byte {at}") from None
+
+
+def string(data: bytes, at: int, major: int) -> tuple[bytes, int]:
+    """Read one byte string or text (its bytes): (content, offset after it). Raises: WireError."""
+    got, size, at = head(data, at)
+    if got != major:
+        raise WireError(f"wanted major type {major} at byte {at}, got {got}")
+    if size > len(data) - at:
+        raise WireError(f"cut short at byte {at}: wanted {size} bytes, got {len(data) - at}")
+    return data[at : at + size], at + size
+
+
+def scan(data: bytes) -> None:
+    """Refuse what must not be built: maps, indefinite lengths, foreign tags and simple values, depth (WireError)."""
+    at = 0
+    left = [1]  # items still to come at each level
+    while left:
+        if not left[-1]:
+            left.pop()
+            continue
+        left[-1] -= 1
+        major, argument, after = head(data, at)
+        if major in (BYTES, TEXT):
+            if argument > len(data) - after:
+                raise WireError(f"cut short at byte {at}: wanted {argument} bytes")
+            after += argument
+        elif major == ARRAY:
+            left.append(argument)
+        elif major == TAG:
+            if argument not in TAGS:
+                raise WireError(f"tag {argument} at byte {at} is not allowed")
+            left.append(1)
+        elif major == MAP:
+            raise WireError(f"map at byte {at} is not allowed")
+        elif major == SIMPLE and not (after - at in (3, 5, 9) or 20 <= argument <= 22):
+            raise WireError(f"simple value {argument} at byte {at} is not allowed")
+        if len(left) > MAX_DEPTH + 1:
+            raise WireError(f"deeper than {MAX_DEPTH} at byte {at}")
+        at = after
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise WireError("a tag or a map that is not allowed")
+
+
+_STRICT: Final[dict[str, Any]] = (
+    {"max_depth": MAX_DEPTH}
+    if CBOR2_MAJOR < 6
+    else {
+        "max_depth": MAX_DEPTH,
+        "allow_indefinite": False,
+        "object_hook": _refuse,
+        "semantic_decoders": dict.fromkeys(BUILT_IN_TAGS, _refuse),
+    }
+)
+_BEFORE: Final[Callable[[bytes], None] | None] = scan if CBOR2_MAJOR < 6 else None
+
+
+def loads(data: bytes, what: str) -> object:
+    """Decode exactly one item. `what` names it in the message. Raises: WireError, and nothing else."""
+    stream = io.BytesIO(data)
+    try:
+        if _BEFORE is not None:
+            _BEFORE(data)
+        value: object = cbor2.CBORDecoder(stream, **_STRICT).decode()
+    except WireError as err:
+        raise WireError(f"{what}: {err}") from None
+    except Exception as err:  # foreign bytes: whatever the decoder raises is the peer's fault
+        raise WireError(f"{what}: not CBOR as agreed, {len(data)} bytes: {err}") from err
+    if stream.tell() != len(data):
+        raise WireError(f"{what}: {len(data) - stream.tell()} bytes after the end")
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Encode; floats take the shortest form that loses nothing."""
+    return cbor2.dumps(value, canonical=True)
+
+
+def an_int(value: object, low: int, high: int, what: str) -> int:
+    """`value` as an integer of low..high, never a boolean. Raises: WireError."""
+    if type(value) is int and low <= value <= high:
+        return value
+    raise WireError(f"{what}: wanted an integer of {low}..{high}, got {reprlib.repr(value)}")
+
+
+def a_text(value: object, what: str, longest: int) -> str:
+    """`value` as text of at most `longest` characters. Raises: WireError."""
+    if type(value) is str and len(value) <= longest:
+        return value
+    raise WireError(f"{what}: wanted a text of at most {longest} characters, got {reprlib.repr(value)}")
+
+
+def an_array(value: object, what: str, least: int, most: int | None = None) -> list[Any]:
+    """`value` as an array of least..most items (most None: any number). Raises: WireError."""
+    if type(value) is list and least <= len(value) and (most is None or len(value) <= most):
+        return value
+    size = f"{least}" if most == least else f"{least} or more" if most is None else f"{least}..{most}"
+    raise WireError(f"{what}: wanted an array of {size} items, got {reprlib.repr(value)}")

@@ -1,0 +1,232 @@
+"""Frames and heartbeats <-> bytes. Envelope [version, epoch, seq, body]; positions: schemas/frame.cddl version 1.
+
+The envelope decodes apart from the body and never changes shape (docs/protocol.md 2.1): a frame with a bad body can be
+settled by its number (3.6). A frame decodes on its own, in whatever order frames arrive; what needs the epoch's
+definitions is only the naming of columns, keys and groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, GroupPart, Heartbeat, Section
+from edge_agent.errors import WireError
+from edge_agent.wire import parts, sections
+from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loads, string
+from edge_agent.wire.cbor import BYTES as BYTE_STRING
+
+VERSION: Final = 1
+_NULL: Final = b"\xf6"  # the seq of a heartbeat
+# Bits of the first item of `extras`, in the order in which what they announce follows.
+BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS = (1 << bit for bit in range(8))
+_EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What stands around a body. seq None: a heartbeat."""
+
+    version: int
+    epoch: int
+    seq: int | None
+    body: bytes
+
+
+def envelope(payload: bytes) -> Envelope:
+    """Read what identifies a message, whatever its version. Raises: WireError; such a message cannot be settled."""
+    major, size, at = head(payload, 0)
+    if (major, size) != (ARRAY, 4):
+        raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
+    version, at = _unsigned(payload, at, 2**32 - 1, "version")
+    epoch, at = _unsigned(payload, at, parts.EPOCH_LIMIT, "epoch")
+    seq: int | None = None
+    if payload[at : at + 1] == _NULL:
+        at += 1
+    else:
+        seq, at = _unsigned(payload, at, parts.MAX_SEQ, "seq")
+    body, at = string(payload, at, BYTE_STRING)
+    if at != len(payload):
+        raise WireError(f"envelope: {len(payload) - at} bytes after the end")
+    return Envelope(version, epoch, seq, body)
+
+
+def _unsigned(payload: bytes, at: int, most: int, what: str) -> tuple[int, int]:
+    major, value, after = head(payload, at)
+    if major != UINT or value > most:
+        raise WireError(f"envelope: wanted {what} of 0..{most}, got major type {major} with {value}")
+    return value, after
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame as bytes. The columns of a section travel in the order of its `states`: the plan's basis.
+
+    Raises: ValueError for what the format cannot carry (values out of range, more than MAX_FRAME_BYTES): our own bug.
+    """
+    if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
+        raise ValueError(f"a birth is frame 0 of the epoch that begins its id, not {frame.epoch}/{frame.seq}")
+    if len({part.group for part in frame.groups}) != len(frame.groups):
+        raise ValueError("a group stands twice in a frame")
+    body = _extras(frame)
+    for part in frame.groups:
+        body += (part.group, part.frontier_us)
+        body += [sections.encode(section, part.frontier_us, late=False) for section in part.sections]
+        body += [sections.encode(section, part.frontier_us, late=True) for section in part.late]
+    return _wrap(frame.epoch, frame.seq, body)
+
+
+def _extras(frame: Frame) -> list[Any]:
+    items = {
+        BIRTH: frame.birth and parts.birth_item(frame.birth),
+        DEFINE: frame.define and parts.define_item(frame.define),
+        MEMBERS: frame.members and parts.members_item(frame.members),
+        GAPS: frame.gaps and parts.gaps_item(frame.gaps),
+        FLUSH: frame.flush,
+        LEAVE: frame.leave,
+        EXCEPTIONS: parts.exceptions_item(frame.groups) or None,
+        REGISTERS: parts.registers_item(frame.groups) or None,
+    }
+    present = {bit: item for bit, item in items.items() if item is not None and item != ()}
+    return [[sum(present), *present.values()]] if present else []
+
+
+def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
+    """A heartbeat as bytes. Raises: ValueError."""
+    body: list[Any] = [heartbeat.last_seq]
+    for pair in heartbeat.frontiers:
+        body += pair
+    return _wrap(heartbeat.epoch, None, body)
+
+
+def _wrap(epoch: int, seq: int | None, body: list[Any]) -> bytes:
+    payload = dumps([VERSION, epoch, seq, dumps(body)])
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ValueError(f"a message of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
+    return payload
+
+
+def decode(payload: bytes) -> Frame | Heartbeat:
+    """Read one message. Columns are named by position ('0', '1', ...) until `Section.named`.
+
+    Raises: WireError on anything but schemas/frame.cddl version 1, and nothing else.
+    """
+    return decode_body(envelope(payload))
+
+
+def decode_body(envelope: Envelope) -> Frame | Heartbeat:
+    """The second half of `decode`: a bad body of a good envelope can be settled. Raises: WireError."""
+    body = _body(envelope)
+    if envelope.seq is None:
+        return _heartbeat(envelope.epoch, body)
+    return _frame(envelope.epoch, envelope.seq, body)[0]
+
+
+def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
+    """A frame and its sections in their order, each with its group number and the item it came from.
+
+    envelope: of a frame, not a heartbeat. Raises: WireError.
+    """
+    assert envelope.seq is not None
+    return _frame(envelope.epoch, envelope.seq, _body(envelope))
+
+
+def _body(envelope: Envelope) -> list[Any]:
+    if envelope.version != VERSION:
+        raise WireError(f"version {envelope.version}: this node reads version {VERSION}")
+    if len(envelope.body) > MAX_FRAME_BYTES:
+        raise WireError(f"a body of {len(envelope.body)} bytes, at most {MAX_FRAME_BYTES} travel")
+    return an_array(loads(envelope.body, "body"), "body", 0)
+
+
+def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
+    if len(body) % 2 != 1:
+        raise WireError(f"heartbeat: wanted last seq and pairs (group, frontier), got {len(body)} items")
+    last = an_int(body[0], -1, parts.MAX_SEQ, "last seq")
+    groups = [an_int(number, 0, parts.MAX_GROUPS - 1, "group") for number in body[1::2]]
+    if len(set(groups)) != len(groups):
+        raise WireError("heartbeat: a group stands twice")
+    return Heartbeat(epoch, last, tuple(zip(groups, (parts.a_time(f, "frontier") for f in body[2::2]), strict=True)))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A group's part while its sections are read."""
+
+    frontier_us: int | None
+    on_time: list[Section]
+    late: list[Section]
+
+
+def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
+    """The frame and its sections as they came, each with its group number."""
+    extras: dict[int, Any] = {}
+    at = 0
+    if body and type(body[0]) is list:
+        extras = _extras_of(body[0])
+        at = 1
+    groups: dict[int, _Open] = {}
+    came: list[tuple[int, sections.Decoded]] = []
+    room = sections.MAX_ROWS
+    while at < len(body):
+        number = an_int(body[at], 0, parts.MAX_GROUPS - 1, "group")
+        if number in groups:
+            raise WireError(f"group {number} stands twice")
+        if at + 1 == len(body):
+            raise WireError(f"group {number}: wanted its frontier")
+        frontier_us = parts.maybe(parts.a_time, body[at + 1], "frontier")
+        part = groups[number] = _Open(frontier_us, [], [])
+        at += 2
+        while at < len(body) and type(body[at]) is list:
+            decoded = sections.decode(body[at], frontier_us, room)
+            room -= len(decoded.section.partials)
+            (part.late if decoded.late else part.on_time).append(decoded.section)
+            came.append((number, decoded))
+            at += 1
+    birth = extras.get(BIRTH)
+    if birth is not None and (seq != 0 or birth.epoch_id >> 32 != epoch):
+        raise WireError(f"a birth is frame 0 of the epoch that begins its id, not {epoch}/{seq}")
+    exceptions, registers = extras.get(EXCEPTIONS, {}), extras.get(REGISTERS, {})
+    if not groups.keys() >= exceptions.keys() | registers.keys():
+        raise WireError("exceptions or registers of a group that the frame does not name")
+    frame = Frame(
+        epoch,
+        seq,
+        birth,
+        extras.get(DEFINE),
+        extras.get(MEMBERS, ()),
+        tuple(
+            GroupPart(
+                number,
+                part.frontier_us,
+                tuple(part.on_time),
+                tuple(part.late),
+                exceptions.get(number),
+                registers.get(number, ()),
+            )
+            for number, part in groups.items()
+        ),
+        extras.get(GAPS, ()),
+        extras.get(FLUSH),
+        extras.get(LEAVE),
+    )
+    return frame, came
+
+
+_READ: Final = {
+    BIRTH: parts.birth,
+    DEFINE: parts.define,
+    MEMBERS: parts.members,
+    GAPS: parts.gaps,
+    FLUSH: lambda value: an_int(value, -1, parts.MAX_SEQ, "last seq before the flush"),
+    LEAVE: lambda value: an_int(value, 0, parts.EPOCH_LIMIT, "successor epoch"),
+    EXCEPTIONS: parts.exceptions,
+    REGISTERS: parts.registers,
+}
+
+
+def _extras_of(item: list[Any]) -> dict[int, Any]:
+    mask = an_int(an_array(item, "extras", 1)[0], 1, sum(_EXTRAS), "extras")
+    present = [bit for bit in _EXTRAS if mask & bit]
+    if len(item) != 1 + len(present):
+        raise WireError(f"extras: wanted {len(present)} items after {mask}, got {len(item) - 1}")
+    return {bit: _READ[bit](value) for bit, value in zip(present, item[1:], strict=True)}

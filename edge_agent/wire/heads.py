@@ -1,0 +1,108 @@
+"""What the root keeps of a frame at arrival: everything but the rows, and the rows as parts that decode on their own.
+
+A part is one section of the body; its starts lie in one bucket, late and on-time rows apart (docs/protocol.md 8.6).
+Source: schemas/frame.cddl, rule `part`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.frame import Frame, Heartbeat, Section
+from edge_agent.algebra.partial import Partials
+from edge_agent.errors import WireError
+from edge_agent.wire import frames, sections
+from edge_agent.wire.cbor import an_array, an_int, dumps, loads
+
+BUCKET_US: Final = 3_600_000_000  # one hour: files of the frame table hold neighbouring windows
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one section whose starts lie in one bucket. Numbers are those of the frame's epoch; times in us.
+
+    number: 1, 2, ... within the frame. body: what `rows` reads, without the frame.
+    """
+
+    number: int
+    group: int
+    plan: int
+    late: bool
+    rows: int
+    first_start_us: int
+    last_start_us: int
+    latest_end_us: int
+    body: bytes
+
+
+def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
+    """A message without its rows (sections hold none) and its parts; a frame without sections has none.
+
+    Raises: WireError as `frames.decode`.
+    """
+    return head_body(frames.envelope(payload))
+
+
+def head_body(envelope: frames.Envelope) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
+    """The second half of `head`: a bad body of a good envelope can be settled. Raises: WireError."""
+    if envelope.seq is None:
+        return frames.decode_body(envelope), ()
+    frame, came = frames.sections_of(envelope)
+    parts: list[Part] = []
+    for group, decoded in came:
+        rows = decoded.section.partials
+        first, last = int(rows.start.min()), int(rows.start.max())
+        if first // BUCKET_US == last // BUCKET_US:
+            parts.append(_part(len(parts) + 1, group, decoded, decoded.section, _anchored(decoded)))
+            continue
+        bucket = rows.start // BUCKET_US
+        for number in np.unique(bucket):
+            section = Section(decoded.section.plan, rows.take(bucket == number))
+            item = sections.encode(section, None, late=decoded.late)
+            parts.append(_part(len(parts) + 1, group, decoded, section, item))
+    return _without_rows(frame), tuple(parts)
+
+
+def _anchored(decoded: sections.Decoded) -> list[Any]:
+    """The item as it came, its ranges relative to tick 0 instead of the frontier's."""
+    plan, tick, where, *rest = decoded.item
+    if type(where) is int:
+        return [plan, tick, where + decoded.anchor, *rest]
+    first, length = where
+    if type(first) is int:
+        return [plan, tick, [first + decoded.anchor, length], *rest]
+    return sections.encode(decoded.section, None, late=decoded.late)
+
+
+def _part(number: int, group: int, decoded: sections.Decoded, section: Section, item: list[Any]) -> Part:
+    rows = section.partials
+    return Part(
+        number,
+        group,
+        section.plan,
+        decoded.late,
+        len(rows),
+        int(rows.start.min()),
+        int(rows.start.max()),
+        int(rows.end.max()),
+        dumps([frames.VERSION, item]),
+    )
+
+
+def _without_rows(frame: Frame) -> Frame:
+    def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
+        return tuple(replace(section, partials=section.partials.take(slice(0, 0))) for section in found)
+
+    groups = tuple(replace(part, sections=heads(part.sections), late=heads(part.late)) for part in frame.groups)
+    return replace(frame, groups=groups)
+
+
+def rows(body: bytes) -> Partials:
+    """The rows of a part; columns are named by position. Raises: WireError."""
+    version, item = an_array(loads(body, "part"), "part", 2, 2)
+    if an_int(version, 0, 2**32 - 1, "version") != frames.VERSION:
+        raise WireError(f"part of version {version}: this node reads version {frames.VERSION}")
+    return sections.decode(item, None, sections.MAX_ROWS).section.partials

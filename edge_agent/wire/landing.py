@@ -1,0 +1,40 @@
+"""Landing files: a CBOR sequence (RFC 8742) of [topic, receive time, payload]; schemas/landing.cddl.
+
+Written by the lander, read by the root. A file may end in the middle of a record (a power cut before its fsync); what
+stands before the damage is good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edge_agent.errors import WireError
+from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, dumps, head, string
+
+
+def encode(topic: str, received_us: int, payload: bytes) -> bytes:
+    """One record. received_us: the lander's clock, microseconds."""
+    return dumps([topic, received_us, payload])
+
+
+def iterate(content: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """The records of a file in order. Raises: WireError naming the offset of a damaged record, after the good ones."""
+    at = 0
+    while at < len(content):
+        try:
+            record, at = _record(content, at)
+        except (WireError, UnicodeDecodeError) as err:
+            raise WireError(f"landing file damaged at byte {at} of {len(content)}: {err}") from None
+        yield record
+
+
+def _record(content: bytes, at: int) -> tuple[tuple[str, int, bytes], int]:
+    major, size, at = head(content, at)
+    if (major, size) != (ARRAY, 3):
+        raise WireError(f"wanted an array of 3 items, got major type {major} with {size}")
+    topic, at = string(content, at, TEXT)
+    major, time, at = head(content, at)
+    if major not in (UINT, NINT):
+        raise WireError(f"wanted a receive time, got major type {major}")
+    payload, at = string(content, at, BYTES)
+    return (topic.decode(), time if major == UINT else -1 - time, payload), at

@@ -1,0 +1,100 @@
+"""A sensor's batch of readings <-> CBOR [1, t, v]; schemas/readings.cddl. Decodes without a copy per reading.
+
+t = tag 79 (int64 little endian, microseconds) or [start_us, step_us]; v = any array of numbers of RFC 8746.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from cbor2 import CBORTag
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Ints
+from edge_agent.errors import WireError
+from edge_agent.wire.cbor import an_array, an_int, dumps, loads
+
+VERSION: Final = 1
+TIME_TAG: Final = 79
+MAX_READINGS: Final = 2**20  # of one message
+TIME_LIMIT_US: Final = 2**62
+# RFC 8746 section 2.1, table 1. 128-bit floats (83, 87) have no numpy type; 76 is reserved.
+DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    64: np.dtype("u1"),
+    65: np.dtype(">u2"),
+    66: np.dtype(">u4"),
+    67: np.dtype(">u8"),
+    68: np.dtype("u1"),
+    69: np.dtype("<u2"),
+    70: np.dtype("<u4"),
+    71: np.dtype("<u8"),
+    72: np.dtype("i1"),
+    73: np.dtype(">i2"),
+    74: np.dtype(">i4"),
+    75: np.dtype(">i8"),
+    77: np.dtype("<i2"),
+    78: np.dtype("<i4"),
+    79: np.dtype("<i8"),
+    80: np.dtype(">f2"),
+    81: np.dtype(">f4"),
+    82: np.dtype(">f8"),
+    84: np.dtype("<f2"),
+    85: np.dtype("<f4"),
+    86: np.dtype("<f8"),
+}
+
+
+def encode(time_us: Ints | tuple[int, int], value: NDArray[np.float64] | Ints) -> bytes:
+    """A batch as bytes. time_us: shape (k,), int64, or (start, step). value: shape (k,), float64 or int64."""
+    times: object
+    if isinstance(time_us, tuple):
+        times = list(time_us)
+    else:
+        times = CBORTag(TIME_TAG, np.ascontiguousarray(time_us, "<i8").tobytes())
+    tag, dtype = (86, "<f8") if value.dtype.kind == "f" else (79, "<i8")
+    return dumps([VERSION, times, CBORTag(tag, np.ascontiguousarray(value, dtype).tobytes())])
+
+
+def decode(payload: bytes) -> tuple[Ints, NDArray[np.float64] | Ints]:
+    """(time, value), both of shape (k,), k may be 0: int64 microseconds, and float64 (NaN and infinities as they came)
+    or int64. The arrays may be read-only. Raises: WireError on anything but schemas/readings.cddl version 1.
+    """
+    fields = an_array(loads(payload, "readings"), "readings", 3, 3)
+    if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
+        raise WireError(f"readings of version {fields[0]}: this node reads version {VERSION}")
+    value = _values(fields[2])
+    time_us = _times(fields[1], len(value))
+    if len(time_us) != len(value):
+        raise WireError(f"readings: {len(time_us)} times for {len(value)} values")
+    return time_us, value
+
+
+def _values(item: object) -> NDArray[np.float64] | Ints:
+    if type(item) is not CBORTag or item.tag not in DTYPES:
+        raise WireError("readings: wanted values as a typed array of RFC 8746 (no 128-bit floats)")
+    raw = _raw(item, DTYPES[item.tag])
+    if raw.dtype.kind == "f":
+        return raw.astype(np.float64, copy=False)
+    if raw.dtype.kind == "u" and raw.dtype.itemsize == 8 and len(raw) and int(raw.max()) >= 2**63:
+        raise WireError("readings: a value beyond 64 bits with sign")
+    return raw.astype(np.int64, copy=False)
+
+
+def _times(item: object, n: int) -> Ints:
+    if type(item) is CBORTag:
+        if item.tag != TIME_TAG:
+            raise WireError(f"readings: wanted times as tag {TIME_TAG} or [start, step], got tag {item.tag}")
+        return _raw(item, DTYPES[TIME_TAG]).astype(np.int64, copy=False)
+    start, step = an_array(item, "times", 2, 2)
+    start = an_int(start, -TIME_LIMIT_US, TIME_LIMIT_US, "start")
+    step = an_int(step, 0, TIME_LIMIT_US // MAX_READINGS, "step")
+    return start + step * np.arange(n, dtype=np.int64)
+
+
+def _raw(item: CBORTag, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if type(item.value) is not bytes or len(item.value) % dtype.itemsize:
+        raise WireError(f"readings: wanted whole items of {dtype.itemsize} bytes")
+    if len(item.value) > MAX_READINGS * dtype.itemsize:
+        raise WireError(f"readings: at most {MAX_READINGS} in one message")
+    return np.frombuffer(item.value, dtype)

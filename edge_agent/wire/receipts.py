@@ -1,0 +1,56 @@
+"""Receipts <-> bytes: [version, epoch, journal, upto, ranges above, quarantined]; schemas/receipt.cddl.
+
+Source: docs/protocol.md 3.2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Receipt
+from edge_agent.errors import WireError
+from edge_agent.wire.cbor import an_array, an_int, dumps, loads
+from edge_agent.wire.parts import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
+
+VERSION: Final = 1
+MAX_RANGES: Final = 1_000  # a receipt may be cut short: what it leaves out is sent again and receipted then
+
+
+def encode(receipt: Receipt) -> bytes:
+    """A receipt as bytes; of more than MAX_RANGES ranges or quarantined seqs the first."""
+    return dumps(
+        [
+            VERSION,
+            receipt.epoch,
+            receipt.journal,
+            receipt.upto,
+            [list(pair) for pair in receipt.above[:MAX_RANGES]],
+            list(receipt.quarantined[:MAX_RANGES]),
+        ]
+    )
+
+
+def decode(payload: bytes) -> Receipt:
+    """The twin of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
+    if len(payload) > MAX_FRAME_BYTES:
+        raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
+    fields = an_array(loads(payload, "receipt"), "receipt", 6, 6)
+    if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
+        raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
+    upto = an_int(fields[3], 0, MAX_SEQ, "upto")
+    above: list[tuple[int, int]] = []
+    beyond = upto  # seq `upto` itself is the first that is missing
+    for pair in an_array(fields[4], "ranges above", 0, MAX_RANGES):
+        first, last = an_array(pair, "range", 2, 2)
+        above.append(
+            (an_int(first, beyond + 1, MAX_SEQ, "first of a range"), an_int(last, first, MAX_SEQ, "last of a range"))
+        )
+        beyond = last
+    quarantined = an_array(fields[5], "quarantined", 0, MAX_RANGES)
+    return Receipt(
+        an_int(fields[1], 0, EPOCH_LIMIT, "epoch"),
+        an_int(fields[2], 0, ID_LIMIT, "journal"),
+        upto,
+        tuple(above),
+        tuple(an_int(seq, 0, MAX_SEQ, "quarantined seq") for seq in quarantined),
+    )

@@ -1,0 +1,154 @@
+"""Sections: rows of one plan <-> [plan, tick, where, keys, *columns]; positions and forms: schemas/frame.cddl.
+
+A section decodes without its plan: ranges are counted in ticks of a fixed table, relative to the frontier's tick, and
+columns stand in the order of the plan's basis, which gives them their names (Section.named).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, Final
+
+import numpy as np
+from cbor2 import CBORTag
+
+from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
+from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.errors import WireError
+from edge_agent.wire import columns
+from edge_agent.wire.cbor import an_array, an_int
+
+SECOND_US: Final = 1_000_000
+# Widths that people give windows. The largest that fits is used, so that a range is one small number.
+TICKS_US: Final = (
+    *(1, 1_000, 10_000, 100_000, 200_000, 250_000, 500_000),
+    *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
+)
+TIME_LIMIT_US: Final = 2**62  # all times lie within +- this, so that sums of two stay within 64 bits
+MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabytes
+MAX_COLUMNS: Final = 64
+MAX_PLANS: Final = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A section with the item it came from: late rows or not, and where[0] relative to `anchor` ticks."""
+
+    section: Section
+    late: bool
+    item: list[Any]
+    anchor: int
+
+
+def anchor(frontier_us: int | None, tick_us: int) -> int:
+    """The tick that ranges are relative to: the frontier's, or 0 where none is said."""
+    return 0 if frontier_us is None or frontier_us == NEVER_US else frontier_us // tick_us
+
+
+def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[object]:
+    """A section as a CBOR item. Raises: ValueError for no rows and for what cannot travel."""
+    rows = section.partials
+    n = len(rows)
+    if not n:
+        raise ValueError("a section has at least one row")
+    if not 0 <= section.plan < MAX_PLANS:
+        raise ValueError(f"plan number {section.plan}")
+    code, start, length = _ticks(rows.start, rows.end)
+    base = anchor(frontier_us, TICKS_US[code])
+    where: object
+    if isinstance(start, int):
+        where = start - base if length == 1 else [start - base, length]
+    else:
+        sizes = length if isinstance(length, int) else columns.encode_ints(length)
+        where = [columns.encode_ints(start - base), sizes]
+    plan = -1 - section.plan if late else section.plan
+    return [plan, code, where, _encode_keys(rows.key), *map(columns.encode, rows.states.values())]
+
+
+def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
+    """Tick code, starts and lengths in that tick; plain integers where all rows agree."""
+    low, high = int(start.min()), int(start.max())
+    length = end - start
+    shortest, longest = int(length.min()), int(length.max())
+    if shortest <= 0 or low < -TIME_LIMIT_US or high + longest > TIME_LIMIT_US:
+        raise ValueError("a range ends before it begins or lies beyond all time")
+    if low == high:
+        step = gcd(low, shortest if shortest == longest else int(np.gcd.reduce(length)))
+    elif shortest == longest and not (start % shortest).any():
+        step = shortest
+    else:
+        step = gcd(int(np.gcd.reduce(start)), int(np.gcd.reduce(length)))
+    code = next(c for c in reversed(range(len(TICKS_US))) if step % TICKS_US[c] == 0)
+    tick = TICKS_US[code]
+    return (
+        code,
+        low // tick if low == high else start // tick,
+        shortest // tick if shortest == longest else length // tick,
+    )
+
+
+def _encode_keys(key: Ints) -> object:
+    n, first, low, high = len(key), int(key[0]), int(key.min()), int(key.max())
+    if low < 0 or high >= MAX_KEYS:
+        raise ValueError(f"key numbers are 0..{MAX_KEYS - 1}")
+    if n == 1:
+        return first
+    if high - low == n - 1 and bool((key[1:] - key[:-1] == 1).all()):
+        return [first, n]
+    tag, dtype = (64, "u1") if high < 1 << 8 else (69, "<u2")
+    return CBORTag(tag, key.astype(dtype).tobytes())
+
+
+def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
+    """The twin of `encode`; columns are named by position ('0', '1', ...). room: rows allowed. Raises: WireError."""
+    fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
+    number = an_int(fields[0], -MAX_PLANS, MAX_PLANS - 1, "plan")
+    late = number < 0
+    tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
+    key = _decode_keys(fields[3], room)
+    n = len(key)
+    base = anchor(frontier_us, tick)
+    start, end = _decode_where(fields[2], base, tick, n)
+    states = {str(i): columns.decode(column, n, f"column {i}") for i, column in enumerate(fields[4:])}
+    section = Section(-1 - number if late else number, Partials(start, end, key, states))
+    return Decoded(section, late, fields, base)
+
+
+def _decode_keys(item: object, room: int) -> Ints:
+    if type(item) is int:
+        return np.array([an_int(item, 0, MAX_KEYS - 1, "key")], np.int64)
+    if type(item) is list:
+        first, n = an_array(item, "keys", 2, 2)
+        an_int(n, 1, min(room, MAX_KEYS), "number of keys")
+        an_int(first, 0, MAX_KEYS - n, "first key")
+        return np.arange(first, first + n, dtype=np.int64)
+    if type(item) is CBORTag and item.tag in (64, 69) and type(item.value) is bytes:
+        raw = np.frombuffer(item.value, "u1" if item.tag == 64 else "<u2") if _whole(item) else NO_INTS
+        if 0 < len(raw) <= room:
+            return raw.astype(np.int64)
+    raise WireError(f"keys: wanted a number, [first, count] or 1..{room} numbers (tags 64, 69)")
+
+
+def _whole(item: CBORTag) -> bool:
+    return item.tag == 64 or len(item.value) % 2 == 0
+
+
+def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints]:
+    limit = TIME_LIMIT_US // tick
+    if type(item) is int:  # all rows: one tick
+        start = an_int(item + base, -limit, limit - 1, "range") * tick
+        return np.full(n, start, np.int64), np.full(n, start + tick, np.int64)
+    first, length = an_array(item, "ranges", 2, 2)
+    if type(first) is int and type(length) is int:  # all rows: one range
+        start = an_int(first + base, -limit, limit - 1, "range start")
+        end = start + an_int(length, 1, limit - start, "range length")
+        return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64)
+    starts = columns.decode_ints(first, n, "range start")
+    lengths = columns.decode_ints(length, n, "range length")
+    low, high = int(starts.min()) + base, int(starts.max()) + base
+    longest = int(lengths.max())
+    if int(lengths.min()) < 1 or low < -limit or high + longest > limit:
+        raise WireError("a range ends before it begins or lies beyond all time")
+    begin = (starts + base) * tick
+    return begin, begin + lengths * tick

@@ -1,0 +1,105 @@
+"""State values of machines <-> bytes, for the spool's slots: [version, value]. Our own files, yet checked.
+
+Plain values (None, bool, int of any size, float, str, bytes, list, dict with str keys) are CBOR's own; tuples, numpy
+arrays and frames carry tags of this file, so that `loads(dumps(x))` is x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import cbor2
+import numpy as np
+from cbor2 import CBORTag
+from numpy.typing import NDArray
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.errors import WireError
+from edge_agent.wire import frames
+
+VERSION: Final = 1
+# First-come-first-served tags (RFC 8949 section 9.2), private to these files.
+TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG = 63_301, 63_302, 63_303, 63_304
+ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
+
+
+def dumps(value: object) -> bytes:
+    """A state value as bytes. Raises: ValueError for a type that is not plain."""
+    return cbor2.dumps([VERSION, _plain(value)])
+
+
+def _plain(value: object) -> object:
+    kind = type(value)
+    if kind in (int, float, str, bytes, bool) or value is None:
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise ValueError(f"keys of state are str, got {type(key).__name__}")
+        return {key: _plain(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        items = [_plain(item) for item in value]  # type: ignore[attr-defined]
+        return items if kind is list else CBORTag(TUPLE_TAG, items)
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, Frame):
+        return CBORTag(FRAME_TAG, frames.encode(value))
+    raise ValueError(f"{kind.__name__} is no plain value of state")
+
+
+def _array(array: NDArray[Any]) -> CBORTag:
+    if array.dtype == object:
+        return CBORTag(OBJECTS_TAG, [list(array.shape), [_plain(item) for item in array.ravel().tolist()]])
+    if array.dtype.kind not in ARRAY_KINDS:
+        raise ValueError(f"an array of {array.dtype} is no plain value of state")
+    return CBORTag(ARRAY_TAG, [array.dtype.str, list(array.shape), array.tobytes()])
+
+
+def loads(content: bytes) -> Any:
+    """The twin of `dumps`; arrays are writable copies. Raises: WireError."""
+    try:
+        match cbor2.loads(content):
+            case [1, value]:
+                return _value(value)
+            case [int(version), *_]:
+                raise WireError(f"state of version {version}: this node reads version {VERSION}")
+    except WireError:
+        raise
+    except Exception as err:  # damaged bytes: whatever the decoder raises means the same
+        raise WireError(f"state cannot be read, {len(content)} bytes: {err}") from err
+    raise WireError(f"no state: {len(content)} bytes")
+
+
+def _value(item: Any) -> Any:
+    kind = type(item)
+    if (
+        kind is list or kind is tuple
+    ):  # cbor2 6 makes what stands in a tag immutable; a tuple of ours has a tag of its own
+        return [_value(each) for each in item]
+    if isinstance(item, Mapping):
+        return {key: _value(each) for key, each in item.items()}
+    if kind is CBORTag:
+        return _tagged(item)
+    return item
+
+
+def _tagged(item: CBORTag) -> Any:
+    if item.tag == TUPLE_TAG:
+        return tuple(_value(each) for each in item.value)
+    if item.tag == ARRAY_TAG:
+        name, shape, content = item.value
+        dtype = np.dtype(name)
+        if dtype.kind not in ARRAY_KINDS:
+            raise WireError(f"state holds an array of {name}")
+        return np.frombuffer(content, dtype).reshape(shape).copy()
+    if item.tag == OBJECTS_TAG:
+        shape, items = item.value
+        array = np.empty(len(items), object)
+        array[:] = [_value(each) for each in items]
+        return array.reshape(shape)
+    if item.tag == FRAME_TAG:
+        return frames.decode(item.value)
+    raise WireError(f"state holds tag {item.tag}")
