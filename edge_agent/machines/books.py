@@ -1,4 +1,4 @@
-"""What the numbers of a child's epoch mean (docs/protocol.md 2.4): keys, nodes, groups and plans, learnt from its frames."""
+"""What the numbers of a child's epoch mean (docs/protocol.md 2.4): keys, nodes, groups, plans, learnt from frames."""
 
 from __future__ import annotations
 

@@ -22,10 +22,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The definitions now in force for this node, all of them (docs/protocol.md 6.3)."""
+    """The definitions now in force for this node, all of them (docs/protocol.md 6.3).
+
+    sensor_texts, query_texts: their canonical texts in the same order, for mergers and the root.
+    """
 
     sensors: tuple[Sensor, ...]
     queries: tuple[Query, ...]
+    sensor_texts: tuple[str, ...] = ()
+    query_texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class Read:
     """Readings of one sensor. position: where a re-readable source goes on after them (None for others).
 
     token: what to acknowledge after the commit that holds them (None: nothing). clock_us: the sensor's own clock, for
-    `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch.
+    `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the source's
+    own promise of event time, which a recording's markers give.
     """
 
     sensor: str
@@ -42,6 +48,7 @@ class Read:
     token: object = None
     clock_us: int | None = None
     ended: bool = False
+    mark_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,10 @@ class Family:
         """The member of that name, made when it is new."""
         return self.members.setdefault(node, Member())
 
-    def set_frontier(self, node: str, frontier_us: int, received_us: int, *, rebirth: bool) -> None:
-        """A frame or heartbeat moved a member's frontier. Within an epoch it never falls (4.1)."""
+    def set_frontier(self, node: str, frontier_us: int, received_us: int, *, anew: bool) -> None:
+        """A frame or heartbeat moved a member's frontier. It never falls (4.1), unless an epoch begins anew (1.2)."""
         member = self.member(node)
-        member.frontier_us = frontier_us if rebirth else max(member.frontier_us, frontier_us)
+        member.frontier_us = frontier_us if anew else max(member.frontier_us, frontier_us)
         member.ahead = member.frontier_us > received_us + AHEAD_US
 
     def change_members(self, node: str, change: Members) -> None:

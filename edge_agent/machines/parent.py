@@ -66,7 +66,7 @@ class ParentHalf:
             if book is not None and number in book.groups:
                 family = self.household.family(book.groups[number])
                 if node in family.members:
-                    family.set_frontier(node, frontier_us, received_us, rebirth=False)
+                    family.set_frontier(node, frontier_us, received_us, anew=False)
 
     def _apply(self, effect: Effect, received_us: int) -> Applied:
         key = (effect.node, effect.epoch)
@@ -84,16 +84,21 @@ class ParentHalf:
                 for section in (*part.sections, *part.late):
                     if section.plan not in book.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
+                    basis, columns = book.plans[section.plan][1].basis, len(section.partials.states)
+                    if len(section.partials) and columns != len(basis):
+                        raise WireError(f"plan number {section.plan} has {len(basis)} columns, got {columns}")
         except WireError as err:
             return Applied(replace(effect, frame=None, why=str(err)), book)
         if effect.stale:
             return Applied(effect, book)
+        # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
+        anew = frame.birth is not None and not isinstance(frame.birth.predecessor, tuple)
         if frame.birth is not None:
             self._born(effect.node, frame)
         for group, change in changes:
             self.household.family(group).change_members(effect.node, change)
         for group, part in parts:
-            self._promise(effect.node, group, part, received_us, rebirth=frame.birth is not None)
+            self._promise(effect.node, group, part, received_us, anew=anew)
         return Applied(effect, book)
 
     @staticmethod
@@ -113,12 +118,11 @@ class ParentHalf:
         if frame.birth is not None and frame.birth.predecessor == "lost":
             self.predecessor_lost.add(node)
 
-    def _promise(self, node: str, group: Group, part: GroupPart, received_us: int, *, rebirth: bool) -> None:
+    def _promise(self, node: str, group: Group, part: GroupPart, received_us: int, *, anew: bool) -> None:
         family = self.household.family(group)
-        if part.frontier_us is not None:
-            family.set_frontier(node, part.frontier_us, received_us, rebirth=rebirth)
-        elif rebirth:
-            family.set_frontier(node, NEVER_US, received_us, rebirth=True)
+        if part.frontier_us is not None or anew:
+            frontier_us = NEVER_US if part.frontier_us is None else part.frontier_us
+            family.set_frontier(node, frontier_us, received_us, anew=anew)
         if part.exceptions is not None:
             family.set_exceptions(node, part.exceptions)
 
@@ -145,6 +149,16 @@ class ParentHalf:
         for node, epoch, line, waiting in state["lines"]:
             self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
         self.books = {(node, epoch): Book.restore(book) for node, epoch, book in state["books"]}
+
+    @staticmethod
+    def groups_to_plain(by_group: Mapping[Group, int]) -> list[object]:
+        """A number a group as plain values."""
+        return [[group_to_plain(g), n] for g, n in by_group.items()]
+
+    @staticmethod
+    def groups_from_plain(state: Iterable[Any]) -> dict[Group, int]:
+        """The twin of `groups_to_plain`."""
+        return {group_from_plain(g): n for g, n in state}
 
     def restore_families(self, state: Iterable[Any]) -> None:
         """The twin of `snapshot_families`."""

@@ -1,0 +1,266 @@
+"""The gateway: readings in, frames of closed slices out, everything that is open in the spool.
+
+Rules (docs/protocol.md): what closes below the frontier is in this frame or an earlier one, the frontier never falls
+(4.1); late readings leave at once (4.2); after a restart what was open leaves as the last frames of the old epoch, then
+comes the next birth (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.machines.books import group_from_plain, group_to_plain
+from edge_agent.machines.events import Action, Configured, Event, Note, Read, Restored
+from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.source import Source
+
+BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
+FLOOR_US: Final = 1_000  # frontiers are whole milliseconds, which keeps frames short (schemas/frame.cddl)
+
+
+class Gateway(Node):
+    """A leaf of the tree."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        random: Random,
+        restored: Restored | None = None,
+        load: Callable[[int, int], Frame] | None = None,
+    ) -> None:
+        """restored: what the spool holds; None for a new one. load: see Node."""
+        restored = restored or Restored({})
+        super().__init__(settings, random, restored, load or _no_frames)
+        self.sources: dict[str, Source] = {}
+        self.slicers: dict[Group, Slicer] = {}
+        self._restored = restored.state
+        self._restarted = bool(self.outbox.epoch_id)
+        self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._configured = False
+        self._born = False
+        self._serving: dict[Group, tuple[Serving, ...]] = {}
+        self._said: dict[Group, tuple[Serving, ...]] = {}
+        self._spent: dict[Group, list[Release]] = {}  # released by a change of scale, to leave with the next step
+        self._promised: dict[Group, int] = {}
+        self._touched: set[Group] = set()
+        self._queries: tuple[Query, ...] = ()
+
+    def _ready(self) -> bool:
+        return self._configured
+
+    def _handle(self, event: Event, now_us: int) -> list[Action]:
+        match event:
+            case Read():
+                return self._read(event, now_us)
+            case Configured():
+                return self._configure(event, now_us)
+            case _:
+                raise refuse(event, self.settings.node)
+
+    def _read(self, read: Read, now_us: int) -> list[Action]:
+        source = self.sources.get(read.sensor)
+        if source is None:
+            return [Note("reading.unknown_sensor", {"sensor": read.sensor})]
+        source.take(read, now_us)
+        self._wait_for(read.token, now_us)
+        if source.buffered >= BATCH_ROWS:
+            self._slice(source)
+        return []
+
+    def _slice(self, source: Source) -> None:
+        batches = source.drain()
+        for group, slicer in self.slicers.items():
+            if group.source == source.sensor.id and batches:
+                self._touched.add(group)
+                for batch in batches:
+                    slicer.push(batch)
+
+    # --- configuration ------------------------------------------------------------------------------------------
+
+    def _configure(self, event: Configured, now_us: int) -> list[Action]:
+        """Put definitions in force; the next commit says so upward."""
+        if not self._configured:
+            self._recover(event.sensors)
+        for source in self.sources.values():  # readings so far belong to the plans so far
+            self._slice(source)
+        self._queries = event.queries
+        self._texts = (event.sensor_texts, event.query_texts)
+        sensors = {s.id: s for s in event.sensors}
+        for name in [n for n in self.sources if n not in sensors]:
+            del self.sources[name]
+        for sensor in event.sensors:
+            known = self.sources.get(sensor.id)
+            if known is None:
+                known = self.sources[sensor.id] = Source(sensor, now_us)
+                state = self._restored.get(f"source/{sensor.id}")
+                if isinstance(state, dict):
+                    known.restore(state)
+            known.sensor = sensor
+        by_group: dict[Group, list[Query]] = {}
+        for query in event.queries:
+            if query.source in sensors:
+                by_group.setdefault(query.group, []).append(query)
+        for group in [*self.slicers, *(g for g in by_group if g not in self.slicers)]:
+            self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source))
+        self._configured = self._dirty = True
+        return []
+
+    def _regroup(self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None) -> None:
+        slicer = self.slicers.get(group)
+        if slicer is None:
+            if sensor is None:
+                return
+            slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
+        elif sensor is not None and sensor.scale != slicer.scale:
+            self._spent.setdefault(group, []).extend(slicer.flush())
+            frontier_us = slicer.frontier_us
+            slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
+            slicer.advance(frontier_us)
+        self._serving[group] = slicer.change(queries)
+        self._touched.add(group)
+
+    def _recover(self, sensors: tuple[Sensor, ...]) -> None:
+        """Put the slicers back as the spool holds them."""
+        known = {s.id: s for s in sensors}
+        for slot, state in self._restored.items():
+            if slot.startswith("group/") and isinstance(state, dict):
+                group = group_from_plain(state["group"])
+                slicer = Slicer(group, state["scale"], self.settings.node)
+                slicer.restore(state["slicer"])
+                self.slicers[group] = slicer
+        frontiers = self._restored.get("frontiers")
+        for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
+            self._promised[group_from_plain(plain)] = frontier_us
+        for name, sensor in known.items():
+            state = self._restored.get(f"source/{name}")
+            if isinstance(state, dict):
+                self.sources[name] = Source(sensor, 0)
+                self.sources[name].restore(state)
+
+    # --- a commit -----------------------------------------------------------------------------------------------
+
+    def _frames(self, now_us: int) -> list[Frame]:
+        frames: list[Frame] = []
+        if not self._born:
+            self._born = True
+            if self._restarted:
+                frames += self.outbox.flush(self._flush_step(now_us))
+            frames += self.outbox.open(self._birth_step())
+        frames += self.outbox.put(self._step(now_us))
+        return frames
+
+    def _flush_step(self, now_us: int) -> Step:
+        """1.3: all that was open, as the last frames of the epoch that the spool was in."""
+        steps = []
+        for group, slicer in self.slicers.items():
+            releases = (*self._spent.pop(group, ()), *slicer.flush())
+            self._touched.add(group)
+            steps.append(GroupStep(group, None, releases))
+        return Step(tuple(steps), gaps=self._stop_gaps(now_us))
+
+    def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
+        """3.1: what sources that cannot be read again said during the stop is lost."""
+        out = []
+        committed = self._restored.get("committed_us")
+        for name, source in self.sources.items():
+            groups = tuple(g for g in self.slicers if g.source == name)
+            again = source.own_clock or source.sensor.option("qos", 0) == 1
+            if groups and not again and isinstance(committed, int) and committed < now_us:
+                out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
+        return tuple(out)
+
+    def _birth_step(self) -> Step:
+        leaf = Leaf(self.settings.node, self.outbox.epoch)
+        steps = []
+        for group in self.slicers:
+            serving = self._said[group] = self._serving.get(group, ())
+            frontier_us = self._promised.get(group, NEVER_US)
+            promised = frontier_us if frontier_us > NEVER_US else None
+            steps.append(GroupStep(group, promised, leaves=(leaf,), serving=serving))
+        return Step(tuple(steps), self._texts[1], self._texts[0])
+
+    def _step(self, now_us: int) -> Step:
+        """What closed. A frame that goes anyway carries every frontier that moved; else heartbeats do."""
+        for source in self.sources.values():
+            self._slice(source)
+        steps = []
+        for group, slicer in self.slicers.items():
+            before = self._promised.get(group, NEVER_US)
+            frontier_us = self._promised[group] = self._frontier(group, slicer, now_us)
+            releases = (*self._spent.pop(group, ()), *slicer.advance(frontier_us))
+            if releases:
+                self._touched.add(group)
+            serving = self._serving.get(group, ())
+            news = tuple(s for s in serving if s not in self._said.get(group, ()))
+            leaves = () if group in self._said else (Leaf(self.settings.node, self.outbox.epoch),)
+            self._said[group] = serving
+            steps.append(
+                GroupStep(group, frontier_us if frontier_us > before else None, releases, None, leaves, (), news)
+            )
+        self._drop_drained(steps)
+        if not any(s.releases or s.leaves or s.serving or s.dropped for s in steps):
+            return Step()
+        return Step(tuple(steps), self._texts[1], self._texts[0])
+
+    def _drop_drained(self, steps: list[GroupStep]) -> None:
+        """A group whose last query is gone leaves once its frontier has passed the removal."""
+        for i, step in enumerate(steps):
+            slicer = self.slicers[step.group]
+            if slicer.drained:
+                steps[i] = replace(step, frontier_us=slicer.frontier_us, dropped=(self.settings.node,), leaves=())
+                del self.slicers[step.group]
+                for known in (self._said, self._serving, self._promised):
+                    known.pop(step.group, None)
+
+    def _frontier(self, group: Group, slicer: Slicer, now_us: int) -> int:
+        source = self.sources.get(group.source)
+        before = max(slicer.frontier_us, self._promised.get(group, NEVER_US))
+        reached_us = source.reached_us(now_us) if source is not None else now_us
+        if reached_us <= NEVER_US:
+            return before
+        frontier_us = reached_us - group.lateness_us
+        if slicer.unit_us % FLOOR_US == 0:
+            frontier_us -= frontier_us % FLOOR_US
+        return max(before, frontier_us)
+
+    def _state(self, now_us: int) -> Mapping[str, object]:
+        frontiers = [[group_to_plain(g), f] for g, f in self._promised.items()]
+        state: dict[str, object] = {"committed_us": now_us, "frontiers": frontiers}
+        for name, source in self.sources.items():
+            state[f"source/{name}"] = source.snapshot()
+        for slot in self._restored:
+            if slot.startswith("group/"):
+                state[slot] = None
+        self._restored = {}
+        for group in self._touched:
+            slicer = self.slicers.get(group)
+            slot = f"group/{group_to_plain(group)}"
+            state[slot] = slicer and {
+                "group": group_to_plain(group),
+                "scale": slicer.scale,
+                "slicer": slicer.snapshot(),
+            }
+        self._touched.clear()
+        return state
+
+    def _frontiers(self) -> Mapping[Group, int]:
+        return self._promised
+
+    def counters(self) -> dict[str, Any]:
+        """Numbers for `status`: readings by sensor, spooled frames, the slicers' own counters."""
+        return {
+            "readings": {name: source.readings for name, source in self.sources.items()},
+            "spooled": self.outbox.spooled,
+            "groups": {str(group_to_plain(g)): dict(s.counters) for g, s in self.slicers.items()},
+        }
+
+
+def _no_frames(epoch: int, seq: int) -> Frame:
+    raise KeyError((epoch, seq))

@@ -1,0 +1,262 @@
+"""The region: children's partials in, merged partials out, one tier up. Any depth; both sides may be one broker.
+
+Rules (docs/protocol.md): dedupe marks, merged state and outgoing frames are one transaction, receipts come after it
+(3.1, 3.2); a receipt is repeated for every duplicate and when a child comes online (3.2); a slice leaves when the
+frontier over the expected children passes its end (4.4); frames upward carry the leaves left out and every change of
+who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any, Final
+
+from edge_agent.algebra.frame import NEVER_US, Exception_, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import Book
+from edge_agent.machines.events import (
+    Action,
+    Arrived,
+    BadEnvelope,
+    BadFrame,
+    ChildStatus,
+    Event,
+    LowerLink,
+    Quarantine,
+    Restored,
+    Retire,
+    SendReceipt,
+)
+from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.parent import Applied, ParentHalf
+from edge_agent.machines.pool import Pool
+from edge_agent.machines.release import GroupStep, Step
+
+KEPT_TEXTS: Final = 100_000  # definitions held for the next birth; far beyond the limits of one node
+
+
+class Merger(Node):
+    """An inner node of the tree."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        random: Random,
+        restored: Restored | None = None,
+        load: Callable[[int, int], Frame] | None = None,
+        *,
+        grace_us: int,
+        named: Iterable[str] = (),
+        pack: Callable[[Frame | BadFrame], object] = lambda f: f,
+        unpack: Callable[[Any], Frame | BadFrame] = lambda f: f,
+    ) -> None:
+        """named: children expected before they are heard. pack, unpack: a waiting frame to a plain value and back."""
+        restored = restored or Restored({})
+        super().__init__(settings, random, restored, load or _no_frames)
+        state = restored.state
+        journal = state.get("journal")
+        self.journal = journal if isinstance(journal, int) else random.getrandbits(63) | 1
+        self.parent = ParentHalf(self.journal, grace_us, named)
+        self.parent.household.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
+        self.pool = Pool()
+        self._pack = pack
+        self._owed: set[tuple[str, int]] = set()  # receipts to send after the next commit
+        self._gaps: list[Gap] = []
+        self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
+        self._said_leaves: dict[Group, dict[str, Leaf]] = {}
+        self._said_serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._said_out: dict[Group, tuple[Exception_, ...]] = {}
+        self._promised: dict[Group, int] = {}
+        self._new = not state
+        self._restarted = bool(self.outbox.epoch_id)
+        self._born = False
+        if state:
+            self._recover(state, unpack)
+
+    def _ready(self) -> bool:
+        return True
+
+    def _handle(self, event: Event, now_us: int) -> list[Action]:
+        out: list[Action] = []
+        match event:
+            case Arrived(messages):
+                for child, message, token in messages:
+                    self._wait_for(token, now_us)
+                    if isinstance(message, BadEnvelope):
+                        out.append(Quarantine(child, message.reason, message.payload))
+                        continue
+                    self._owe(child, message)
+                    for applied in self.parent.take(child, message, now_us):
+                        out += self._apply(child, applied, message)
+            case ChildStatus(node, online):
+                if online:
+                    self._owed.add((node, self.parent.inbox.current.get(node, 0)))
+            case LowerLink(up):
+                self.parent.household.link(now_us, up=up)
+            case Retire(node):
+                self.parent.household.retire(node)
+            case _:
+                raise refuse(event, self.settings.node)
+        return out
+
+    def _owe(self, child: str, message: Any) -> None:
+        """Frames always get a receipt; a heartbeat only when it shows that the child knows less than it could."""
+        beat = not isinstance(message, (Frame, BadFrame))
+        if not beat or message.last_seq < 0 or not self.parent.inbox.known(child, message.epoch):
+            self._owed.add((child, message.epoch))
+
+    def _apply(self, child: str, applied: Applied, message: Any) -> list[Action]:
+        effect, frame = applied.effect, applied.effect.frame
+        if frame is None:
+            payload = message.payload if isinstance(message, BadFrame) else b""
+            return [Quarantine(child, effect.why, payload)]
+        for part in frame.groups:
+            for section in part.sections:
+                self.pool.add(child, effect.epoch, applied.book, section, late=effect.stale)
+            for section in part.late:
+                self.pool.add(child, effect.epoch, applied.book, section, late=True)
+        self._gaps += frame.gaps
+        if frame.define is not None:
+            self._texts[0].update(dict.fromkeys(frame.define.queries))
+            self._texts[1].update(dict.fromkeys(frame.define.sensors))
+        return []
+
+    # --- a commit -----------------------------------------------------------------------------------------------
+
+    def _frames(self, now_us: int) -> list[Frame]:
+        frames: list[Frame] = []
+        if not self._born:
+            self._born = True
+            if self._restarted:
+                self.pool.absorb(self._promised)
+                steps = (GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups())
+                frames += self.outbox.flush(Step(tuple(steps)))
+            frames += self.outbox.open(self._birth_step())
+        frames += self.outbox.put(self._step(now_us))
+        return frames
+
+    def _birth_step(self) -> Step:
+        steps = []
+        for group, family in self.parent.household.families.items():
+            frontier_us = self._promised.get(group, NEVER_US)
+            self._said_out[group] = family.exceptions_at(frontier_us)
+            leaves = self._said_leaves[group] = self._leaves(group)
+            serving = self._said_serving[group] = family.serving()
+            steps.append(
+                GroupStep(
+                    group,
+                    frontier_us if frontier_us > NEVER_US else None,
+                    exceptions=self._said_out[group] or None,
+                    leaves=tuple(leaves.values()),
+                    serving=tuple(serving.values()),
+                )
+            )
+        return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]))
+
+    def _leaves(self, group: Group) -> dict[str, Leaf]:
+        members = self.parent.household.families[group].expected().values()
+        return {name: leaf for member in members for name, leaf in member.leaves.items()}
+
+    def _step(self, now_us: int) -> Step:
+        self.pool.absorb(self._promised)
+        frontiers = self.parent.household.weigh(now_us)
+        steps = []
+        moved = False
+        for group, frontier_us in frontiers.items():
+            step = self._group_step(group, frontier_us)
+            moved = moved or bool(step.releases or step.leaves or step.dropped or step.serving)
+            moved = moved or step.exceptions is not None
+            self._promised[group] = frontier_us
+            steps.append(step)
+        gaps, self._gaps = tuple(self._gaps), []
+        fresh = any(text not in self.outbox.numbering.said for texts in self._texts for text in texts)
+        if not (moved or gaps or fresh):
+            return Step()
+        return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
+
+    def _group_step(self, group: Group, frontier_us: int) -> GroupStep:
+        family = self.parent.household.families[group]
+        said = self._said_leaves.get(group, {})
+        leaves = self._said_leaves[group] = self._leaves(group)
+        said_serving = self._said_serving.get(group, {})
+        serving = self._said_serving[group] = family.serving()
+        out = family.exceptions_at(frontier_us)
+        exceptions = None if out == self._said_out.get(group, ()) else out
+        self._said_out[group] = out
+        return GroupStep(
+            group,
+            frontier_us if frontier_us > self._promised.get(group, NEVER_US) else None,
+            self.pool.release(group, frontier_us),
+            exceptions,
+            tuple(leaf for name, leaf in leaves.items() if said.get(name) != leaf),
+            tuple(name for name in said if name not in leaves),
+            tuple(s for key, s in serving.items() if said_serving.get(key) != s),
+        )
+
+    def _after_commit(self) -> list[Action]:
+        out = super()._after_commit()
+        owed, self._owed = sorted(self._owed), set()
+        out += [SendReceipt(node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed]
+        return out
+
+    def _state(self, now_us: int) -> Mapping[str, object]:
+        parent = self.parent
+        state: dict[str, object] = {
+            "household": parent.household.snapshot(),
+            "families": parent.snapshot_families(),
+            "promised": parent.groups_to_plain(self._promised),
+        }
+        if self._new:
+            state["journal"], self._new = self.journal, False
+        for key in parent.inbox.changed:
+            node, epoch = key
+            line = parent.inbox.snapshot_line(key)
+            state[f"line/{node}/{epoch}"] = line and {
+                **line,
+                "waiting": [[s, self._pack(f)] for s, f in parent.inbox.lines[key].waiting.items()],
+            }
+            if line is None:
+                parent.books.pop(key, None)
+                self.pool.forget(node, epoch)
+                state[f"book/{node}/{epoch}"] = None
+        parent.inbox.changed.clear()
+        for key in parent.dirty_books & parent.books.keys():
+            state[f"book/{key[0]}/{key[1]}"] = parent.books[key].snapshot()
+            state["texts"] = [list(self._texts[0]), list(self._texts[1])]
+        parent.dirty_books.clear()
+        state.update(self.pool.snapshot())
+        return state
+
+    def _recover(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
+        parent = self.parent
+        parent.household.restore(state["household"])
+        parent.household.link(0, up=False)
+        parent.restore_families(state["families"])
+        for family in parent.household.families.values():
+            family.forget_history()
+        self._promised = parent.groups_from_plain(state["promised"])
+        for slot, value in state.items():
+            kind, _, rest = slot.partition("/")
+            if kind not in ("line", "book"):
+                continue
+            node, _, epoch = rest.partition("/")
+            if kind == "book":
+                parent.books[node, int(epoch)] = Book.restore(value)
+            else:
+                parent.inbox.restore_line((node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
+        queries, sensors = state.get("texts", ([], []))
+        self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
+        self.pool.restore(state)
+
+    def _frontiers(self) -> Mapping[Group, int]:
+        return self._promised
+
+    def counters(self) -> dict[str, Any]:
+        """Numbers for `status`."""
+        silent = self.parent.household.silent(self._committed_us or 0)
+        return {"spooled": self.outbox.spooled, "children": {n: not quiet for n, quiet in silent.items()}}
+
+
+def _no_frames(epoch: int, seq: int) -> Frame:
+    raise KeyError((epoch, seq))

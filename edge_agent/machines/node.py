@@ -1,0 +1,183 @@
+"""What every sending node does alike: one commit an interval, custody of its frames, heartbeats.
+
+A subclass says what to send (`_step`) and what else to keep (`_state`). Rules (docs/protocol.md): one transaction a
+commit interval holds everything that changed, nothing is published ahead of it, messages are acknowledged after it,
+and it comes early when some wait for that and none has come for 50 ms (3.1).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.query import Group
+from edge_agent.errors import ProtocolError
+from edge_agent.machines.events import (
+    Ack,
+    Action,
+    Beat,
+    Command,
+    Commit,
+    Committed,
+    Event,
+    LinkDown,
+    LinkUp,
+    Note,
+    Receipted,
+    Restored,
+    Sent,
+    Tick,
+)
+from edge_agent.machines.numbering import Numbering
+from edge_agent.machines.outbox import Outbox
+
+QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Who a node is and how often it speaks. Durations in us."""
+
+    node: str
+    version: str = "0"
+    commit_interval_us: int = 1_000_000
+    heartbeat_us: int = 1_000_000
+    in_flight: int = 20
+
+
+class Node(ABC):
+    """Custody upward and the rhythm of commits."""
+
+    def __init__(
+        self, settings: NodeSettings, random: Random, restored: Restored, load: Callable[[int, int], Frame]
+    ) -> None:
+        """load: the content of a spooled frame by (epoch, seq), asked for only when one must be given up."""
+        self.settings = settings
+        self.outbox = Outbox(settings.node, random, version=settings.version, in_flight=settings.in_flight)
+        self._load = load
+        self._committing = False
+        self._committed_us: int | None = None
+        self._tokens: list[object] = []
+        self._token_us = 0
+        self._said_numbering: tuple[int, ...] = ()
+        self._dirty = False  # something must be committed at the next chance
+        outbox = restored.state.get("outbox")
+        if isinstance(outbox, dict):
+            numbering = restored.state.get("numbering")
+            self.outbox.restore(
+                outbox, numbering if isinstance(numbering, dict) else Numbering().snapshot(), restored.frames
+            )
+
+    def handle(self, event: Event, now_us: int) -> list[Action]:
+        """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
+        out: list[Action] = []
+        match event:
+            case Tick():
+                pass
+            case Committed():
+                self._committing = False
+                self.outbox.committed()
+                out += self._after_commit()
+            case LinkUp():
+                self.outbox.link(up=True)
+            case LinkDown():
+                self.outbox.link(up=False)
+            case Sent(epoch, seq):
+                self.outbox.sent(epoch, seq)
+            case Receipted(receipt):
+                out += self.outbox.receipt(receipt, self._load)
+                self._dirty = self._dirty or bool(self.outbox.births)
+            case Command(name):
+                out.append(self._command(name))
+            case _:
+                out += self._handle(event, now_us)
+        if self._may_commit(now_us):
+            out += self._commit(now_us)
+        out += self.outbox.publish(now_us)
+        beat = self.outbox.beat(now_us, self.settings.heartbeat_us, self._frontiers()) if self.outbox.epoch_id else None
+        if beat is not None and not self._committing:
+            out.append(Beat(beat))
+        return out
+
+    @property
+    def wake_us(self) -> int:
+        """When the node wants its next Tick, at the latest."""
+        due = (self._committed_us or 0) + self.settings.commit_interval_us
+        return min(due, self._token_us + QUIET_US) if self._tokens else due
+
+    def _may_commit(self, now_us: int) -> bool:
+        if self._committing or not self._ready():
+            return False
+        if self._dirty or self._committed_us is None:
+            return True
+        if now_us - self._committed_us >= self.settings.commit_interval_us or now_us < self._committed_us:
+            return True
+        return bool(self._tokens) and now_us - self._token_us >= QUIET_US
+
+    def _commit(self, now_us: int) -> list[Action]:
+        frames = self._frames(now_us)
+        replace = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
+        state = dict(self._state(now_us))
+        state["outbox"] = self.outbox.snapshot()
+        numbering = self.outbox.numbering
+        said = (
+            self.outbox.epoch_id,
+            len(numbering.keys),
+            len(numbering.nodes),
+            len(numbering.plans),
+            len(numbering.said),
+        )
+        if said != self._said_numbering:  # numbers only ever grow: same lengths, same content
+            self._said_numbering = said
+            state["numbering"] = numbering.snapshot()
+        self._committing, self._committed_us, self._dirty = True, now_us, False
+        forget = tuple(self.outbox.take_forgotten())
+        return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), replace)]
+
+    def _after_commit(self) -> list[Action]:
+        tokens, self._tokens = self._tokens, []
+        return [Ack(tuple(tokens))] if tokens else []
+
+    def _wait_for(self, token: object, now_us: int) -> None:
+        """A message to acknowledge after the commit that holds it."""
+        if token is not None:
+            self._tokens.append(token)
+            self._token_us = now_us
+
+    def _command(self, name: str) -> Note:
+        if name == "rebirth":
+            self.outbox.numbering.said.clear()
+            return Note("command.rebirth", {})
+        if name == "resend":
+            self.outbox.link(up=self.outbox.link_up)
+            return Note("command.resend", {"frames": self.outbox.spooled})
+        return Note("command.unknown", {"name": name})
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Whether the node may commit at all (it has been configured, it has a journal)."""
+
+    @abstractmethod
+    def _handle(self, event: Event, now_us: int) -> list[Action]:
+        """The events that only this kind of node gets."""
+
+    @abstractmethod
+    def _frames(self, now_us: int) -> list[Frame]:
+        """What this commit sends."""
+
+    @abstractmethod
+    def _state(self, now_us: int) -> Mapping[str, object]:
+        """Slots that changed."""
+
+    @abstractmethod
+    def _frontiers(self) -> Mapping[Group, int]:
+        """The committed frontier of every group."""
+
+
+def refuse(event: Event, node: str) -> ProtocolError:
+    """The error for an event that a kind of node never gets."""
+    return ProtocolError(f"{node}: no {type(event).__name__} is meant for this node")

@@ -1,0 +1,243 @@
+"""Turns a step into the frames of an epoch: gives numbers at first use, splits to the frame limit.
+
+Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
+most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last carries
+the new frontier, exceptions and servings (2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.frame import (
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    Birth,
+    Define,
+    Frame,
+    GroupPart,
+    Members,
+    Plan,
+    Section,
+)
+from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.release import Release, Step
+
+BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # estimates below are upper bounds of the parts; the rest is headers
+ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
+COLUMN_BYTES: Final = {"wide": 20}  # a bignum of 128 bits with its tag and head; every other kind is 9 at most
+LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
+
+
+class KeysExhausted(Exception):  # noqa: N818 - not an error: the holder opens a new epoch and composes again
+    """The epoch has too few numbers left for the keys of a step."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A frame in the making; size_bytes is an upper estimate."""
+
+    keys: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    groups: list[tuple[int, Group]] = field(default_factory=list)
+    plans: list[tuple[int, int, Plan]] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    sensors: list[str] = field(default_factory=list)
+    parts: dict[int, tuple[list[Section], list[Section]]] = field(default_factory=dict)
+    members: list[Members] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Numbering:
+    """The numbers of one epoch and the definitions it has said."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, int] = {}
+        self.nodes: dict[str, int] = {}
+        self.groups: dict[Group, int] = {}
+        self.plans: dict[tuple[Group, bytes], int] = {}
+        self.plan_of: dict[int, Plan] = {}
+        self.said: set[str] = set()
+        # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
+        self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
+
+    def compose(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
+        """The frames of a step, numbered from seq. Nothing to say gives no frame, except a birth.
+
+        Raises: KeysExhausted before anything was numbered.
+        """
+        self._check_room(step)
+        drafts = [_Draft()]
+        for texts, kind in ((step.queries, "queries"), (step.sensors, "sensors")):
+            for text in texts:
+                if text not in self.said:
+                    self.said.add(text)
+                    getattr(_fit(drafts, len(text.encode()) + 5), kind).append(text)
+        for group_step in step.groups:
+            number = self._group(drafts, group_step.group)
+            for start in range(0, len(group_step.leaves), LEAVES_A_FRAME):
+                leaves = group_step.leaves[start : start + LEAVES_A_FRAME]
+                _fit(drafts, sum(len(leaf.node) + 16 for leaf in leaves)).members.append(Members(number, leaves))
+            for release in group_step.releases:
+                self._release(drafts, group_step.group, number, release)
+        frames = self._freeze(drafts, epoch, seq, step, birth)
+        frames[-1] = self._promise(frames[-1], step)
+        silent = replace(frames[0], epoch=0, seq=0, flush=None) == Frame(0, 0)
+        return [] if silent and len(frames) == 1 else frames
+
+    def _check_room(self, step: Step) -> None:
+        texts: set[str] = set()
+        for group_step in step.groups:
+            for release in group_step.releases:
+                numbers = self._map("keys", release.keys)
+                codes = release.partials.key
+                fresh = np.unique(codes[numbers[codes] < 0])
+                texts.update(release.keys[code] for code in fresh.tolist())
+        if len(self.keys) + len(texts - self.keys.keys()) > MAX_KEYS:
+            raise KeysExhausted
+
+    def _map(self, kind: str, table: Sequence[str]) -> Ints:
+        known = self._maps.get((kind, id(table)))
+        numbers = known[1] if known is not None else np.zeros(0, np.int64)
+        if len(numbers) < len(table):
+            numbers = np.concatenate([numbers, np.full(len(table) - len(numbers), -1, np.int64)])
+            self._maps[kind, id(table)] = (table, numbers)
+        return numbers
+
+    def _group(self, drafts: list[_Draft], group: Group) -> int:
+        number = self.groups.get(group)
+        if number is None:
+            number = self.groups[group] = len(self.groups)
+            text = [group.source, group.where, *group.by, group.late]
+            _fit(drafts, 24 + sum(len(t.encode()) + 3 for t in text)).groups.append((number, group))
+        return number
+
+    def _plan(self, drafts: list[_Draft], group: Group, group_number: int, plan: Plan) -> int:
+        number = self.plans.get((group, plan.hash))
+        if number is None:
+            number = self.plans[group, plan.hash] = len(self.plans)
+            self.plan_of[number] = plan
+            size = 48 + sum(len(c) + 2 for c in plan.basis) + sum(len(q) + 8 for q, _ in plan.queries)
+            _fit(drafts, size).plans.append((number, group_number, plan))
+        return number
+
+    def _release(self, drafts: list[_Draft], group: Group, number: int, release: Release) -> None:
+        if not len(release.partials):
+            return
+        plan_number = self._plan(drafts, group, number, release.plan)
+        columns = [COLUMNS[name] for name in release.plan.basis]
+        row_bytes = ROW_BYTES + sum(COLUMN_BYTES.get(c.kind, 9) for c in columns)
+        rows = self._numbered(drafts, release, [c.name for c in columns if c.kind == "node"])
+        done = 0
+        while done < len(rows):
+            room = (BUDGET_BYTES - drafts[-1].size_bytes) // row_bytes
+            if room < 1:
+                drafts.append(_Draft())
+                continue
+            chunk = rows if not done and room >= len(rows) else rows.take(slice(done, done + room))
+            done += len(chunk)
+            drafts[-1].size_bytes += len(chunk) * row_bytes + 16
+            on_time, late = drafts[-1].parts.setdefault(number, ([], []))
+            (late if release.late else on_time).append(Section.of(plan_number, release.plan, chunk))
+
+    def _numbered(self, drafts: list[_Draft], release: Release, node_columns: Iterable[str]) -> Partials:
+        keys = self._numbers(drafts, "keys", release.keys, release.partials.key)
+        states = dict(release.partials.states)
+        for column in node_columns:
+            states[column] = self._numbers(drafts, "nodes", release.nodes, np.asarray(states[column], np.int64))
+        return Partials(release.partials.start, release.partials.end, keys, states)
+
+    def _numbers(self, drafts: list[_Draft], kind: str, table: Sequence[str], codes: Ints) -> Ints:
+        """Codes of a table as numbers of the epoch; defines those used for the first time."""
+        numbers = self._map(kind, table)
+        mapped = numbers[codes]
+        if not len(mapped) or mapped.min() >= 0:
+            return mapped
+        known = self.keys if kind == "keys" else self.nodes
+        for code in np.unique(codes[mapped < 0]).tolist():
+            text = table[code]
+            if text not in known:
+                known[text] = len(known)
+                getattr(_fit(drafts, len(text.encode()) + 3), kind).append(text)
+            numbers[code] = known[text]
+        return numbers[codes]
+
+    def _freeze(self, drafts: list[_Draft], epoch: int, seq: int, step: Step, birth: Birth | None) -> list[Frame]:
+        frames = []
+        for i, draft in enumerate(drafts):
+            define = Define(
+                (self._first(self.keys, draft.keys), tuple(draft.keys)),
+                (self._first(self.nodes, draft.nodes), tuple(draft.nodes)),
+                tuple(draft.groups),
+                tuple(draft.plans),
+                tuple(draft.queries),
+                tuple(draft.sensors),
+            )
+            parts = tuple(GroupPart(n, None, tuple(rows), tuple(late)) for n, (rows, late) in draft.parts.items())
+            frames.append(
+                Frame(
+                    epoch,
+                    seq + i,
+                    birth if i == 0 else None,
+                    None if define == Define() else define,
+                    tuple(draft.members),
+                    parts,
+                    flush=step.flush,
+                )
+            )
+        return frames
+
+    @staticmethod
+    def _first(known: Mapping[str, int], texts: list[str]) -> int:
+        return known[texts[0]] if texts else 0
+
+    def _promise(self, frame: Frame, step: Step) -> Frame:
+        parts = {part.group: part for part in frame.groups}
+        members = list(frame.members)
+        for group_step in step.groups:
+            number = self.groups[group_step.group]
+            if group_step.frontier_us is not None or group_step.exceptions is not None:
+                part = parts.get(number, GroupPart(number))
+                parts[number] = replace(part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions)
+            if group_step.dropped or group_step.serving:
+                members.append(Members(number, (), group_step.dropped, group_step.serving))
+        return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values; groups and plans in the order of their numbers."""
+        return {
+            "keys": list(self.keys),
+            "nodes": list(self.nodes),
+            "groups": [group_to_plain(g) for g in self.groups],
+            "plans": [[group_to_plain(g), plan_to_plain(self.plan_of[n])] for (g, _), n in self.plans.items()],
+            "said": sorted(self.said),
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> Numbering:
+        """The twin of `snapshot`."""
+        numbering = cls()
+        numbering.keys = {text: n for n, text in enumerate(state["keys"])}
+        numbering.nodes = {text: n for n, text in enumerate(state["nodes"])}
+        numbering.groups = {group_from_plain(g): n for n, g in enumerate(state["groups"])}
+        for number, (group, plain) in enumerate(state["plans"]):
+            plan = plan_from_plain(plain)
+            numbering.plans[group_from_plain(group), plan.hash] = number
+            numbering.plan_of[number] = plan
+        numbering.said = set(state["said"])
+        return numbering
+
+
+def _fit(drafts: list[_Draft], size_bytes: int) -> _Draft:
+    """The draft that takes size_bytes more: the last one, or a new one after it."""
+    if drafts[-1].size_bytes and drafts[-1].size_bytes + size_bytes > BUDGET_BYTES:
+        drafts.append(_Draft())
+    drafts[-1].size_bytes += size_bytes
+    return drafts[-1]

@@ -1,0 +1,179 @@
+"""The rows a merger holds: children's partials under the merger's own key and node numbers, by plan.
+
+Rules (docs/protocol.md): partials of equal plan, range and key merge, plans never meet before the root (6.2); a merger
+forgets what it has sent, what comes later is a new delta (6.1); rows that end at or below the published frontier, and
+rows a child calls late, leave as late ones (4.2, 4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.frame import Plan, Section
+from edge_agent.algebra.partial import Ints, Partials, Store, concat
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import Book, group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.release import Release
+
+PlanKey = tuple[Group, bytes]
+
+
+class Names:
+    """An append-only table of texts and the number of each."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.texts = list(texts)
+        self.numbers = {text: n for n, text in enumerate(self.texts)}
+
+    def number(self, text: str) -> int:
+        """Its number, given at first use."""
+        number = self.numbers.get(text)
+        if number is None:
+            number = self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return number
+
+
+def named(section: Section, basis: tuple[str, ...]) -> Partials:
+    """Rows with their columns under the names of the basis; a decoded section has them by position only."""
+    rows = section.partials
+    if tuple(rows.states) == basis:
+        return rows
+    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
+
+
+class Pool:
+    """Open rows of every plan."""
+
+    def __init__(self) -> None:
+        self.keys, self.nodes = Names(), Names()
+        self.plans: dict[PlanKey, Plan] = {}
+        self.touched: set[PlanKey] = set()
+        self._stores: dict[PlanKey, Store] = {}
+        self._late: dict[PlanKey, list[Partials]] = {}
+        # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
+        self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
+        self._books: dict[tuple[str, int], Book] = {}
+        self._maps: dict[tuple[str, str, int], Ints] = {}
+
+    def add(self, node: str, epoch: int, book: Book, section: Section, *, late: bool) -> None:
+        """Take the rows of one section of a child's frame."""
+        _, plan = book.plans[section.plan]
+        self._books[node, epoch] = book
+        self._raw.setdefault((node, epoch, section.plan, late), []).append(named(section, plan.basis))
+
+    def absorb(self, published: Mapping[Group, int]) -> None:
+        """Put what was added under our own numbers, on time or late by the published frontier of its group."""
+        for (node, epoch, number, late), raw in self._raw.items():
+            book = self._books[node, epoch]
+            group, plan = book.plans[number]
+            key = (group, plan.hash)
+            rows = self._renumbered(node, epoch, book, plan, concat(raw))
+            self.plans[key] = plan
+            self.touched.add(key)
+            behind = np.ones(len(rows), np.bool_) if late else rows.end <= published.get(group, -(2**62))
+            if not behind.any():
+                self._store(key).add(rows)
+            elif behind.all():
+                self._late.setdefault(key, []).append(rows)
+            else:
+                self._late.setdefault(key, []).append(rows.take(behind))
+                self._store(key).add(rows.take(~behind))
+        self._raw.clear()
+
+    def forget(self, node: str, epoch: int) -> None:
+        """An epoch is over and its book is gone."""
+        self._books.pop((node, epoch), None)
+        self._maps.pop(("keys", node, epoch), None)
+        self._maps.pop(("nodes", node, epoch), None)
+
+    def _store(self, key: PlanKey) -> Store:
+        if key not in self._stores:
+            plan = self.plans[key]
+            self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)
+        return self._stores[key]
+
+    def _renumbered(self, node: str, epoch: int, book: Book, plan: Plan, rows: Partials) -> Partials:
+        keys = self._map("keys", node, epoch, book.keys, self.keys)[rows.key]
+        states = dict(rows.states)
+        for name in plan.basis:
+            if COLUMNS[name].kind == "node":
+                states[name] = self._map("nodes", node, epoch, book.nodes, self.nodes)[states[name].astype(np.int64)]
+        return Partials(rows.start, rows.end, keys, states)
+
+    def _map(self, kind: str, node: str, epoch: int, texts: list[str], names: Names) -> Ints:
+        known = self._maps.get((kind, node, epoch))
+        if known is None or len(known) < len(texts):
+            known = np.array([names.number(text) for text in texts], np.int64)
+            self._maps[kind, node, epoch] = known
+        return known
+
+    def release(self, group: Group, frontier_us: int) -> tuple[Release, ...]:
+        """What closes at a frontier and everything late, of one group; it is forgotten here."""
+        out = []
+        for key in [k for k in self.plans if k[0] == group]:
+            store = self._stores.get(key)
+            rows = store.close(frontier_us) if store is not None else None
+            if rows is not None and len(rows):
+                self.touched.add(key)
+                out.append(Release(self.plans[key], False, rows, self.keys.texts, self.nodes.texts))
+            if key in self._late:
+                self.touched.add(key)
+                late = concat(self._late.pop(key))
+                out.append(Release(self.plans[key], True, late, self.keys.texts, self.nodes.texts))
+        return tuple(out)
+
+    def flush(self, group: Group) -> tuple[Release, ...]:
+        """Everything of a group, closed or not."""
+        return self.release(group, 2**62)
+
+    def groups(self) -> list[Group]:
+        """Groups with a plan."""
+        return list(dict.fromkeys(group for group, _ in self.plans))
+
+    def snapshot(self) -> dict[str, object]:
+        """Slots of the plans touched since the last call. Late rows are never open between commits."""
+        out: dict[str, object] = {}
+        for key in self.touched:
+            group, digest = key
+            slot = f"store/{digest.hex()}/{group_to_plain(group)}"
+            store = self._stores.get(key)
+            if store is None or not len(store):
+                self._stores.pop(key, None)
+                out[slot] = None
+                continue
+            plan = plan_to_plain(self.plans[key])
+            out[slot] = {"group": group_to_plain(group), "plan": plan, "rows": self._texts_of(store.snapshot(), key)}
+        self.touched.clear()
+        return out
+
+    def _texts_of(self, rows: dict[str, object], key: PlanKey) -> dict[str, object]:
+        """A snapshot of rows with their own table of names: our numbers do not outlive the process."""
+        used = np.unique(np.asarray(rows["key"], np.int64))
+        rows["names"] = [self.keys.texts[n] for n in used.tolist()]
+        rows["key"] = np.searchsorted(used, np.asarray(rows["key"], np.int64))
+        if any(COLUMNS[name].kind == "node" for name in self.plans[key].basis):
+            rows["nodes"] = list(self.nodes.texts)
+        return rows
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the rows found in the slots of a spool."""
+        for slot, value in state.items():
+            if not slot.startswith("store/"):
+                continue
+            group, plan = group_from_plain(value["group"]), plan_from_plain(value["plan"])
+            key = (group, plan.hash)
+            self.plans[key] = plan
+            rows = value["rows"]
+            keys = np.array([self.keys.number(text) for text in rows["names"]], np.int64)
+            states = dict(rows["states"])
+            for name in plan.basis:
+                if COLUMNS[name].kind == "node":
+                    numbers = np.array([self.nodes.number(text) for text in rows["nodes"]], np.int64)
+                    states[name] = numbers[states[name]]
+            self._store(key).add(Partials(rows["start"], rows["end"], keys[rows["key"]], states))
+            self.touched.add(key)

@@ -1,0 +1,49 @@
+"""What a slicer or a merger lets go: rows of one plan with the tables that name their keys and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edge_agent.algebra.frame import Exception_, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Rows that leave. partials.key indexes `keys`, columns of kind node index `nodes`.
+
+    keys, nodes: append-only tables of the holder (the same list object every time). late: rows of late readings.
+    """
+
+    plan: Plan
+    late: bool
+    partials: Partials
+    keys: Sequence[str]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """One group's share of a step: what leaves, and what holds once it has left. None = unchanged."""
+
+    group: Group
+    frontier_us: int | None = None
+    releases: tuple[Release, ...] = ()
+    exceptions: tuple[Exception_, ...] | None = None
+    leaves: tuple[Leaf, ...] = ()
+    dropped: tuple[str, ...] = ()
+    serving: tuple[Serving, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All that one commit sends upward. queries, sensors: canonical definition texts. flush, leave: see Frame."""
+
+    groups: tuple[GroupStep, ...] = ()
+    queries: tuple[str, ...] = ()
+    sensors: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    flush: int | None = None
+    leave: int | None = None
