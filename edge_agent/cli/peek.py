@@ -1,0 +1,64 @@
+"""`headwater peek`: what passes a broker, as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Final
+
+from edge_agent.cli.listening import add_broker, link_of, listen
+from edge_agent.cli.telling import Teller, line
+from edge_agent.config.topics import PREFIX
+
+HELP = "Print what passes a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
+EXAMPLES = """\
+  headwater peek                                  everything on the broker of this machine
+  headwater peek --broker mqtt://10.0.0.5 --node 'press-*' --only frame receipt
+  headwater peek --only frame --rows --count 1    one frame, with each of its rows
+  headwater peek --json | jq .kind                one JSON object a message
+"""
+KINDS: Final = (
+    "frame",
+    "heartbeat",
+    "receipt",
+    "status",
+    "state",
+    "definition",
+    "live",
+    "cmd",
+    "answer",
+    "bad",
+    "foreign",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of peek."""
+    add_broker(parser)
+    parser.add_argument("--node", metavar="GLOB", default="*", help="only what nodes of this name send or are sent")
+    parser.add_argument("--only", nargs="+", choices=KINDS, metavar="KIND", help=f"of: {', '.join(KINDS)}")
+    parser.add_argument("--rows", action="store_true", help="print every row of partials as well")
+    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after S seconds")
+    parser.add_argument("--json", action="store_true", help="one JSON object a message")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print until told otherwise."""
+    teller = Teller(rows=args.rows)
+    left = args.count
+    for topic, payload, _, _ in listen(link_of(args), [f"{PREFIX}/#"], args.seconds):
+        told = teller.tell(topic, payload)
+        if (args.only and told["kind"] not in args.only) or not fnmatchcase(told.get("node", ""), args.node):
+            continue
+        if args.json:
+            print(json.dumps(told, ensure_ascii=False))
+        else:
+            print(f"{datetime.now().astimezone():%H:%M:%S}  {line(told)}")
+        sys.stdout.flush()
+        if left is not None and (left := left - 1) <= 0:
+            break
+    return 0

@@ -1,0 +1,128 @@
+"""What passes a broker is told right, and nothing that passes can stop the telling."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import (
+    Birth,
+    Define,
+    Exception_,
+    Frame,
+    Gap,
+    GroupPart,
+    Heartbeat,
+    Leaf,
+    Members,
+    Plan,
+    Receipt,
+    Section,
+)
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+from edge_agent.cli.telling import Teller, clock, line
+from edge_agent.config import topics
+from edge_agent.wire import frames, receipts
+
+SECOND = 1_000_000
+NINE = 1_795_424_400 * SECOND  # 2026-11-23T09:00:00Z
+GROUP = Group("boiler", "", ("site",), 0)
+PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, SECOND, (("boiler-1s", 1),))
+FRAMES = topics.frames("press-1", "region-1")
+
+
+def partials(first: int) -> Partials:
+    start = np.array([first], np.int64)
+    states = {"count": np.array([3], np.int64), "sum": np.array([4.5])}
+    return Partials(start, start + SECOND, np.zeros(1, np.int64), states)
+
+
+def born() -> Frame:
+    return Frame(
+        epoch=0x11112222,
+        seq=0,
+        birth=Birth(0x1111222233334444, 7, (0xABCD, 41), "0.1.0"),
+        define=Define(keys=(0, ("site=a",)), groups=((0, GROUP),), plans=((0, 0, PLAN),)),
+        members=(Members(0, (Leaf("press-1", 0x11112222),)),),
+        groups=(
+            GroupPart(
+                0,
+                NINE,
+                sections=(Section(0, partials(NINE - SECOND)),),
+                late=(Section(0, partials(NINE - 9 * SECOND)),),
+                exceptions=(Exception_("press-9", NINE - SECOND, NINE - SECOND),),
+            ),
+        ),
+        gaps=(Gap((GROUP,), NINE - 9 * SECOND, NINE - 8 * SECOND, -1, ("press-1",), "stopped"),),
+    )
+
+
+def test_a_frame_is_told_with_what_is_in_it() -> None:
+    text = line(Teller().tell(FRAMES, frames.encode(born())))
+    assert text.startswith("press-1          frame      11112222/0 to region-1, ")
+    for part in (
+        "birth of 0.1.0 after 0000abcd/41",
+        "boiler[site] serves 1 leaves",
+        "boiler[site]: 1 rows, 1 late, up to 2026-11-23T09:00:00.000Z, without press-9",
+        "LOST 2026-11-23T08:59:51.000Z to 2026-11-23T08:59:52.000Z: stopped",
+    ):
+        assert part in text
+
+
+def test_rows_have_their_columns_and_keys_by_name_once_the_definitions_were_heard() -> None:
+    teller = Teller(rows=True)
+    frame = Frame(0x11112222, 1, groups=(GroupPart(0, NINE + SECOND, (Section(0, partials(NINE)),)),))
+    before = teller.tell(FRAMES, frames.encode(frame))["groups"][0]
+    assert before["group"] == "group 0"
+    assert before["partials"][0]["key"] == 0
+    teller.tell(FRAMES, frames.encode(born()))
+    after = teller.tell(FRAMES, frames.encode(frame))["groups"][0]
+    assert after["group"] == "boiler[site]"
+    assert after["partials"] == [
+        {"start": clock(NINE), "end": clock(NINE + SECOND), "key": "site=a", "count": 3, "sum": 4.5}
+    ]
+
+
+def test_heartbeats_and_receipts_are_told() -> None:
+    teller = Teller()
+    teller.tell(FRAMES, frames.encode(born()))
+    beat = teller.tell(FRAMES, frames.encode_heartbeat(Heartbeat(0x11112222, 5, ((0, NINE),))))
+    assert beat["kind"] == "heartbeat"
+    assert "boiler[site] at 2026-11-23T09:00:00.000Z" in line(beat)
+    receipt = teller.tell(topics.ack("press-1"), receipts.encode(Receipt(0x11112222, 7, 5, ((7, 9),), (3,))))
+    assert "11112222 all below 5, and [[7, 9]], quarantined [3]" in line(receipt)
+
+
+def test_states_and_definitions_are_told_as_they_are() -> None:
+    teller = Teller()
+    assert '{"online": true}' in line(teller.tell(topics.status("press-1"), b'{"online":true}'))
+    told = teller.tell(topics.definition("query", "boiler-1s"), b"")
+    assert line(told).endswith("query/boiler-1s = (removed)")
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    told = Teller().tell(topics.definition("query", "x"), b"a\x1b[2Jb\nc")
+    assert "\x1b" not in line(told)
+    assert "\n" not in line(told)
+
+
+@given(
+    topic=st.sampled_from(
+        [FRAMES, topics.ack("n"), topics.status("n"), topics.state("n"), topics.commands("n"), "hw/1/x", "hw/2/y"]
+    ),
+    payload=st.one_of(st.binary(max_size=60), st.builds(lambda cut: frames.encode(born())[:cut], st.integers(0, 200))),
+)
+def test_whatever_passes_is_told_in_one_line_and_as_json(topic: str, payload: bytes) -> None:
+    told = Teller(rows=True).tell(topic, payload)
+    assert "\n" not in line(told)
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_times_that_no_calendar_has_are_numbers() -> None:
+    assert clock(None) is None
+    assert clock(-(2**62)) == "-"
+    assert clock(2**61) == f"{2**61} us"
