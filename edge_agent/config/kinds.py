@@ -15,6 +15,25 @@ from edge_agent.config.documents import Path
 
 
 @dataclass(frozen=True, slots=True)
+class Anything:
+    """What is not looked at, because its meaning is not known."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read it as it is."""
+        return value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """No limits."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A text. pattern: of the whole. what: how a person calls it."""
 

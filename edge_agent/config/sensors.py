@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
@@ -11,7 +11,7 @@ from edge_agent.algebra.query import Sensor
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US, DRIVERS, LATER_DRIVERS
-from edge_agent.config.kinds import Choice, MapOf, Text, object_schema, write_table
+from edge_agent.config.kinds import Anything, Choice, MapOf, Text, object_schema, write_table
 from edge_agent.config.quantities import Duration
 from edge_agent.config.templates import LabelText, parse
 
@@ -99,13 +99,11 @@ COMMON: Final = (
 
 def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
     """A sensor from a table without the keys all definitions share; BAD with problems in the report."""
-    own = {"driver": table["driver"]} if "driver" in table else {}
-    driver = read_table((_DRIVER,), own, at, report)["driver"]
-    if driver is BAD:
-        lenient = report.lenient
-        report.lenient = True  # whose keys they are is not known
-        read_table(COMMON, table, at, report)
-        report.lenient = lenient
+    driver = _DRIVER.kind.read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
+    if driver is BAD:  # whose keys they are is not known: check what all sensors share, and the names
+        others = [replace(k, kind=Anything(), default=None) for keys in DRIVERS.values() for k in keys]
+        known = {key.name: key for key in [*others, *COMMON, replace(_DRIVER, kind=Anything())]}
+        read_table(tuple(known.values()), table, at, report)
         return BAD
     keys = (_DRIVER, *COMMON, *DRIVERS[driver])
     foreign = {key.name: name for name, others in DRIVERS.items() for key in others}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 from typing import Any, Final, TypeVar
 
@@ -49,11 +49,11 @@ class Settings:
     uplink: Uplink | None = None
     lower: Lower | None = None
     local: Local | None = None
-    spool: Spool = Spool()
-    limits: Limits = Limits()
-    lander: Lander = Lander()
-    root: Root = Root()
-    log: Log = Log()
+    spool: Spool = field(default_factory=Spool)
+    limits: Limits = field(default_factory=Limits)
+    lander: Lander = field(default_factory=Lander)
+    root: Root = field(default_factory=Root)
+    log: Log = field(default_factory=Log)
     definitions: tuple[Definition, ...] = ()
 
     @property
@@ -230,8 +230,22 @@ def absolute(settings: Settings, folder: File) -> Settings:
         name: under(t) for name in ("uplink", "lower", "local") if (t := getattr(settings, name)) is not None
     }
     return replace(
-        settings, spool=under(settings.spool), lander=under(settings.lander), root=under(settings.root), **connections
+        settings,
+        spool=under(settings.spool),
+        lander=under(settings.lander),
+        root=under(settings.root),
+        definitions=tuple(_recording_under(folder, d) for d in settings.definitions),
+        **connections,
     )
+
+
+def _recording_under(folder: File, definition: Definition) -> Definition:
+    """The path of a local `file` sensor is beside the configuration too."""
+    sensor = definition.value
+    if not isinstance(sensor, Sensor) or sensor.driver != "file":
+        return definition
+    options = tuple((n, str(folder / str(v)) if n == "path" else v) for n, v in sensor.options)
+    return replace(definition, value=replace(sensor, options=options))
 
 
 def notes(settings: Settings) -> tuple[str, ...]:

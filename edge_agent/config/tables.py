@@ -6,7 +6,7 @@ defaults in docs/configure.md come from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from edge_agent.config.checker import REQUIRED, Key, Kind
@@ -37,7 +37,7 @@ def keys_of(table: type) -> tuple[Key, ...]:
     keys = []
     for f in fields(table):
         kind: Kind = f.metadata["kind"]
-        default = REQUIRED if f.default is f.default_factory else f.default  # both MISSING
+        default = REQUIRED if f.default is MISSING else f.default
         keys.append(Key(f.name.removesuffix(kind.suffix), kind, default, f.metadata["doc"], f.metadata["why"]))
     return tuple(keys)
 
