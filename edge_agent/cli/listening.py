@@ -69,7 +69,7 @@ def listen(
                     case Up():
                         known = True
                     case Down() if not known:
-                        raise PortError(f"no broker at {link.url}: {report.why}; is it running, is --broker right?")
+                        raise PortError(f"no broker: {report.why}; is it running, is --broker right?")
                     case Down():
                         print(f"headwater: {report.why}; again in {report.retry_s:.0f} s", file=sys.stderr)
                     case Subscribed():
