@@ -1,7 +1,7 @@
 """Logs in logfmt: one event name and key=value, one line each, to standard error (the journal on a gateway).
 
-Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line per closed window, none
-per reading. Lines that repeat are thinned, and the next one that passes says how many were left out.
+Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line a closed window, none
+a reading. Lines that repeat are thinned, and the next one that passes says how many were left out.
 """
 
 from __future__ import annotations
