@@ -1,9 +1,9 @@
 """The lander: messages in, landing files and receipts out. It orders nothing and decodes no body; the root does.
 
-Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated for
-every duplicate and when a child comes online (3.2); of heartbeats the newest of each node a flush is written, and a tick
-when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are kept beside the
-files; losing the last of them only lands a frame twice, which the root drops.
+Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated
+for every duplicate and when a child comes online (3.2); of heartbeats the newest of each node a flush is written, and a
+tick when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are kept beside
+the files; losing the last of them only lands a frame twice, which the root drops.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Lander:
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
-        self._fresh: dict[tuple[str, int], list[int]] = {}
+        self._fresh: dict[tuple[str, int], dict[int, None]] = {}  # seqs in order of arrival
         self._owed: set[tuple[str, int]] = set()
         self._landing: set[tuple[str, int]] = set()
         self._tokens: list[object] = []
@@ -152,7 +152,7 @@ class Lander:
             self._owed.add(key)
             line = lines.get(key)
             if (line is None or not line.has(message.seq)) and message.seq not in self._fresh.get(key, ()):
-                self._fresh.setdefault(key, []).append(message.seq)
+                self._fresh.setdefault(key, {})[message.seq] = None
                 objects.append(message.of)
                 self._size_bytes += message.size_bytes
 
