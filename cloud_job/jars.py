@@ -82,15 +82,18 @@ def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
 
 def _with_maven(maven: str, scratch: Path) -> list[Path]:
     (scratch / "pom.xml").write_text(POM)
-    _run([maven, "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"], scratch)
+    _run(
+        [maven, "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"], scratch
+    )
     return sorted((scratch / "jars").glob("*.jar"))
 
 
 def _with_ivy(scratch: Path) -> list[Path]:
     script = (
         "from pyspark.sql import SparkSession as S; "
-        f"S.builder.master('local[1]').config('spark.ui.enabled', 'false').config('spark.jars.packages', '{COORDINATES}')"
-        f".config('spark.jars.ivy', '{scratch}/ivy').getOrCreate().stop()"
+        "S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
+        f".config('spark.jars.packages', '{COORDINATES}').config('spark.jars.ivy', '{scratch}/ivy')"
+        ".getOrCreate().stop()"
     )
     _run([sys.executable, "-c", script], scratch)
     return sorted((scratch / "ivy" / "jars").glob("*.jar"))
@@ -104,7 +107,8 @@ def _run(command: Sequence[str], cwd: Path) -> None:
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "not found" in line]
         raise PortError(
-            f"{Path(command[0]).name} could not fetch {COORDINATES}: {lines[0].strip() if lines else 'no reason given'}; "
+            f"{Path(command[0]).name} could not fetch {COORDINATES}: "
+            f"{lines[0].strip() if lines else 'no reason given'}; "
             "set HEADWATER_JARS to a folder that holds the jars, or configure a mirror"
         )
 

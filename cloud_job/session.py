@@ -1,4 +1,4 @@
-"""The Spark session of the root: on a laptop with Delta's jars and local settings, on Databricks the one that is there."""
+"""The Spark session of the root: on a laptop with Delta's jars and local settings, on Databricks the one there is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_JAVA: Final = 17  # of Spark 4
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # a batch is bounded (job.MAX_BYTES_PER_TRIGGER), Delta's own state is small
 
-# Reasons: docs/performance.md. A setting that only changes speed stands here, none that changes a result but the time zone.
+# Settings that change speed, and the time zone; none changes a result.
 LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -90,7 +90,8 @@ def _delta_jars() -> dict[str, str]:
     if found:
         return {"spark.jars": ",".join(str(jar) for jar in found)}
     if "HEADWATER_JARS" in os.environ:
-        raise PortError(f"HEADWATER_JARS={os.environ['HEADWATER_JARS']} does not hold the Delta jars ({', '.join(jars.PREFIXES)})")
+        place = os.environ["HEADWATER_JARS"]
+        raise PortError(f"HEADWATER_JARS={place} does not hold the Delta jars ({', '.join(jars.PREFIXES)})")
     return {"spark.jars.packages": jars.COORDINATES}
 
 

@@ -197,19 +197,7 @@ NODES: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-PENDING: Final = Table(
-    "ops.pending",
-    "Revisions put off because their windows were revised a short time ago.",
-    {
-        "query": ("STRING", "id of the query"),
-        "definition_revision": ("BIGINT", "of the query"),
-        "after": ("BIGINT", "windows that end after this, microseconds"),
-        "upto": ("BIGINT", "and up to this are to be revised"),
-        "due_us": ("BIGINT", "receive time of the lander at which they are"),
-        "batch": ("BIGINT", "micro-batch that wrote it"),
-    },
-)
-TABLES: Final = (MESSAGES, RESULTS, BATCHES, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES, PENDING)
+TABLES: Final = (MESSAGES, RESULTS, BATCHES, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +217,11 @@ class Place:
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
-        return spark.read.table(f"{self.root}{table.name}") if self.named else spark.read.format("delta").load(self.path(table))
+        return (
+            spark.read.table(f"{self.root}{table.name}")
+            if self.named
+            else spark.read.format("delta").load(self.path(table))
+        )
 
     def append(self, table: Table, rows: DataFrame, app: str, version: int) -> None:
         """Append once: a second append of the same (app, version) is passed over by Delta."""
@@ -291,7 +283,9 @@ def schema(table: Table) -> StructType:
     """The table's columns as a Spark type."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromDDL(table.ddl)
+    found = StructType.fromDDL(table.ddl)
+    assert isinstance(found, StructType)
+    return found
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -1,0 +1,200 @@
+"""States to answers as native Spark expressions: the twins of every Function's `lower` in the registry.
+
+A result is a double, null where there is no answer, and a text for `details` where a double does not say all
+(docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, wherever the operands
+are below 2^53; beyond, at most two more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cloud_job.plan import WIDE_TYPE, Shape, spark_name
+from edge_agent.algebra.aggregates import params_of
+from edge_agent.algebra.aggregates.base import EXACT
+from edge_agent.algebra.query import Aggregate
+
+Params = Mapping[str, str | int | float | bool]
+HALF_WIDE: Final = 10**18  # two integers below it multiply within decimal(38,0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One aggregate of a row. value: double or null. details: JSON text or null; None if it never says more."""
+
+    value: Column
+    details: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The state columns of one shape by their names in the registry."""
+
+    scale: int | None
+
+    def __getitem__(self, column: str) -> Column:
+        return F.col(spark_name(column, self.scale))
+
+    def wide(self, column: str) -> Column:
+        """An integer column as decimal(38,0), so that products stay exact."""
+        return self[column].cast(WIDE_TYPE)
+
+
+def lower(aggregate: Aggregate, scale: int | None) -> Answer:
+    """The answer of one aggregate from the columns of a row, equal to algebra.aggregates.lower."""
+    return LOWER[aggregate.fn](States(scale), params_of(aggregate))
+
+
+def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
+    """(aggregate name -> value, details as JSON or null) of rows whose shape is shapes[shape_number]."""
+    maps: list[Column] = []
+    details: list[Column] = []
+    for shape in shapes:
+        lowered = {a.name: lower(a, shape.scale) for a in shape.aggregates}
+        pairs = [part for name, answer in lowered.items() for part in (F.lit(name), answer.value)]
+        maps.append(F.create_map(*pairs))
+        details.append(_object({name: a.details for name, a in lowered.items() if a.details is not None}))
+    return _chosen(maps, shape_number), _chosen(details, shape_number)
+
+
+def _chosen(choices: Sequence[Column], number: Column) -> Column:
+    if len(choices) == 1:
+        return choices[0]
+    picked = F.when(number == 0, choices[0])
+    for i, choice in enumerate(choices[1:], 1):
+        picked = picked.when(number == i, choice)
+    return picked
+
+
+def _object(texts: Mapping[str, Column]) -> Column:
+    """A JSON object of the members that are not null, or null."""
+    if not texts:
+        return F.lit(None).cast("string")
+    members = [F.when(text.isNotNull(), F.concat(F.lit(json.dumps(n) + ": "), text)) for n, text in texts.items()]
+    joined = F.concat_ws(", ", *members)
+    return F.when(joined != "", F.concat(F.lit("{"), joined, F.lit("}")))
+
+
+def _number(units: Column, scale: int | None) -> Answer:
+    """Integers times 10**scale, correctly rounded; in full in details beyond 2**53 units. Twin of base.decimals."""
+    if scale is None:
+        return Answer(units.cast("double"))
+    wide = units.cast(WIDE_TYPE)
+    power = 10 ** max(scale, 0)
+    small = F.abs(wide) <= EXACT // power
+    near = wide.cast("double") * float(power) if scale >= 0 else wide.cast("double") / 10.0**-scale
+    far = F.concat(wide.cast("string"), F.lit(f"E{scale}")).cast("double")  # parsing rounds once
+    return Answer(F.when(small, near).otherwise(far), F.when(~small, _text(wide, scale)))
+
+
+def _text(units: Column, scale: int) -> Column:
+    """An integer times 10**scale, written out. Twin of base._decimal_text."""
+    places = max(-scale, 0)
+    if not places:
+        return F.concat(units.cast("string"), F.lit("0" * max(scale, 0)))
+    digits = F.abs(units).cast("string")
+    digits = F.lpad(digits, F.greatest(F.length(digits), F.lit(places + 1)), F.lit("0"))
+    whole = F.substring(digits, F.lit(1), F.length(digits) - places)
+    part = F.regexp_replace(F.right(digits, F.lit(places)), "0+$", "")
+    sign = F.when(units < 0, "-").otherwise("")
+    return F.concat(sign, whole, F.when(part == "", "").otherwise(F.concat(F.lit("."), part)))
+
+
+def _mean(states: States) -> Column:
+    return states["sum"] / states["count"]
+
+
+def _truncated(value: Column) -> Column:
+    """Toward zero. From 2^52 on every double is whole, and a bigint could not hold it."""
+    whole = F.when(value >= 0, F.floor(value)).otherwise(F.ceil(value)).cast("double")
+    return F.when(F.abs(value) < 2.0**52, whole).otherwise(value)
+
+
+def _avg(states: States, params: Params) -> Answer:
+    truncate = params["rounding"] == "truncate"
+    if states.scale is None:
+        return Answer(_truncated(_mean(states)) if truncate else _mean(states))
+    above, below = 10 ** max(states.scale, 0), 10 ** max(-states.scale, 0)
+    total, count = states.wide("sum"), states["count"]
+    if not truncate:
+        return Answer(total.cast("double") * float(above) / (count.cast("double") * float(below)))
+    quotient = _quotient(F.try_multiply(total, _wide(above)), F.try_multiply(count.cast(WIDE_TYPE), _wide(below)))
+    return Answer(quotient.cast("double"), F.when(F.abs(quotient) > EXACT, quotient.cast("string")))
+
+
+def _wide(number: int) -> Column:
+    return F.lit(str(number)).cast(WIDE_TYPE)
+
+
+def _quotient(above: Column, below: Column) -> Column:
+    """Integers divided, toward zero; the quotient is within 64 bits."""
+    return F.call_function("div", above, below)
+
+
+def _squared_distances(states: States) -> Column:
+    """Return count * sum of squares - sum**2 of exact integers, as a double.
+
+    With q = sum div count and r the rest, it is count * d - r**2 where d = sq - q * (sum + r) is the sum of squared
+    distances from the integer q: nothing in that is much larger than `sq`, while count * sq may leave 38 digits.
+    """
+    count, total, squares = states.wide("count"), states.wide("sum"), states.wide("sq")
+    q = _quotient(total, count).cast(WIDE_TYPE)
+    r = total - q * count
+    d = F.try_subtract(squares, F.try_multiply(q, total + r))
+    exact = F.try_subtract(F.try_multiply(count, d), F.try_multiply(r, r)).cast("double")
+    near = count.cast("double") * d.cast("double") - r.cast("double") * r.cast("double")  # there count * d >> r**2
+    return F.coalesce(exact, near)
+
+
+def _var(states: States, params: Params) -> Answer:
+    free = states["count"] - F.lit(int(params["ddof"])).cast("bigint")
+    if states.scale is None:
+        return Answer(F.when(free > 0, states["m2"] / free))
+    above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
+    divisor = F.try_multiply(states.wide("count"), free.cast(WIDE_TYPE)).cast("double") * below
+    return Answer(F.when(free > 0, _squared_distances(states) * above / divisor))
+
+
+def _stddev(states: States, params: Params) -> Answer:
+    return Answer(F.sqrt(_var(states, params).value))
+
+
+def _column(name: str) -> Callable[[States, Params], Answer]:
+    return lambda states, _params: _number(states[name], states.scale)
+
+
+def _range(states: States, _params: Params) -> Answer:
+    if states.scale is None:
+        return Answer(states["max"] - states["min"])
+    return _number(states.wide("max") - states.wide("min"), states.scale)
+
+
+def _time(name: str) -> Callable[[States, Params], Answer]:
+    return lambda states, _params: Answer(states[name].cast("double"))
+
+
+def _geomean(states: States, _params: Params) -> Answer:
+    return Answer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
+
+
+LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin
+    "count": lambda states, _params: Answer(states["count"].cast("double")),
+    "sum": _column("sum"),
+    "avg": _avg,
+    "var": _var,
+    "stddev": _stddev,
+    "min": _column("min"),
+    "max": _column("max"),
+    "range": _range,
+    "time_of_min": _time("argmin_time"),
+    "time_of_max": _time("argmax_time"),
+    "geomean": _geomean,
+    "first": _column("first_value"),
+    "last": _column("last_value"),
+}

@@ -1,0 +1,165 @@
+"""The algebra as native Spark expressions: states combine and are lowered in the engine, never in a Python function.
+
+Twins of the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (cloud_job/lower.py);
+a test holds every member of the registry equal to its twin. State columns of scaled integers get the suffix `_units`,
+so that queries of both kinds share one set of rows and a batch has one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
+from edge_agent.algebra.query import Aggregate
+
+Names = Callable[[str], str]  # state column of the registry -> Spark column
+Named = dict[str, Column]
+
+UNITS: Final = "_units"
+WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
+WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
+TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled integers)
+    "count": ("bigint", "bigint"),
+    "time": ("bigint", "bigint"),
+    "order": ("bigint", "bigint"),
+    "node": ("string", "string"),
+    "real": ("double", "double"),
+    "value": ("double", "bigint"),
+    "wide": ("double", WIDE_TYPE),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """How results of a query are made: its aggregates, and the power of ten of its scaled integers (None: floats)."""
+
+    aggregates: tuple[Aggregate, ...]
+    scale: int | None
+
+    @property
+    def basis(self) -> tuple[str, ...]:
+        """The state columns it needs, `count` among them."""
+        return basis_of(self.aggregates, self.scale)
+
+
+def spark_name(column: str, scale: int | None) -> str:
+    """The Spark column that holds a state column of the registry. `count` is one and the same for all."""
+    return column if scale is None or column == "count" else column + UNITS
+
+
+def state_columns(shapes: Iterable[Shape]) -> dict[str, str]:
+    """Spark columns that hold the states of all these shapes: name -> type, sorted by name."""
+    found: dict[str, str] = {}
+    for shape in shapes:
+        for column in shape.basis:
+            floats, units = TYPES[COLUMNS[column].kind]
+            found[spark_name(column, shape.scale)] = floats if shape.scale is None else units
+    return {name: found[name] for name in sorted(found)}
+
+
+def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra: Named | None = None) -> DataFrame:
+    """One row per `keys`: states of disjoint readings combined.
+
+    rows: `keys` and state_columns(shapes), null where a row's shape lacks a column. extra: further aggregates by name.
+    Equal to algebra.aggregates.combine: integers exactly, floats within tests/tolerance.py.
+    """
+    parts = sorted({(c.name, s.scale is not None) for s in shapes for c in components_of(s.basis)})
+    if ("m2", False) in parts:
+        rows = _about_the_mean(rows, keys)
+    aggregates: Named = dict(extra or {})
+    unpacked: Named = {}
+    for name, units in parts:
+        aggregates.update(COMBINE[name](_suffixed if units else str))
+        if name in UNPACK:
+            unpacked.update(UNPACK[name](_suffixed if units else str))
+    combined = rows.groupBy(*keys).agg(*(column.alias(name) for name, column in aggregates.items()))
+    if not unpacked:
+        return combined
+    plain = [name for name in combined.columns if not name.startswith(PACKED)]
+    return combined.select(*plain, *(column.alias(name) for name, column in unpacked.items()))
+
+
+def _suffixed(column: str) -> str:
+    return spark_name(column, 0)
+
+
+def _about_the_mean(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """m2 about the mean of the whole group, in two passes: adding it up gives the group's m2 (docs/protocol.md 7.2)."""
+    group = Window.partitionBy(*keys)
+    mean = F.sum("sum").over(group) / F.sum("count").over(group)
+    away = F.col("sum") / F.col("count") - mean
+    return rows.withColumn("m2", F.col("m2") + F.col("count") * away * away)
+
+
+PACKED: Final = "packed_"
+
+
+def _added(*columns: str) -> Callable[[Names], Named]:
+    """Combine by adding. try_sum: a sum beyond 38 digits is null, not the end of the job."""
+    return lambda name: {name(c): F.try_sum(name(c)) for c in columns}
+
+
+def _end(which: str) -> Callable[[Names], Named]:
+    """first, last: least or greatest (time, node, order), with its value."""
+    pick = F.min if which == "first" else F.max
+
+    def combined(name: Names) -> Named:
+        fields = [name(f"{which}_{part}") for part in ("time", "node", "order", "value")]
+        return {PACKED + name(which): pick(F.when(F.col(fields[0]).isNotNull(), F.struct(*fields)))}
+
+    return combined
+
+
+def _unpack_end(which: str) -> Callable[[Names], Named]:
+    def unpacked(name: Names) -> Named:
+        fields = [name(f"{which}_{part}") for part in ("time", "node", "order", "value")]
+        return {field: F.col(PACKED + name(which))[field] for field in fields}
+
+    return unpacked
+
+
+def _extreme_time(which: str) -> Callable[[Names], Named]:
+    """argmin, argmax: the extreme value, of equal ones the earliest time."""
+
+    def combined(name: Names) -> Named:
+        value, time = F.col(name(f"{which}_value")), F.col(name(f"{which}_time"))
+        pick, earliest = (F.min, time) if which == "argmin" else (F.max, -time)
+        pair = F.struct(value.alias("value"), earliest.alias("earliest"))
+        return {PACKED + name(which): pick(F.when(value.isNotNull(), pair))}
+
+    return combined
+
+
+def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
+    def unpacked(name: Names) -> Named:
+        pair = F.col(PACKED + name(which))
+        time = pair["earliest"] if which == "argmin" else -pair["earliest"]
+        return {name(f"{which}_value"): pair["value"], name(f"{which}_time"): time}
+
+    return unpacked
+
+
+COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregate expressions
+    "count": _added("count"),
+    "sum": _added("sum"),
+    "square": _added("sq"),
+    "m2": _added("m2"),  # after _about_the_mean
+    "min": lambda name: {name("min"): F.min(name("min"))},
+    "max": lambda name: {name("max"): F.max(name("max"))},
+    "log": _added("log_sum", "nonpos"),
+    "first": _end("first"),
+    "last": _end("last"),
+    "argmin": _extreme_time("argmin"),
+    "argmax": _extreme_time("argmax"),
+}
+UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
+    "first": _unpack_end("first"),
+    "last": _unpack_end("last"),
+    "argmin": _unpack_extreme_time("argmin"),
+    "argmax": _unpack_extreme_time("argmax"),
+}

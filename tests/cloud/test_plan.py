@@ -1,0 +1,117 @@
+"""Every aggregate of the registry, in Spark and in numpy, on the same states."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from pyspark.sql import functions as F
+
+from cloud_job import lower, plan
+from cloud_job.partials import to_arrow
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
+from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+NODES = ("gw-b", "gw-a", "gw-é", "gw-a2")
+GROUPS = 40
+
+
+def every_aggregate() -> tuple[Aggregate, ...]:
+    """Each function with each choice of its parameters, named by them."""
+    out = []
+    for name, function in FUNCTIONS.items():
+        choices = [[(key, choice) for choice in param.choices] for key, param in function.params]
+        for number, params in enumerate(itertools.product(*choices)):
+            out.append(Aggregate(name, f"{name}_{number}", tuple(params)))
+    return tuple(out)
+
+
+def values_of(kind: str, random: np.random.Generator, k: int) -> Any:
+    """Values that have bitten: cancelling, tiny spread on a large mean, halves of 2^53, ties, signs."""
+    if kind == "wide":
+        return random.integers(-(2**53), 2**53, k)
+    if kind == "units":
+        return random.integers(-40, 1000, k)
+    choices = (
+        random.normal(20, 5, k),
+        1e9 + random.integers(0, 3, k),
+        random.choice([0.0, -0.0, 1.0], k),
+        random.lognormal(0, 20, k),
+        np.abs(random.normal(3, 1, k)) + 0.1,
+    )
+    return choices[int(random.integers(len(choices)))].astype(np.float64)
+
+
+def lifted(kind: str, scale: int | None, basis: tuple[str, ...], random: np.random.Generator) -> tuple[Any, Any]:
+    """Partials of GROUPS groups, 1 to 6 a group, each from 1 to 5 readings: (group of each row, states)."""
+    group: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for number in range(GROUPS):
+        for _ in range(int(random.integers(1, 7))):
+            k = int(random.integers(1, 6))
+            time = np.sort(random.integers(0, 4, k))
+            readings = Readings(time, values_of(kind, random, k), len(rows) * 9 + np.arange(k), int(random.integers(4)))
+            rows.append(aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), k), basis, scale))
+            group.append(number)
+    states = {}
+    for column in basis:
+        parts = [row[column] for row in rows]
+        dtype = object if any(part.dtype == object for part in parts) else parts[0].dtype
+        states[column] = np.concatenate([part.astype(dtype) for part in parts])
+    return np.array(group), states
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("floats", None), ("units", -1), ("units", 2), ("wide", -3), ("wide", 0)])
+def test_spark_equals_numpy_for_the_whole_registry(spark: SparkSession, kind: str, scale: int | None) -> None:
+    """protocol 7.1 and 7.2: integers bit-equal, floats within tolerance, m2 never as a difference of squares."""
+    random = np.random.default_rng(7)
+    shape = plan.Shape(every_aggregate(), scale)
+    group, states = lifted(kind, scale, shape.basis, random)
+    arrays = {plan.spark_name(c, scale): to_arrow(a, COLUMNS[c].kind, scale, NODES) for c, a in states.items()}
+    rows = spark.createDataFrame(_table({"g": group, **arrays}))
+    combined = plan.combine(rows, ["g"], [shape])
+    values, details = lower.answers([shape], F.lit(0))
+    found = combined.select("g", values.alias("values"), details.alias("details")).orderBy("g").collect()
+
+    ranks = np.argsort(np.argsort([n.encode() for n in NODES]))
+    wanted = aggregates.combine(states, Segments.coded(group, GROUPS), shape.basis, ranks)
+    for aggregate in shape.aggregates:
+        answer = aggregates.lower(aggregate, wanted, scale)
+        for row in found:
+            value = row["values"][aggregate.name]
+            told = json.loads(row["details"] or "{}", parse_float=str, parse_int=str).get(aggregate.name)
+            at = (aggregate.name, row["g"])
+            if answer.null[row["g"]]:
+                assert value is None, at
+            else:
+                expected = answer.value[row["g"]]
+                assert value is not None, at
+                assert math.isclose(value, expected, rel_tol=1e-12, abs_tol=1e-9 if scale is None else 0), (
+                    at,
+                    value,
+                    expected,
+                )
+            wanted_detail = None if answer.details is None else answer.details[row["g"]]
+            assert told == wanted_detail, at
+
+
+def test_every_member_of_the_registry_has_its_twin() -> None:
+    assert plan.COMBINE.keys() == COMPONENTS.keys()
+    assert lower.LOWER.keys() == FUNCTIONS.keys()
+    assert {c.kind for c in COLUMNS.values()} <= plan.TYPES.keys()
+
+
+def _table(columns: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.table(columns)
