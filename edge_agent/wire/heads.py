@@ -34,6 +34,7 @@ class Part:
     rows: int
     first_start_us: int
     last_start_us: int
+    earliest_end_us: int
     latest_end_us: int
     body: bytes
 
@@ -87,6 +88,7 @@ def _part(number: int, group: int, decoded: sections.Decoded, section: Section, 
         len(rows),
         int(rows.start.min()),
         int(rows.start.max()),
+        int(rows.end.min()),
         int(rows.end.max()),
         dumps([frames.VERSION, item]),
     )
