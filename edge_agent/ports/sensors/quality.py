@@ -1,0 +1,168 @@
+"""What every driver does with raw numbers before they are readings: check, scale, count. Vectorised, cheap if clean.
+
+A value that is no number never becomes one: it is counted by kind, and a few of each kind are shown to the operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Batch, Ints
+from edge_agent.algebra.query import Labels, Sensor
+from edge_agent.machines.events import Note
+
+YEAR_2000_US: Final = 946_684_800_000_000  # a reading from before is a clock that was never set
+FUTURE_US: Final = 300_000_000  # docs/protocol.md 4.3
+EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/protocol.md 7.1)
+STEP_TOLERANCE: Final = 1e-6  # a decimal fraction in binary misses its multiple by less
+FLOAT32_TOLERANCE: Final = 1e-7  # relative: a sensor that computed in 32 bits still means its multiple
+MAX_SERIES: Final = 2**16  # of a sensor: as many keys as an epoch numbers (docs/protocol.md 2.4)
+NOTES: Final = 3  # of one kind between two calls of `notes`
+SHOWN_BYTES: Final = 200  # of a bad payload
+
+Values = NDArray[np.float64] | Ints
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start of the driver. All but `messages` count readings; `readings` those that were passed on."""
+
+    messages: int = 0
+    readings: int = 0
+    bad_value: int = 0  # no number, an infinity, no multiple of the resolution, beyond 2^53 steps
+    bad_time: int = 0  # unreadable, or before 2000
+    bad_label: int = 0  # a label that cannot be filled in, or one series too many
+    nan: int = 0
+    out_of_range: int = 0
+    future: int = 0
+    absent: int = 0  # messages without the value: common where one topic carries several
+    retained: int = 0  # old values that the broker repeats at a subscription
+    repeated: int = 0  # messages of QoS 1 that were read before a restart
+
+    def as_dict(self) -> dict[str, int]:
+        """Plain values, for status and logs."""
+        return asdict(self)
+
+
+class Quality:
+    """The checks of one sensor. oldest_us: times before are refused; None: any time may be (recordings)."""
+
+    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US) -> None:
+        self.sensor = sensor
+        self.count = Counters()
+        self.labels: list[Labels] = []  # the driver's append-only table of series
+        self._series: dict[Labels, int] = {}
+        self._oldest_us = oldest_us
+        self._notes: list[Note] = []
+
+    def series(self, labels: Labels) -> int:
+        """The number of a series, given at its first use; -1 when there are too many."""
+        number = self._series.get(labels)
+        if number is None:
+            if len(self.labels) >= MAX_SERIES:
+                return -1
+            number = self._series[labels] = len(self.labels)
+            self.labels.append(labels)
+        return number
+
+    def batch(self, time_us: Ints, value: Values, series: Ints | int, latest_us: int | None) -> Batch:
+        """The readings that pass. Arrays of shape (k,); series: numbers of `series`, one for all, -1: refused.
+
+        latest_us: the synced clock; readings more than 5 minutes ahead of it are refused; None: no clock to trust.
+        """
+        k = len(value)
+        numbers = np.broadcast_to(np.int64(series), k) if isinstance(series, int) else series
+        if not k:
+            return Batch(time_us, self._empty(), numbers, self.labels)
+        good = self._good_values(value)
+        value, good = self._scaled(value, good)
+        good = self._good_times(time_us, good, latest_us)
+        if len(self.labels) != 1 and int(numbers.min()) < 0:
+            good = self._drop(numbers < 0, good, "bad_label", value)
+        if good is not None:
+            single = numbers.strides == (0,)
+            time_us, value = time_us[good], value[good]
+            numbers = np.broadcast_to(numbers[:1], len(value)) if single else numbers[good]
+        self.count.readings += len(value)
+        return Batch(time_us, value, numbers, self.labels)
+
+    def _empty(self) -> Values:
+        return np.zeros(0, np.float64) if self.sensor.scale is None else np.zeros(0, np.int64)
+
+    def _drop(
+        self, bad: NDArray[np.bool_], good: NDArray[np.bool_] | None, kind: str, shown: Values
+    ) -> NDArray[np.bool_] | None:
+        """Refuse the rows in `bad` that are not refused yet; None stands for all good."""
+        fresh = bad if good is None else bad & good
+        n = int(np.count_nonzero(fresh))
+        if not n:
+            return good
+        setattr(self.count, kind, getattr(self.count, kind) + n)
+        if kind != "nan" or self.sensor.nan == "quarantine":
+            self.note(kind, shown[int(np.argmax(fresh))].item(), readings=n)
+        return ~fresh if good is None else good & ~fresh
+
+    def _good_values(self, value: Values) -> NDArray[np.bool_] | None:
+        good: NDArray[np.bool_] | None = None
+        if value.dtype.kind == "f":
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = bool(np.isfinite(value.sum()))
+            if not finite:  # a NaN or infinity, or just a great sum: look closer
+                good = self._drop(np.isnan(value), good, "nan", value)
+                good = self._drop(np.isinf(value), good, "bad_value", value)
+        if self.sensor.range is not None:
+            low, high = self.sensor.range
+            if not (value.min() >= low and value.max() <= high):
+                good = self._drop((value < low) | (value > high), good, "out_of_range", value)
+        return good
+
+    def _scaled(self, value: Values, good: NDArray[np.bool_] | None) -> tuple[Values, NDArray[np.bool_] | None]:
+        """As int64 multiples of 10**scale, or float64."""
+        scale = self.sensor.scale
+        if scale is None:
+            return (value if value.dtype == np.float64 else value.astype(np.float64)), good
+        if value.dtype.kind != "f" and scale <= 0:
+            factor = 10**-scale
+            most = EXACT // factor
+            if value.max() > most or value.min() < -most:
+                good = self._drop((value > most) | (value < -most), good, "bad_value", value)
+                value = np.where((value > most) | (value < -most), 0, value)
+            return value.astype(np.int64, copy=False) * factor, good
+        with np.errstate(invalid="ignore", over="ignore"):
+            exact = value * 10.0**-scale if scale <= 0 else value / 10.0**scale
+            steps = np.rint(exact)
+            allowed = np.minimum(STEP_TOLERANCE + FLOAT32_TOLERANCE * np.abs(steps), 0.25)
+            fits = (np.abs(exact - steps) <= allowed) & (np.abs(steps) <= EXACT)
+        if not fits.all():
+            good = self._drop(~fits, good, "bad_value", value)
+            steps = np.where(fits, steps, 0.0)
+        return steps.astype(np.int64), good
+
+    def _good_times(
+        self, time_us: Ints, good: NDArray[np.bool_] | None, latest_us: int | None
+    ) -> NDArray[np.bool_] | None:
+        if self._oldest_us is not None and int(time_us.min()) < self._oldest_us:
+            good = self._drop(time_us < self._oldest_us, good, "bad_time", time_us)
+        if latest_us is not None and int(time_us.max()) > latest_us + FUTURE_US:
+            good = self._drop(time_us > latest_us + FUTURE_US, good, "future", time_us)
+        return good
+
+    def refuse(self, kind: str, payload: bytes, why: str) -> None:
+        """Count one message or reading that never became a number, and show it."""
+        setattr(self.count, kind, getattr(self.count, kind) + 1)
+        self.note(kind, payload[:SHOWN_BYTES], why=why)
+
+    def note(self, kind: str, shown: object, **fields: object) -> None:
+        """Keep a line for the operator, a few of each kind."""
+        name = f"sensor.{kind}"
+        if sum(note.name == name for note in self._notes) < NOTES:
+            self._notes.append(Note(name, {"sensor": self.sensor.id, "got": shown, **fields}))
+
+    def notes(self) -> list[Note]:
+        """The lines kept since the last call."""
+        notes, self._notes = self._notes, []
+        return notes

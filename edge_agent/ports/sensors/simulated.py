@@ -1,0 +1,239 @@
+"""Readings made up from a seed: every one is a function of (seed, index) alone, so any of them can be made again.
+
+Reading i belongs to series i mod S and has the event time begin + floor(i / S) / rate. It arrives up to `disorder`
+later, unless it is one of the `gaps` or falls into an outage. The sensor's clock is its own: begin + elapsed x speed
+(docs/protocol.md 4.1), and goes on while the process is down, so that a restart catches up.
+Source of the random numbers: SplitMix64 (Steele, Lea & Flood, 2014), as a hash of a counter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Batch, Ints
+from edge_agent.algebra.query import Sensor
+from edge_agent.machines.events import Note, Read
+from edge_agent.ports import Clock
+from edge_agent.ports.sensors.quality import Quality
+
+Floats = NDArray[np.float64]
+Bits = NDArray[np.uint64]
+
+MOST: Final = 65_536  # readings in one batch
+BATCHES: Final = 8  # in one poll: a sensor that catches up leaves time for others
+SHARED_BEGIN_US: Final = 3_600_000_000  # sensors with a `begin` up to an hour ago share event time; older is history
+OCTAVES: Final = 6  # of the walk: its finest structure is a 32nd of the period
+INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)
+MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def _hash(seed: int, stream: int, counter: NDArray[np.generic]) -> Bits:
+    """64 random bits for each counter; streams are independent of each other."""
+    with np.errstate(over="ignore"):
+        start = np.uint64((seed * 0x632BE59BD9B4E019 + stream * 0xD1B54A32D192ED03) & (2**64 - 1))
+        bits: Bits = (counter.astype(np.int64).view(np.uint64) + start) * INCREMENT + INCREMENT
+        bits = (bits ^ (bits >> np.uint64(30))) * MIX[0]
+        bits = (bits ^ (bits >> np.uint64(27))) * MIX[1]
+        return bits ^ (bits >> np.uint64(31))
+
+
+def _uniform(seed: int, stream: int, counter: NDArray[np.generic]) -> Floats:
+    """In [0, 1), one for each counter."""
+    return (_hash(seed, stream, counter) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _normal(seed: int, stream: int, counter: NDArray[np.generic]) -> Floats:
+    """Mean 0, standard deviation 1. Source: Box & Muller (1958)."""
+    radius = np.sqrt(-2.0 * np.log1p(-_uniform(seed, stream, counter)))
+    angle = 2.0 * np.pi * _uniform(seed, stream + 1, counter)
+    turned: Floats = radius * np.cos(angle)
+    return turned
+
+
+GAP, DELAY, PHASE, NOISE, LEVEL, ROUGH = 1, 2, 3, 4, 8, 16  # streams; NOISE takes two, ROUGH one an octave
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Readings that exist, by index. Columns of shape (k,): index, time_us, arrival_us, value (sensor unit), series."""
+
+    index: Ints
+    time_us: Ints
+    arrival_us: Ints
+    value: Floats
+    series: Ints
+
+    def take(self, rows: NDArray[np.bool_] | Ints) -> Made:
+        """The rows an index or mask names."""
+        return Made(self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows])
+
+
+class Simulation:
+    """All readings a simulated sensor will ever give, as a function; the truth a result can be compared with."""
+
+    def __init__(self, sensor: Sensor, begin_us: int) -> None:
+        def number(name: str, default: float) -> float:
+            value = sensor.option(name, default)
+            assert isinstance(value, int | float), name
+            return float(value)
+
+        self.begin_us = begin_us
+        self.wave = str(sensor.option("wave", "sine"))
+        self.seed = int(number("seed", 0))
+        self.n_series = int(number("series", 1))
+        self.rate = number("rate", 1.0)
+        self.mean, self.amplitude = number("mean", 0.0), number("amplitude", 1.0)
+        self.period_us = number("period_us", 60_000_000)
+        self.noise, self.gaps = number("noise", 0.0), number("gaps", 0.0)
+        self.disorder_us = int(number("disorder_us", 0))
+        self.outage_every_us = int(number("outage_every_us", 0))
+        self.outage_for_us = int(number("outage_for_us", 0))
+        self._step_us = 1e6 / self.rate
+
+    def times(self, ticks: Ints) -> Ints:
+        """Event times of ticks; every series has one reading a tick."""
+        times: Ints = self.begin_us + np.floor(ticks * self._step_us).astype(np.int64)
+        return times
+
+    def tick_at(self, time_us: int) -> int:
+        """The first tick at or after a time, at least 0."""
+        tick = max(0, int((time_us - self.begin_us) / self._step_us) - 1)
+        while self.begin_us + int(np.floor(tick * self._step_us)) < time_us:
+            tick += 1
+        return tick
+
+    def readings(self, start: int, n: int) -> Made:
+        """The readings with index start to start + n - 1 that exist, in order of index."""
+        index = np.arange(start, start + n, dtype=np.int64)
+        ticks, series = np.divmod(index, self.n_series)
+        made = Made(index, self.times(ticks), index, index.astype(np.float64), series)
+        there = np.ones(n, np.bool_)
+        if self.gaps:
+            there &= _uniform(self.seed, GAP, index) >= self.gaps
+        if self.outage_every_us and self.outage_for_us:
+            there &= made.time_us % self.outage_every_us >= self.outage_for_us
+        if not there.all():
+            made = made.take(there)
+        late_us = np.zeros(len(made.index), np.int64)
+        if self.disorder_us:
+            late_us = (_uniform(self.seed, DELAY, made.index) * (self.disorder_us + 1)).astype(np.int64)
+        value = self.mean + self.amplitude * self._shape(made.time_us, made.series, made.index)
+        if self.noise:
+            value = value + self.noise * _normal(self.seed, NOISE, made.index)
+        return Made(made.index, made.time_us, made.time_us + late_us, value, made.series)
+
+    def between(self, start_us: int, end_us: int) -> Made:
+        """The readings with start_us <= event time < end_us that exist, in order of index."""
+        first, last = self.tick_at(start_us), self.tick_at(end_us)
+        return self.readings(first * self.n_series, max(0, last - first) * self.n_series)
+
+    def arriving(self, after_us: int, until_us: int) -> Made:
+        """The readings that arrive in (after_us, until_us], in order of arrival."""
+        made = self.between(after_us - self.disorder_us, until_us + 1)
+        made = made.take((made.arrival_us > after_us) & (made.arrival_us <= until_us))
+        return made.take(np.argsort(made.arrival_us, kind="stable")) if self.disorder_us else made
+
+    def _shape(self, time_us: Ints, series: Ints, index: Ints) -> Floats:
+        """The wave in [-1, 1]. Series differ in phase, the first has none."""
+        if self.wave == "constant":
+            return np.zeros(len(time_us))
+        if self.wave == "noise":
+            return 2.0 * _uniform(self.seed, LEVEL, index) - 1.0
+        phase = np.where(series > 0, _uniform(self.seed, PHASE, series), 0.0) if self.n_series > 1 else 0.0
+        turns: Floats = time_us / self.period_us + phase
+        if self.wave == "steps":
+            return 2.0 * _uniform(self.seed, LEVEL, np.floor(turns) * self.n_series + series) - 1.0
+        if self.wave == "walk":
+            return self._walk(turns, series)
+        part = turns - np.floor(turns)
+        if self.wave == "square":
+            return np.where(part < 0.5, 1.0, -1.0)
+        if self.wave == "saw":
+            return 2.0 * part - 1.0
+        return np.sin(2.0 * np.pi * part)
+
+    def _walk(self, turns: Floats, series: Ints) -> Floats:
+        """Wanders like a random walk, yet each point is found at once: noise of halving period and height, summed."""
+        total = np.zeros(len(turns))
+        for octave in range(OCTAVES):
+            x = turns * 2.0**octave
+            left = np.floor(x)
+            counter = (left * self.n_series + series).astype(np.int64)
+            a = _uniform(self.seed, ROUGH + octave, counter)
+            b = _uniform(self.seed, ROUGH + octave, counter + self.n_series)
+            total += (2.0 * (a + (b - a) * (x - left)) - 1.0) * 2.0 ** -(octave + 1)
+        return total
+
+
+class SimulatedSensor:
+    """The driver: hands over what has arrived by its own clock. Re-readable: the position is that clock."""
+
+    def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
+        self.sensor = sensor
+        now_us = clock.now_us()
+        self.quality = Quality(sensor, oldest_us=None)
+        speed = sensor.option("speed", 1.0)
+        self.speed = float(speed) if isinstance(speed, int | float) else 1.0
+        begin = sensor.option("begin_us")
+        begin_us = begin if isinstance(begin, int) else now_us
+        near = begin_us > now_us - SHARED_BEGIN_US
+        match position:
+            case [int(was), int(anchor_us), int(until_us)] if was == begin_us or begin is None:
+                begin_us, self._anchor_us, self._clock_us = was, anchor_us, until_us
+            case _:  # first start, or another `begin`: a new stream
+                self._anchor_us, self._clock_us = (begin_us if near else now_us), begin_us - 1
+        self.simulation = Simulation(sensor, begin_us)
+        for number in range(self.simulation.n_series):
+            self.quality.series(tuple(sorted({**dict(sensor.labels), "series": str(number)}.items())))
+
+    @property
+    def position(self) -> object:
+        """[begin, wall time of the begin, own clock]: all readings that had arrived by that clock are out."""
+        return [self.simulation.begin_us, self._anchor_us, self._clock_us]
+
+    def _target_us(self, now_us: int) -> int:
+        return self.simulation.begin_us + int((now_us - self._anchor_us) * self.speed)
+
+    def _stride_us(self) -> int:
+        """Event time that holds about one full batch."""
+        return max(1, int(MOST / self.simulation.n_series * 1e6 / self.simulation.rate))
+
+    def poll(self, now_us: int) -> list[Read]:
+        """What has arrived since the last call. At full speed: one batch, whatever the time."""
+        reads: list[Read] = []
+        target_us = self._target_us(now_us) if self.speed else self._clock_us + self._stride_us()
+        while self._clock_us < target_us and len(reads) < BATCHES:
+            until_us = min(target_us, self._clock_us + self._stride_us())
+            made = self.simulation.arriving(self._clock_us, until_us)
+            self._clock_us = until_us
+            reads.append(Read(self.sensor.id, self._batch(made), self.position, None, until_us))
+        return reads
+
+    def _batch(self, made: Made) -> Batch:
+        scale = self.sensor.scale
+        value = made.value if scale is None else np.rint(made.value / 10.0**scale) * 10.0**scale
+        series: Ints | int = 0 if self.simulation.n_series == 1 else made.series
+        return self.quality.batch(made.time_us, value, series, None)
+
+    def due_us(self, now_us: int) -> int:
+        """When the next reading is due; at once while behind, or at full speed."""
+        if not self.speed:
+            return now_us
+        tick = self.simulation.tick_at(self._clock_us + 1)
+        next_us = int(self.simulation.times(np.array([tick]))[0])
+        return self._anchor_us + int((next_us - self.simulation.begin_us) / self.speed) + 1
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read."""
+        return self.quality.notes()
+
+    def counters(self) -> dict[str, int]:
+        """Readings taken and refused since the start, by kind."""
+        return self.quality.count.as_dict()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
