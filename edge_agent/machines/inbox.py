@@ -57,6 +57,7 @@ class Inbox:
         self.lines: dict[tuple[str, int], Line] = {}
         self.current: dict[str, int] = {}  # node -> epoch whose birth took effect last
         self.changed: set[tuple[str, int]] = set()  # since the last snapshot of the owner
+        self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
 
     def known(self, node: str, epoch: int) -> bool:
         """Whether any frame of that epoch has come."""
@@ -83,10 +84,12 @@ class Inbox:
         if seq == 0:
             line.born = True
             line.predecessor = frame.birth.predecessor if frame is not None and frame.birth is not None else None
-        # the usual case: in order, of the epoch in force - no other line can be set free by it
-        if self.current.get(node) == message.epoch and not line.lost:
-            return self._run(node, message.epoch, line) if seq == line.next else []
-        return self._advance(node)
+        if self.current.get(node) != message.epoch or line.lost:
+            return self._advance(node)
+        if seq != line.next:
+            return []
+        out = self._run(node, message.epoch, line)  # the usual case: in order, of the epoch in force
+        return out + self._advance(node) if node in self._unborn else out
 
     @staticmethod
     def _beyond(line: Line, last: int) -> bool:
@@ -112,6 +115,8 @@ class Inbox:
                     continue
                 out += self._run(node, epoch, line)
                 again = True
+        ahead = any(n == node and e != self.current.get(n) and line.waiting for (n, e), line in self.lines.items())
+        (self._unborn.add if ahead else self._unborn.discard)(node)
         return out
 
     def _may_be_born(self, node: str, epoch: int, line: Line, out: list[Effect]) -> bool:
@@ -212,6 +217,8 @@ class Inbox:
         )
         if state["current"]:
             self.current[key[0]] = key[1]
+        if waiting:
+            self._unborn.add(key[0])
 
     def check(self) -> None:
         """Invariants, for tests: nothing waits below its prefix; at most one epoch of a node is in force."""

@@ -1,0 +1,157 @@
+"""Expected members, who is left out, and the frontier (docs/protocol.md 4.4 to 4.6)."""
+
+from __future__ import annotations
+
+from edge_agent.algebra.frame import NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.query import Group
+from edge_agent.machines.family import AHEAD_US, Family, Household
+
+S = 1_000_000
+GRACE = 60 * S
+GROUP = Group("boiler", "", (), 0)
+
+
+def family_of(*nodes: str) -> Family:
+    family = Family(GRACE)
+    for node in nodes:
+        family.change_members(node, Members(0, (Leaf(node, 1),)))
+    return family
+
+
+def loud(family: Family) -> dict[str, bool]:
+    return dict.fromkeys(family.members, False)
+
+
+def test_the_frontier_is_the_minimum_over_expected_members() -> None:
+    """protocol 4.4."""
+    family = family_of("a", "b")
+    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    assert family.weigh(10 * S, loud(family)) == NEVER_US
+    family.set_frontier("b", 7 * S, 10 * S, anew=True)
+    assert family.weigh(10 * S, loud(family)) == 7 * S
+
+
+def test_of_an_empty_set_the_frontier_is_minus_infinity() -> None:
+    """protocol 4.5; and a child that lists no leaves is not counted (4.6)."""
+    family = Family(GRACE)
+    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    assert family.weigh(10 * S, {"a": False}) == NEVER_US
+
+
+def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
+    """protocol 4.4: the published frontier never falls and waits for the returned one."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.set_frontier(node, 10 * S, 10 * S, anew=True)
+    family.weigh(10 * S, loud(family))
+    family.set_frontier("a", 100 * S, 100 * S, anew=False)
+    assert family.weigh(100 * S, {"a": False, "b": True}) == 100 * S
+    assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
+    family.set_frontier("b", 50 * S, 101 * S, anew=False)
+    family.set_frontier("a", 101 * S, 101 * S, anew=False)
+    assert family.weigh(101 * S, loud(family)) == 100 * S
+    assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
+    family.set_frontier("b", 105 * S, 105 * S, anew=False)
+    assert family.weigh(105 * S, loud(family)) == 101 * S
+    assert family.exceptions_at(101 * S) == ()
+
+
+def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None:
+    """protocol 4.4: the others' minimum was past its present frontier one grace time ago."""
+    family = family_of("a", "b")
+    family.set_frontier("b", 1 * S, 1 * S, anew=True)
+    published = NEVER_US
+    for t in range(1, 63):
+        family.set_frontier("a", t * S, t * S, anew=False)
+        published = family.weigh(t * S, loud(family))
+        if t < 62:
+            assert published == 1 * S
+    assert published == 62 * S
+
+
+def test_a_frontier_far_in_the_future_is_left_out() -> None:
+    """protocol 4.4."""
+    family = family_of("a", "b")
+    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.set_frontier("b", 10 * S + AHEAD_US + 1, 10 * S, anew=True)
+    family.weigh(10 * S, loud(family))
+    assert family.weigh(10 * S, loud(family)) == 10 * S
+    assert family.members["b"].out
+
+
+def test_if_all_are_left_out_the_frontier_stays() -> None:
+    """protocol 4.4."""
+    family = family_of("a")
+    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.weigh(10 * S, loud(family))
+    assert family.weigh(100 * S, {"a": True}) == 10 * S
+
+
+def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() -> None:
+    """protocol 4.6."""
+    family = family_of("m")
+    family.change_members("m", Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
+    family.set_frontier("m", 20 * S, 20 * S, anew=True)
+    family.set_exceptions("m", (Exception_("y", 5 * S, 5 * S),))
+    assert family.weigh(20 * S, loud(family)) == 20 * S
+    assert family.exceptions_at(20 * S) == (Exception_("y", 5 * S, 5 * S),)
+    assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
+
+
+def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_it() -> None:
+    """protocol 6.3."""
+    family = family_of("a", "b")
+    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S, None, 50 * S),)))
+    family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, None),)))
+    assert family.serving() == {("q", 1): Serving("q", 1, 8 * S, None, None)}
+    family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, 60 * S),)))
+    assert family.serving() == {("q", 1): Serving("q", 1, 8 * S, None, 60 * S)}
+
+
+def test_silence_counts_only_while_the_parent_is_connected() -> None:
+    """protocol 4.4."""
+    household = Household(GRACE)
+    household.heard("a", 10 * S)
+    household.link(20 * S, up=False)
+    assert household.silent(1_000 * S) == {"a": False}
+    household.link(1_000 * S, up=True)
+    assert household.silent(1_000 * S + GRACE) == {"a": False}
+    assert household.silent(1_001 * S + GRACE) == {"a": True}
+
+
+def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
+    """protocol 4.5: configuration names members before they were ever heard."""
+    household = Household(GRACE, ["a", "b"])
+    family = household.family(GROUP)
+    family.change_members("a", Members(0, (Leaf("a", 1),)))
+    household.heard("a", 1 * S)
+    family.set_frontier("a", 1 * S, 1 * S, anew=True)
+    assert household.weigh(2 * S)[GROUP] == NEVER_US
+    household.heard("a", 61 * S)
+    family.set_frontier("a", 61 * S, 61 * S, anew=False)
+    assert household.weigh(61 * S)[GROUP] == 61 * S
+
+
+def test_a_retired_node_is_no_longer_expected() -> None:
+    """protocol 1.5: leaves are retired by configuration."""
+    household = Household(GRACE)
+    family = household.family(GROUP)
+    for node, frontier in (("a", 10 * S), ("b", 1 * S)):
+        household.heard(node, 10 * S)
+        family.change_members(node, Members(0, (Leaf(node, 1),)))
+        family.set_frontier(node, frontier, 10 * S, anew=True)
+    assert household.weigh(10 * S)[GROUP] == 1 * S
+    household.retire("b")
+    assert household.weigh(11 * S)[GROUP] == 10 * S
+    assert set(family.leaf_frontiers()) == {"a"}
+
+
+def test_a_snapshot_restores_to_the_same_decisions() -> None:
+    family = family_of("a", "b")
+    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.set_frontier("b", 5 * S, 10 * S, anew=True)
+    family.set_exceptions("b", (Exception_("b", 4 * S, 3 * S),))
+    family.weigh(10 * S, loud(family))
+    again = Family.restore(GRACE, family.snapshot())
+    assert again.snapshot() == family.snapshot()
+    assert again.weigh(90 * S, loud(again)) == family.weigh(90 * S, loud(family))
