@@ -6,12 +6,13 @@ Source: schemas/frame.cddl, rule `part`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Section
+from edge_agent.algebra.frame import Frame, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
@@ -52,9 +53,14 @@ def head_body(envelope: frames.Envelope) -> tuple[Frame | Heartbeat, tuple[Part,
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
     frame, came = frames.sections_of(envelope)
+    known = dict(plans or {})
+    if frame.define is not None:
+        known.update((number, plan) for number, _, plan in frame.define.plans)
     parts: list[Part] = []
     for group, decoded in came:
         rows = decoded.section.partials
+        if decoded.section.plan in known:
+            decoded.section.named(known[decoded.section.plan])
         first, last = int(rows.start.min()), int(rows.start.max())
         if first // BUCKET_US == last // BUCKET_US:
             parts.append(_part(len(parts) + 1, group, decoded, decoded.section, _anchored(decoded)))
