@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query
 from edge_agent.config.aggregates import AggregateEntry, write_aggregate
@@ -24,6 +25,7 @@ from edge_agent.config.windows import WindowTable, write_window
 from edge_agent.errors import ConfigError
 
 MOST_AGGREGATES: Final = 64
+MOST_FILTER: Final = 4000  # characters: it travels in frames
 DEFAULT_LATENESS_US: Final = 2_000_000  # one missed 1 s report, plus clock skew
 
 _ITEM: Final = Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64")
@@ -37,15 +39,17 @@ class Where:
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read canonical text."""
-        text = Text("a filter", longest=4000, empty=True).read(value, at, report)
+        text = Text("a filter", longest=MOST_FILTER, empty=True).read(value, at, report)
         if text is BAD or not str(text).strip():
             return BAD if text is BAD else ""
-        from edge_agent.algebra import where
-
         try:
-            return str(where.parse(str(text)))
+            canonical = str(where.parse(str(text)))
         except ConfigError as err:
             return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
+
+        if len(canonical) > MOST_FILTER:
+            return report.wrong(at, value, f"longer than {MOST_FILTER} characters when written out")
+        return canonical
 
     def write(self, value: Any) -> object:
         """Write the text."""
@@ -53,7 +57,7 @@ class Where:
 
     def schema(self) -> dict[str, object]:
         """A string."""
-        return {"type": "string", "maxLength": 4000}
+        return {"type": "string", "maxLength": MOST_FILTER}
 
 
 _AGGREGATES: Final = ListOf(AggregateEntry(), 1, MOST_AGGREGATES, unique=False)

@@ -99,7 +99,7 @@ COMMON: Final = (
 
 def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
     """A sensor from a table without the keys all definitions share; BAD with problems in the report."""
-    driver = _DRIVER.kind.read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
+    driver: Any = _DRIVER.kind.read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
     if driver is BAD:  # whose keys they are is not known: check what all sensors share, and the names
         others = [replace(k, kind=Anything(), default=None) for keys in DRIVERS.values() for k in keys]
         known = {key.name: key for key in [*others, *COMMON, replace(_DRIVER, kind=Anything())]}
@@ -107,10 +107,10 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
         return BAD
     keys = (_DRIVER, *COMMON, *DRIVERS[driver])
     foreign = {key.name: name for name, others in DRIVERS.items() for key in others}
-    known = {key.name for key in keys}
-    for name in [n for n in table if n not in known and n in foreign]:
-        report.unknown(at, name, known, f"it belongs to driver {foreign[name]}")
-    values = read_table(keys, {n: v for n, v in table.items() if n in known or n not in foreign}, at, report)
+    names = {key.name for key in keys}
+    for name in [n for n in table if n not in names and n in foreign]:
+        report.unknown(at, name, names, f"it belongs to driver {foreign[name]}")
+    values = read_table(keys, {n: v for n, v in table.items() if n in names or n not in foreign}, at, report)
     if not complete(values):
         return BAD
     _check(driver, values, at, report)

@@ -1,0 +1,69 @@
+"""What one definition alone cannot show: limits of the node, sources that are not there, labels no sensor has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from edge_agent.algebra import where
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.windows import Window
+from edge_agent.config.checker import nearest
+from edge_agent.config.drivers import IMPLIED_LABELS
+from edge_agent.config.tables import Limits
+from edge_agent.errors import Problem
+
+Finding = Problem  # of a warning: what is no mistake but worth a look
+
+
+def refusals(
+    kind: str, item: str, values: Sequence[Sensor | Query], limits: Limits, usable: Collection[str] | None
+) -> Problem | None:
+    """Why the node cannot take on the item, which is among the values that would be in force."""
+    sensors = [v for v in values if isinstance(v, Sensor)]
+    queries = [v for v in values if isinstance(v, Query)]
+    mine = next((v for v in (sensors if kind == "sensor" else queries) if v.id == item), None)
+    if isinstance(mine, Sensor):
+        if usable is not None and mine.driver not in usable:
+            hint = "say [local] with broker = ... in the node's file" if mine.driver == "mqtt" else ""
+            return Problem("driver", mine.driver, f"this node cannot run driver {mine.driver}", hint)
+        if len(sensors) > limits.sensors:
+            return Problem("", item, f"{len(sensors)} sensors would be on this node, at most {limits.sensors}", "")
+    if isinstance(mine, Query):
+        if len(queries) > limits.queries:
+            return Problem("", item, f"{len(queries)} queries would be on this node, at most {limits.queries}", "")
+        rate = sum(edges_per_second(w) for w in {q.window for q in queries})
+        if rate > limits.edges_per_second:
+            why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
+            return Problem("window", None, why, "take longer slides")
+    return None
+
+
+def edges_per_second(window: Window) -> float:
+    """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts."""
+    beside = window.length_us % window.slide_us != 0
+    return (2 if beside else 1) * 1e6 / window.slide_us
+
+
+def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
+    """What a query waits for."""
+    if not isinstance(value, Query) or value.source in sensors:
+        return None
+    why = "no such sensor on this node; the query waits for it"
+    return Problem("source", value.source, why, nearest(value.source, sensors) or "publish the sensor")
+
+
+def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Finding, ...]:
+    """Labels of a query that its sensor does not have: their key is empty, a comparison with them never holds."""
+    if not isinstance(value, Query) or value.source not in sensors:
+        return ()
+    sensor = sensors[value.source]
+    labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
+    used = [("by", name) for name in value.by]
+    if value.where:
+        used += [("where", name) for name in sorted(where.names(where.parse(value.where)) - {where.VALUE})]
+    hint = f"labels are {', '.join(sorted(labels))}" if labels else "it has no labels"
+    return tuple(
+        Problem(at, name, f'sensor "{sensor.id}" has no label "{name}"', nearest(name, labels) or hint)
+        for at, name in used
+        if name not in labels
+    )

@@ -1,0 +1,277 @@
+"""Which definitions are in force on a node, and what `state` says about the others.
+
+Rules (schemas/topics.md, "Definitions"):
+- In a scope (`all`, or `node`: down/<node> and the local file) the higher revision wins. A lower one, or an equal one
+  with other content, is refused with the next free number. One without a revision waits for the parent's numbering.
+- `node` beats `all`. A removal at `node` also hides what `all` says, until `all` says something with a higher revision.
+- What cannot be read, is not supported or goes beyond a limit never replaces what is in force.
+- The absence of a topic changes nothing. The absence from the local file does: a file is read whole.
+Pure: payloads in, values out; `snapshot` goes into the spool so that a node boots off line with what it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.config.crosscheck import Finding, refusals, unmet, warnings
+from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
+from edge_agent.config.numbering import Numberer, Publication
+from edge_agent.config.tables import Limits
+from edge_agent.config.topics import ALL, KINDS, NODE
+from edge_agent.errors import ConfigError, NotSupported, Problem
+
+__all__ = ["Numberer", "Publication", "Registry"]
+
+MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
+Slot = tuple[str, str, str]  # (scope, kind, id)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The last word on a slot, where it did not come into force. waiting: it may, without another word."""
+
+    revision: int | None
+    problems: tuple[Problem, ...]
+    waiting: bool = False
+    unsupported: bool = False
+
+
+class Registry:
+    """The definitions of one node. usable: the drivers it can run, None for all."""
+
+    def __init__(
+        self,
+        node: str,
+        limits: Limits | None = None,
+        usable: Sequence[str] | None = None,
+        local: Iterable[Definition] = (),
+        state: Mapping[str, object] | None = None,
+    ) -> None:
+        self._node = node
+        self._limits = limits or Limits()
+        self._usable = None if usable is None else frozenset(usable)
+        self._accepted: dict[Slot, Definition] = {}
+        self._refused: dict[Slot, Refusal] = {}
+        self._highest: dict[tuple[str, str], int] = {}
+        self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
+        self._version = 0
+        self._hash = ""
+        if state is not None:
+            self._restore(state)
+        self._take_file(tuple(local))
+        self._count()
+
+    def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
+        """A message on a definition topic. True if what is in force has changed; `state` may change without that."""
+        if not payload:
+            return False  # absence: the parent turns it into a removal
+        slot = (scope, kind, item)
+        try:
+            definition = parse_definition(kind, item, payload)
+        except ConfigError as err:
+            self._refused[slot] = Refusal(
+                _revision_in(payload), err.problems, unsupported=isinstance(err, NotSupported)
+            )
+            return False
+        if definition.revision is None:
+            have = self._accepted.get(slot)
+            if have is None or have.content != definition.content:
+                why = "no revision yet: waits until the parent has numbered it"
+                hint = f"or say revision = {self._next(kind, item)}"
+                self._refused[slot] = Refusal(None, (Problem("revision", None, why, hint),), waiting=True)
+            return False
+        self._accept(slot, definition)
+        return self._count()
+
+    def in_force(self) -> tuple[tuple[Sensor, ...], tuple[Query, ...]]:
+        """The sensors and the queries that this node runs, in order of their ids."""
+        sensors = self._sensors()
+        queries = [d.value for d in self._effective("query") if isinstance(d.value, Query)]
+        return (
+            tuple(sorted(sensors.values(), key=lambda s: s.id)),
+            tuple(sorted((q for q in queries if q.source in sensors), key=lambda q: q.id)),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The document of the `state` topic: what of the configuration is in force, or why not."""
+        sensors = self._sensors()
+        items: dict[str, Any] = {}
+        for kind in KINDS:
+            slots = [s for s in (*self._accepted, *self._refused) if s[1] == kind]
+            for item in sorted({s[2] for s in slots}):
+                if (said := self._item(kind, item, sensors)) is not None:
+                    items[f"{kind}/{item}"] = said
+        return {"version": self._version, "hash": self._hash, "items": items}
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values for the spool."""
+        return {
+            "version": self._version,
+            "accepted": [[*slot, d.text] for slot, d in self._accepted.items()],
+            "highest": [[kind, item, n] for (kind, item), n in self._highest.items()],
+            "files": [[kind, item, n, content] for (kind, item), (n, content) in self._files.items()],
+        }
+
+    # --- what comes into force ------------------------------------------------------------------------------------
+
+    def _accept(self, slot: Slot, definition: Definition) -> None:
+        """Let it count, or note why not. The definition has a revision."""
+        _, kind, item = slot
+        problem = self._outdated(slot, definition)
+        if problem is None:
+            before = self._accepted.get(slot)
+            self._accepted[slot] = definition
+            found = self._beyond(kind, item)
+            if found is None:
+                self._refused.pop(slot, None)
+                self._learn(kind, item, definition.revision)
+                return
+            problem = found
+            if before is None:
+                del self._accepted[slot]
+            else:
+                self._accepted[slot] = before
+        self._refused[slot] = Refusal(definition.revision, (problem,))
+
+    def _outdated(self, slot: Slot, definition: Definition) -> Problem | None:
+        """Why the revision rules refuse it."""
+        scope, kind, item = slot
+        number, have = definition.revision or 0, self._accepted.get(slot)
+        free = f"say revision = {self._next(kind, item)}"
+        if have is not None and number < (have.revision or 0):
+            return Problem("revision", number, f"lower than revision {have.revision}, which is in force", free)
+        other = self._accepted.get((NODE if scope == ALL else ALL, kind, item))
+        for known in (have, other):
+            if known is not None and known.revision == number and known.content != definition.content:
+                return Problem("revision", number, f"revision {number} has another content already", free)
+        return None
+
+    def _beyond(self, kind: str, item: str) -> Problem | None:
+        """Why the limits of this node refuse it, now that it would be in force."""
+        values = [d.value for k in KINDS for d in self._effective(k)]
+        return refusals(kind, item, [v for v in values if v is not None], self._limits, self._usable)
+
+    def _take_file(self, local: Sequence[Definition]) -> None:
+        """The definitions of the local file. Unnumbered ones are numbered here; an unchanged one keeps its number."""
+        named = {(d.kind, d.id) for d in local}
+        for key in [key for key in self._files if key not in named]:
+            gone = self._files.pop(key)
+            have = self._accepted.get((NODE, *key))
+            if have is not None and (have.revision, have.content) == gone:
+                del self._accepted[NODE, *key]
+        for definition in sorted(local, key=lambda d: d.kind, reverse=True):  # sensors before queries
+            key = (definition.kind, definition.id)
+            known = self._files.get(key)
+            same = known is not None and known[1] == definition.content
+            number = definition.revision or (known[0] if same and known is not None else self._next(*key))
+            numbered = definition.numbered(number)
+            overridden = self._accepted.get((NODE, *key))
+            if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
+                continue  # a topic said something newer than this unchanged file
+            self._accept((NODE, *key), numbered)
+            self._files[key] = (number, numbered.content)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for kind, item, number in state.get("highest", ()):
+            self._highest[str(kind), str(item)] = int(number)
+        for kind, item, number, content in state.get("files", ()):
+            self._files[str(kind), str(item)] = (int(number), str(content))
+        for scope, kind, item, text in state.get("accepted", ()):
+            slot = (str(scope), str(kind), str(item))
+            try:
+                definition = parse_definition(slot[1], slot[2], str(text))
+            except ConfigError as err:  # written by another version of this software
+                number = _revision_in(str(text))
+                self._refused[slot] = Refusal(number, err.problems, unsupported=isinstance(err, NotSupported))
+                continue
+            self._accept(slot, definition)
+        self._version = int(state.get("version", 0))
+        self._hash = self._digest()
+
+    # --- what is in force -----------------------------------------------------------------------------------------
+
+    def _effective(self, kind: str) -> list[Definition]:
+        """What the scopes together say, a definition an id, in the order in which the ids came."""
+        ids = dict.fromkeys(slot[2] for slot in self._accepted if slot[1] == kind)
+        found = (self._choose(kind, item) for item in ids)
+        return [definition for definition in found if definition is not None and not definition.removed]
+
+    def _choose(self, kind: str, item: str) -> Definition | None:
+        """The definition that counts here: `node` beats `all`; a removal counts too."""
+        own, shared = self._accepted.get((NODE, kind, item)), self._accepted.get((ALL, kind, item))
+        own = own if own is not None and own.concerns(self._node) else None
+        shared = shared if shared is not None and shared.concerns(self._node) else None
+        if own is not None and own.removed and shared is not None and (shared.revision or 0) > (own.revision or 0):
+            return shared
+        return own or shared
+
+    def _sensors(self) -> dict[str, Sensor]:
+        return {d.id: d.value for d in self._effective("sensor") if isinstance(d.value, Sensor)}
+
+    def _item(self, kind: str, item: str, sensors: Mapping[str, Sensor]) -> dict[str, Any] | None:
+        """What `state` says of one id; None for what is of no concern here."""
+        chosen = self._choose(kind, item)
+        refused = [r for scope in (NODE, ALL) if (r := self._refused.get((scope, kind, item))) is not None]
+        if chosen is None and not refused:
+            return None
+        missing = unmet(chosen.value, sensors) if chosen is not None else None
+        errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
+        said: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
+        if chosen is not None:
+            said["revision"] = refused[0].revision if refused else chosen.revision
+            if refused and not chosen.removed:
+                said["in_force"] = chosen.revision
+            if chosen.removed:
+                said["removed"] = True
+        if errors:
+            said["errors"] = [_error(problem) for problem in errors[:MOST_ERRORS]]
+        if missing or (refused and all(refusal.waiting for refusal in refused)):
+            said["waiting"] = True
+        if refused and all(refusal.unsupported for refusal in refused):
+            said["unsupported"] = True
+        found: tuple[Finding, ...] = warnings(chosen.value, sensors) if chosen is not None else ()
+        if found:
+            said["warnings"] = [{"at": f.at, "got": f.got, "why": f.why, "hint": f.hint} for f in found]
+        return said
+
+    def _count(self) -> bool:
+        """Raise the version if what is in force has changed; says whether."""
+        digest = self._digest()
+        if digest == self._hash:
+            return False
+        self._hash = digest
+        self._version += 1
+        return True
+
+    def _digest(self) -> str:
+        sensors, queries = self.in_force()
+        text = "\n".join([*map(canonical_sensor, sensors), *map(canonical_query, queries)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _next(self, kind: str, item: str) -> int:
+        return self._highest.get((kind, item), 0) + 1
+
+    def _learn(self, kind: str, item: str, revision: int | None) -> None:
+        self._highest[kind, item] = max(revision or 0, self._highest.get((kind, item), 0))
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    said: dict[str, Any] = {"at": problem.at, "got": problem.got, "why": problem.why, "hint": problem.hint}
+    return {**said, "line": problem.line} if problem.line is not None else said
+
+
+def _revision_in(payload: bytes | str) -> int | None:
+    """The revision of a payload that was refused, if it can be seen."""
+    text = payload if isinstance(payload, str) else payload.decode("utf-8", "replace")
+    try:
+        number = json.loads(text).get("revision")
+    except (ValueError, AttributeError, RecursionError):
+        found = re.search(r"^\s*revision\s*=\s*(\d{1,16})\s*$", text, re.MULTILINE)
+        number = int(found[1]) if found else None
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
