@@ -48,8 +48,14 @@ def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
     return head_body(frames.envelope(payload))
 
 
-def head_body(envelope: frames.Envelope) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """The second half of `head`: a bad body of a good envelope can be settled. Raises: WireError."""
+def head_body(
+    envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
+) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
+    """The second half of `head`: a bad body of a good envelope can be settled.
+
+    plans: those known of the epoch; rows of one of them, or of one that the frame defines, are checked against it.
+    Raises: WireError.
+    """
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
     frame, came = frames.sections_of(envelope)
