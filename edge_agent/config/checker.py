@@ -30,6 +30,7 @@ class _Mark:
 
 BAD: Final = _Mark("BAD")  # stands where a value could not be read; its problem is in the report
 REQUIRED: Final = _Mark("REQUIRED")  # the default of a key that has none
+UNKNOWN: Final = "unknown key"
 SHOWN: Final = 60  # characters of a foreign value in a message
 
 
@@ -93,9 +94,7 @@ class Report:
     def unknown(self, at: Path, name: str, names: Iterable[str], hint: str = "") -> Any:
         """Note a key that no table has here; returns BAD."""
         near = hint or nearest(name, names) or f"known here: {', '.join(sorted(names))}"
-        line = self._line((*at, name))
-        self.problems.append(Problem(dotted((*self.base, *at)), name, f'unknown key "{name}"', near, line))
-        return BAD
+        return self.wrong((*at, name), name, f'{UNKNOWN} "{name}"', near)
 
     def unsupported(self, at: Path, got: object, what: str, hint: str = "") -> Any:
         """Note a known word that this version does not carry; returns BAD."""
@@ -150,7 +149,8 @@ def complete(values: Mapping[str, Any]) -> bool:
 def line_of(problem: Problem, name: str = "") -> str:
     """The one line a person reads: `edge.toml:12  sensor "boiler": unknown key "windw"; did you mean "window"?`."""
     place = name if problem.line is None or not name else f"{name}:{problem.line}"
-    where = _where(problem.at)
+    at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the table it stands in
+    where = _where(at)
     got = json.dumps(problem.got, ensure_ascii=False)
     shown = "" if problem.got is None or got in problem.why else f" = {_short(got)}"
     said = f"{where}{shown}: {problem.why}" if where else f"{problem.why}"
