@@ -1,0 +1,185 @@
+"""`headwater explain`: where the parts of a query are computed, and why. The plan is the one that every node makes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_agent.algebra.planner import Placement, plan
+from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.cli.telling import title
+from edge_agent.config.definitions import Definition, parse_definition, parse_recording_query
+from edge_agent.config.documents import read
+from edge_agent.config.durations import UNITS_US, format_duration
+from edge_agent.config.settings import MAX_FILE_BYTES, parse
+from edge_agent.errors import ConfigError
+
+HELP = (
+    "Show where the parts of queries are computed, and why: what travels upward, which state columns, where the "
+    "windows are formed. Queries over one source, filter, key and lateness share their slices."
+)
+EXAMPLES = """\
+  headwater explain headwater.toml                 the queries of a configuration
+  headwater explain boiler-10m.json                one definition, as published under hw/1/all/cfg/query/boiler-10m
+  headwater explain one.toml two.toml --json       several together, for programs
+  headwater explain recording.json                 the queries of a recording
+"""
+EXPLAINED = 0
+NOTHING_EXPLAINED = 3
+
+Explained = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of explain."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a configuration, definitions of queries or sensors, or recordings",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a group")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Read everything, plan it together, print. What this version does not carry is said in a line each."""
+    queries: list[Query] = []
+    scales: dict[str, int | None] = {}
+    for file in args.files:
+        for found in definitions_in(file):
+            if isinstance(found, Sensor):
+                scales[found.id] = found.scale
+            else:
+                queries.append(found)
+    explained = explain(queries, scales)
+    for one in explained:
+        print(json.dumps(one, ensure_ascii=False) if args.json else text_of(one))
+    return EXPLAINED if explained else NOTHING_EXPLAINED
+
+
+def definitions_in(file: Path) -> Iterable[Query | Sensor]:
+    """Whatever a file defines. Raises: ConfigError."""
+    try:
+        payload = file.read_bytes()
+    except OSError as err:
+        raise ConfigError(f"{file}: {(err.strerror or str(err)).lower()}") from err
+    value = tree_of(payload, file)
+    if "queries" in value:
+        return recorded(value)
+    if "window" in value:
+        return [the_value(parse_definition("query", file.stem, {"id": file.stem, **value}, str(file)))]
+    if "driver" in value:
+        return [the_value(parse_definition("sensor", file.stem, {"id": file.stem, **value}, str(file)))]
+    return [the_value(one) for one in parse(payload, str(file)).definitions if not one.removed]
+
+
+def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
+    """TOML or JSON as plain values; recordings may be longer than a definition. Raises: ConfigError."""
+    if payload[:1] == b"{" and b'"streams"' in payload:
+        try:
+            value = json.loads(payload)
+        except ValueError as err:
+            raise ConfigError(f"{file}: no JSON: {err}") from err
+        return value if isinstance(value, dict) else {}
+    try:
+        return read(payload, MAX_FILE_BYTES).value
+    except ConfigError as err:
+        raise ConfigError("\n".join(f"{file}: {line}" for line in str(err).splitlines())) from err
+
+
+def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
+    """The queries of a recording that this version carries; a line on standard error for each other."""
+    unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
+    queries = recording["queries"]
+    for table in queries if isinstance(queries, list) else ():
+        try:
+            yield parse_recording_query(table, unit_us)
+        except ConfigError as err:
+            complain(str(err))
+
+
+def the_value(definition: Definition) -> Query | Sensor:
+    """What a definition defines. Raises: ConfigError for a removal."""
+    if definition.value is None:
+        raise ConfigError(f'{definition.kind} "{definition.id}" is a removal: there is nothing to explain')
+    return definition.value
+
+
+def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[Explained]:
+    """The plans of each group. A query that cannot be served is named on standard error, and the others go on."""
+    groups: defaultdict[Group, list[Query]] = defaultdict(list)
+    for query in queries:
+        try:
+            plan((query,), scales.get(query.source))
+        except ConfigError as err:
+            complain(str(err))
+        else:
+            groups[query.group].append(query)
+    return [
+        {
+            "group": title(group),
+            "lateness": format_duration(group.lateness_us),
+            "values": values_of(group.source, scales),
+            "queries": {query.id: wish_of(query) for query in members},
+            "plans": [plan_of(placement) for placement in plan(tuple(members), scales.get(group.source))],
+        }
+        for group, members in sorted(groups.items())
+    ]
+
+
+def values_of(source: str, scales: Mapping[str, int | None]) -> str:
+    """How the readings of a source travel inside."""
+    if source not in scales:
+        return "floats, unless the sensor says a resolution"
+    scale = scales[source]
+    return "floats" if scale is None else f"integers in units of 1e{scale}: sums are exact"
+
+
+def wish_of(query: Query) -> str:
+    """A query's own words: `sliding 10m every 1m: avg, max`."""
+    window = query.window
+    text = f"{window.type} {format_duration(window.length_us)}"
+    if window.slide_us != window.length_us:
+        text += f" every {format_duration(window.slide_us)}"
+    return f"{text}: {', '.join(aggregate.name for aggregate in query.aggregates)}"
+
+
+def plan_of(placement: Placement) -> Explained:
+    """One plan: what travels, where it ends, why."""
+    made = placement.plan
+    return {
+        "plan": made.hash.hex(),
+        "travels": {"slice": "slices", "window": "whole windows"}.get(made.kind, made.kind),
+        "feeds": placement.feeds,
+        "columns": list(made.basis),
+        "unit": format_duration(made.unit_us),
+        "formed_at": placement.where,
+        "reason": placement.reason,
+    }
+
+
+def text_of(one: Explained) -> str:
+    """The same for a person."""
+    lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
+    lines += [f"  {name}: {wish}" for name, wish in one["queries"].items()]
+    for made in one["plans"]:
+        feeds = "" if made["feeds"] == "all" else f" of {made['feeds'].replace('_', ' ')} readings"
+        lines += [
+            f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
+            f"             (plan {made['plan']}, edges at multiples of {made['unit']})",
+            f"  formed at  the {made['formed_at']}",
+            f"  because    {made['reason']}",
+        ]
+    return "\n".join(lines)
+
+
+def complain(text: str) -> None:
+    """One line on standard error for each line."""
+    for line in text.splitlines():
+        print(f"headwater: {line}", file=sys.stderr)

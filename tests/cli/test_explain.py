@@ -1,0 +1,95 @@
+"""`headwater explain` shows the plan that the nodes make."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_agent.algebra.planner import plan
+from edge_agent.cli.main import main
+from edge_agent.config.definitions import parse_query
+
+QUERY = {
+    "source": "boiler",
+    "by": ["site"],
+    "window": {"type": "sliding", "length": "10m", "slide": "1m"},
+    "aggregates": ["avg", {"fn": "stddev", "ddof": 0, "as": "sd"}],
+    "lateness": "5s",
+    "revision": 3,
+}
+SENSOR = {"driver": "simulated", "resolution": 0.1, "rate": 1}
+
+
+def written(folder: Path, name: str, value: object) -> str:
+    path = folder / name
+    path.write_text(json.dumps(value))
+    return str(path)
+
+
+def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Protocol 6.2: the plan follows from the definitions and nothing else."""
+    assert main(["explain", written(tmp_path, "boiler-10m.json", QUERY), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    (placed,) = plan((parse_query("boiler-10m", json.dumps(QUERY)),), None)
+    assert shown["plans"] == [
+        {
+            "plan": placed.plan.hash.hex(),
+            "travels": "slices",
+            "feeds": "all",
+            "columns": list(placed.plan.basis),
+            "unit": "1m",
+            "formed_at": "root",
+            "reason": placed.reason,
+        }
+    ]
+
+
+def test_queries_of_one_group_are_explained_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {**QUERY, "window": {"type": "tumbling", "length": "30s"}, "aggregates": ["max"]}
+    files = [written(tmp_path, "a.json", QUERY), written(tmp_path, "b.json", other)]
+    assert main(["explain", *files]) == 0
+    out = capsys.readouterr().out
+    assert out.count("boiler[site]") == 1
+    assert "a: sliding 10m every 1m: avg, sd" in out
+    assert "b: tumbling 30s: max" in out
+
+
+def test_a_sensor_among_the_files_says_how_its_values_travel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [written(tmp_path, "q.json", QUERY), written(tmp_path, "boiler.json", SENSOR)]
+    assert main(["explain", *files]) == 0
+    assert "integers in units of 1e-1: sums are exact" in capsys.readouterr().out
+
+
+def test_what_is_not_carried_yet_is_said_and_the_rest_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = {
+        "unit": "ms",
+        "streams": [],
+        "queries": [
+            {"id": "q1", "window": {"type": "tumbling", "length": 500}, "aggregate": "sum"},
+            {"id": "q2", "window": {"type": "session", "gap": 500}, "aggregate": "sum"},
+        ],
+    }
+    assert main(["explain", written(tmp_path, "r.json", recording)]) == 0
+    out, err = capsys.readouterr()
+    assert "q1: tumbling 500ms: sum" in out
+    assert len(err.splitlines()) == 1
+    assert "session" in err
+    recording["queries"] = [{"id": "q2", "window": {"type": "session", "gap": 500}, "aggregate": "sum"}]
+    assert main(["explain", written(tmp_path, "r.json", recording)]) == 3
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"window": 3}', '{"queries": [], "streams": [}', "\x00", "x = ["])
+def test_a_file_that_cannot_be_read_is_a_line_that_names_it(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    assert main(["explain", str(path)]) == 2
+    assert "broken.json" in capsys.readouterr().err
+    assert main(["explain", str(tmp_path / "absent.json")]) == 2
