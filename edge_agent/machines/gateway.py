@@ -137,7 +137,10 @@ class Gateway(Node):
                 self.slicers[group] = slicer
         frontiers = self._restored.get("frontiers")
         for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
-            self._promised[group_from_plain(plain)] = frontier_us
+            group = group_from_plain(plain)
+            self._promised[group] = frontier_us
+            if group in self.slicers:  # it promised more since its slot was written: nothing closed in between
+                self._spent[group] = self.slicers[group].advance(frontier_us)
         for name, sensor in known.items():
             state = self._restored.get(f"source/{name}")
             if isinstance(state, dict):
@@ -153,7 +156,7 @@ class Gateway(Node):
             if self._restarted:
                 frames += self.outbox.flush(self._flush_step(now_us))
             frames += self.outbox.open(self._birth_step())
-        frames += self.outbox.put(self._step(now_us))
+        frames += self._put(self._step(now_us))
         return frames
 
     def _flush_step(self, now_us: int) -> Step:

@@ -133,7 +133,7 @@ class Merger(Node):
                 steps = (GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups())
                 frames += self.outbox.flush(Step(tuple(steps)))
             frames += self.outbox.open(self._birth_step())
-        frames += self.outbox.put(self._step(now_us))
+        frames += self._put(self._step(now_us))
         return frames
 
     def _birth_step(self) -> Step:

@@ -32,8 +32,9 @@ from edge_agent.machines.events import (
     Sent,
     Tick,
 )
-from edge_agent.machines.numbering import Numbering
+from edge_agent.machines.numbering import KeysExhausted, Numbering
 from edge_agent.machines.outbox import Outbox
+from edge_agent.machines.release import Step, halves, without_promise
 
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
@@ -138,6 +139,21 @@ class Node(ABC):
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), replace)]
 
+    def _put(self, step: Step) -> list[Frame]:
+        """The frames of a step, in new epochs where the keys of one are used up (2.4).
+
+        What is open stays open: the process goes on and the new epoch names the last seq of the old one.
+        """
+        try:
+            return self.outbox.put(step)
+        except KeysExhausted:
+            frames = self.outbox.open(without_promise(self._birth_step()))
+        try:
+            return frames + self.outbox.put(step)
+        except KeysExhausted:
+            first, second = halves(step)
+            return frames + self._put(first) + self._put(second)
+
     def _after_commit(self) -> list[Action]:
         tokens, self._tokens = self._tokens, []
         return [Ack(tuple(tokens))] if tokens else []
@@ -168,6 +184,10 @@ class Node(ABC):
     @abstractmethod
     def _frames(self, now_us: int) -> list[Frame]:
         """What this commit sends."""
+
+    @abstractmethod
+    def _birth_step(self) -> Step:
+        """What a birth says: members, frontiers, definitions in force (1.2)."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:

@@ -103,6 +103,7 @@ class Outbox:
         fresh = [key for key, p in self.pending.items() if not p.marked][: max(room, 0)]
         for key in fresh:
             self.pending[key].marked = True
+        self._uncommitted += fresh
         return fresh
 
     def committed(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from edge_agent.algebra.frame import Exception_, Gap, Leaf, Plan, Serving
 from edge_agent.algebra.partial import Partials
@@ -47,3 +49,29 @@ class Step:
     gaps: tuple[Gap, ...] = ()
     flush: int | None = None
     leave: int | None = None
+
+
+def without_promise(step: Step) -> Step:
+    """The step with no frontier: those of the epoch before hold until the frame with the first one (1.2)."""
+    return replace(step, groups=tuple(replace(g, frontier_us=None) for g in step.groups))
+
+
+def halves(step: Step) -> tuple[Step, Step]:
+    """The step in two, with about half of the keys each; only the second promises and says anything else (2.3)."""
+    first, second = [], []
+    for group in step.groups:
+        cut = [_cut(release) for release in group.releases]
+        first.append(GroupStep(group.group, releases=tuple(low for low, _ in cut)))
+        second.append(replace(group, releases=tuple(high for _, high in cut)))
+    return Step(tuple(first)), replace(step, groups=tuple(second))
+
+
+def _cut(release: Release) -> tuple[Release, Release]:
+    keys = release.partials.key
+    low = keys <= (int(np.median(keys)) if len(keys) else 0)
+    if low.all() and len(keys):
+        low = keys < keys.max()
+    return (
+        replace(release, partials=release.partials.take(low)),
+        replace(release, partials=release.partials.take(~low)),
+    )

@@ -1,0 +1,211 @@
+"""Custody upward: numbering, births, publishing, receipts, giving up (docs/protocol.md 1 to 3)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import Book
+from edge_agent.machines.events import Publish
+from edge_agent.machines.numbering import KeysExhausted, Numbering
+from edge_agent.machines.outbox import POISON_TRIES, RESEND_US, Outbox
+from edge_agent.machines.release import GroupStep, Release, Step
+
+S = 1_000_000
+GROUP = Group("boiler", "", ("machine",), 0)
+PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, S, (("q", 1),))
+
+
+def release(keys: list[str], codes: list[int], *, late: bool = False) -> Release:
+    n = len(codes)
+    starts = np.zeros(n, np.int64)
+    states = {"count": np.ones(n, np.int64), "sum": np.arange(n, dtype=np.float64)}
+    return Release(PLAN, late, Partials(starts, starts + S, np.array(codes, np.int64), states), keys, ["a"])
+
+
+def step(*releases: Release, frontier_us: int | None = None) -> Step:
+    return Step((GroupStep(GROUP, frontier_us, releases),))
+
+
+def outbox(*, journal: int | None = 7) -> Outbox:
+    box = Outbox("a", Random(1), version="1", in_flight=3)
+    box.journal = journal
+    return box
+
+
+def opened(*, journal: int | None = 7) -> Outbox:
+    box = outbox(journal=journal)
+    box.open(Step((GroupStep(GROUP, None, leaves=(Leaf("a", 0),)),)))
+    box.link(up=True)
+    box.marks()
+    box.committed()
+    return box
+
+
+def test_an_epoch_begins_with_a_birth_and_has_no_hole() -> None:
+    """protocol 1.1, 1.2."""
+    box = opened()
+    first = box.epoch
+    frames = box.put(step(release(["x"], [0]), frontier_us=5)) + box.put(step(release(["x"], [0]), frontier_us=6))
+    assert [f.seq for f in frames] == [1, 2]
+    again = box.open(Step())
+    assert again[0].birth is not None
+    assert again[0].birth.predecessor == (first, 2)
+    assert again[0].seq == 0
+    assert box.epoch == again[0].birth.epoch_id >> 32 != first
+
+
+def test_nothing_is_published_before_the_journal_is_known_and_the_birth_names_it() -> None:
+    """protocol 1.2, 3.7."""
+    box = opened(journal=None)
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    assert box.publish(0) == []
+    beat = box.beat(10 * S, S, {})
+    assert beat is not None
+    assert beat.last_seq == -1
+    box.receipt(Receipt(0, 99, 0), no_frame)
+    (birth,) = box.learnt_journal()
+    assert birth.birth is not None
+    assert birth.birth.journal == 99
+    assert len(box.marks()) == 2
+    assert box.publish(11 * S) == []  # the birth is not committed yet: in a rim it is the next thing done
+    box.committed()
+    assert [p.seq for p in box.publish(11 * S)] == [0, 1]
+
+
+def no_frame(epoch: int, seq: int) -> Frame:
+    raise AssertionError((epoch, seq))
+
+
+def test_nothing_is_published_ahead_of_its_commit_and_sent_is_marked_before() -> None:
+    """protocol 3.1, 3.3."""
+    box = opened()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    box.put(step(release(["x"], [0])))
+    assert box.publish(0) == []
+    assert box.marks() == [(box.epoch, 1)]
+    box.committed()
+    assert box.publish(0) == [Publish(box.epoch, 1)]
+    box.check()
+
+
+def test_flight_is_bounded_by_what_the_broker_confirms_and_a_puback_frees_nothing_else() -> None:
+    """protocol 3."""
+    box = opened()
+    for _ in range(5):
+        box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    assert [p.seq for p in box.publish(0)] == [0, 1, 2]
+    assert box.publish(0) == []
+    box.sent(box.epoch, 0)
+    assert [p.seq for p in box.publish(0)] == [3]
+    assert box.spooled == 6
+    box.receipt(Receipt(box.epoch, 7, 2, ((4, 5),)), no_frame)
+    assert [seq for _, seq in box.take_forgotten()] == [0, 1, 4, 5]
+    assert box.spooled == 2
+    box.check()
+
+
+def test_what_is_not_receipted_is_sent_again_after_the_back_off_and_after_a_reconnect() -> None:
+    """protocol 3.3."""
+    box = opened()
+    assert len(box.publish(0)) == 1
+    box.sent(box.epoch, 0)
+    assert box.publish(RESEND_US // 2) == []
+    assert len(box.publish(2 * RESEND_US)) == 1
+    box.link(up=False)
+    assert box.publish(3 * RESEND_US) == []
+    box.link(up=True)
+    assert len(box.publish(3 * RESEND_US)) == 1
+
+
+def test_a_frame_that_later_ones_overtake_is_given_up_after_five_re_sendings() -> None:
+    """protocol 3.6: a gap record stands at its seq and says what is lost."""
+    box = opened()
+    frame = box.put(step(release(["x", "y"], [0, 1]), frontier_us=9))[0]
+    box.put(step(release(["x"], [0])))
+    box.marks()
+    box.committed()
+    now_us = 0
+    for _ in range(POISON_TRIES + 1):
+        now_us += 200 * S
+        for publish in box.publish(now_us):
+            box.sent(publish.epoch, publish.seq)
+        assert not box.replaced
+        box.receipt(Receipt(box.epoch, 7, 1, ((2, 2),)), lambda _e, _s: frame)
+        if box.replaced:
+            break
+    (gap,) = box.take_replaced()
+    assert (gap.epoch, gap.seq) == (frame.epoch, 1)
+    assert gap.gaps[0].readings == 2
+    assert gap.gaps[0].groups == (GROUP,)
+    assert gap.gaps[0].reason == "poison"
+    assert gap.define == frame.define
+    assert gap.groups[0].frontier_us == 9
+    assert not gap.groups[0].sections
+
+
+def test_a_parent_that_is_only_down_never_makes_a_frame_poison() -> None:
+    """protocol 3.6: giving up needs the parent's word that it is alive and has later frames."""
+    box = opened()
+    for i in range(50):
+        for publish in box.publish(i * 200 * S):
+            box.sent(publish.epoch, publish.seq)
+        box.receipt(Receipt(box.epoch, 7, 0), no_frame)
+    assert not box.replaced
+
+
+def test_a_receipt_of_another_journal_frees_nothing() -> None:
+    """protocol 3.7: formats are here, moving to a new journal comes later."""
+    box = opened()
+    notes = box.receipt(Receipt(box.epoch, 8, 1), no_frame)
+    assert [n.name for n in notes] == ["parent.journal_changed"]
+    assert box.spooled == 1
+
+
+def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:
+    """protocol 2.4."""
+    numbering, book = Numbering(), Book()
+    keys = ["x", "y", "z"]
+    first = numbering.compose(1, 0, step(release(keys, [2])))
+    second = numbering.compose(1, 1, step(release(keys, [0, 2])))
+    third = numbering.compose(1, 2, step(release(keys, [0, 2])))
+    for frame in (*first, *second, *third):
+        if frame.define is not None:
+            book.learn(frame.define)
+    assert third[0].define is None
+    names = [book.keys[n] for n in third[0].groups[0].sections[0].partials.key]
+    assert names == ["x", "z"]
+    again = Numbering.restore(numbering.snapshot())
+    assert again.compose(1, 3, step(release(list(keys), [0, 1])))[0].define is not None
+    assert again.keys == {"z": 0, "x": 1, "y": 2}
+
+
+def test_a_large_step_is_split_and_only_its_last_frame_carries_the_frontier() -> None:
+    """protocol 2.1, 2.3."""
+    keys = [f"machine={i:05d}" for i in range(20_000)]
+    frames = Numbering().compose(1, 0, step(release(keys, list(range(20_000))), frontier_us=S))
+    assert len(frames) > 5
+    promises = [part.frontier_us for frame in frames for part in frame.groups]
+    assert promises[-1] == S
+    assert set(promises[:-1]) == {None}
+    assert sum(len(s.partials) for f in frames for p in f.groups for s in p.sections) == 20_000
+    assert MAX_FRAME_BYTES == 128 * 1024
+
+
+def test_an_epoch_without_room_for_the_keys_says_so_before_it_numbers_anything() -> None:
+    """protocol 2.4: after 2^16 keys a new epoch begins."""
+    numbering = Numbering()
+    keys = [str(i) for i in range(MAX_KEYS + 1)]
+    numbering.compose(1, 0, step(release(keys, list(range(MAX_KEYS)))))
+    with pytest.raises(KeysExhausted):
+        numbering.compose(1, 1, step(release(keys, [MAX_KEYS])))
+    assert len(numbering.keys) == MAX_KEYS
