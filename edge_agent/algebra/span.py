@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,3 +33,17 @@ class Lattice:
         index = (time_us - self.phase_us) // self.step_us
         before = self.phase_us + self.step_us * index
         return np.where(index < 0, NO_EDGE, before), np.where(index < 0, self.phase_us, before + self.step_us)
+
+    def holds(self, other: Lattice) -> bool:
+        """Whether every edge of the other is one of ours."""
+        shift = other.phase_us - self.phase_us
+        return other.step_us % self.step_us == 0 and shift >= 0 and shift % self.step_us == 0
+
+
+def union(lattices: Iterable[Lattice]) -> tuple[Lattice, ...]:
+    """The fewest of the given lattices that have the same edges together; finest first."""
+    kept: list[Lattice] = []
+    for lattice in sorted(set(lattices)):
+        if not any(finer.holds(lattice) for finer in kept):
+            kept.append(lattice)
+    return tuple(kept)

@@ -1,0 +1,31 @@
+"""Keys as text: the labels a query groups by, in one canonical form for frames and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.query import Labels
+
+
+def key_text(labels: Labels, by: tuple[str, ...]) -> str:
+    """`site=a,unit=3` in the order of `by`; '' without labels to group by; a label the series lacks is empty.
+
+    `%`, `,` and `=` in names and values are percent-encoded, so that `key_labels` can take the text apart again.
+    """
+    values = dict(labels)
+    return ",".join(f"{_escaped(name)}={_escaped(values.get(name, ''))}" for name in by)
+
+
+def key_labels(text: str) -> dict[str, str]:
+    """The labels in a key text: the inverse of `key_text`."""
+    pairs = (part.partition("=") for part in text.split(",")) if text else ()
+    return {_plain(name): _plain(value) for name, _sign, value in pairs}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
+
+
+def _plain(text: str) -> str:
+    return text.replace("%3D", "=").replace("%2C", ",").replace("%25", "%")

@@ -1,0 +1,119 @@
+"""Queries of one group -> what travels upward, with the reason: the same on every node (design: docs/how-it-works.md).
+
+Slices travel once, however many windows contain them; whole windows only where they are fewer rows, as with a slide
+that does not divide the length: every window then cuts the stream twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import basis_of, check
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.span import Lattice, union
+from edge_agent.algebra.windows import TYPES, Window
+from edge_agent.errors import ConfigError
+
+_SAMPLE: Final = 2**18  # edges counted where their common period is too long: some 20 ms, and two digits of a rate
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One plan and its part.
+
+    feeds: 'all' readings, those 'on_time', or 'late' ones. where: 'root', the windows are formed there.
+    """
+
+    plan: Plan
+    feeds: str
+    where: str
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        """What its rows are: 'slice' or 'window'."""
+        return self.plan.kind
+
+
+def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]:
+    """How one group's queries are served; empty for none. scale: of the sensor's values, None for floats.
+
+    One placement that feeds 'all', or one 'on_time' and one 'late' (a group whose late readings count per window).
+    Raises: ConfigError for what cannot be served, one line.
+    """
+    if not queries:
+        return ()
+    for query in queries:
+        _refuse_unsupported(query)
+    basis = basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
+    windows = sorted({query.window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
+    slices, whole = rates(windows)
+    kind = "window" if whole < slices else "slice"
+    figures = f"{_per_s(slices)} slices/s a key, {_per_s(whole)} windows/s a key"
+    if kind == "window":
+        reason = f"whole windows: fewer rows than the slices between their edges ({figures})"
+    else:
+        reason = f"slices, each sent once however many windows contain it ({figures})"
+
+    def placed(kind: str, feeds: str, reason: str) -> Placement:
+        served = tuple(sorted((query.id, query.revision) for query in queries))
+        unit_us = math.gcd(*(window.unit_us for window in windows))
+        return Placement(
+            Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served), feeds, "root", reason
+        )
+
+    if kind == "slice" and any(query.late == "per_window" for query in queries):
+        late = "late readings as whole windows: each counts in the windows that are still open, in no other"
+        return placed(kind, "on_time", reason), placed("window", "late", late)
+    return (placed(kind, "all", reason),)
+
+
+def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
+    """8 bytes that are equal wherever kind, basis, scale and (query, revision)s are: the identity of a plan."""
+    text = json.dumps([kind, list(basis), scale, [list(pair) for pair in queries]], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+def rates(windows: list[Window]) -> tuple[Fraction, Fraction]:
+    """(slices, windows) per second and key. Exact where the edges repeat soon enough, else counted over a sample."""
+    lattices = union(lattice for window in windows for lattice in window.lattices)
+    period = math.lcm(*(lattice.step_us for lattice in lattices))
+    if sum(period // lattice.step_us for lattice in lattices) <= _SAMPLE:
+        whole = sum((Fraction(1_000_000, window.slide_us) for window in windows), Fraction(0))
+        return Fraction(1_000_000 * _edges(lattices, period), period), whole
+    span = int(_SAMPLE / sum(1 / window.slide_us for window in windows))
+    starts = sum(_edges((Lattice(window.slide_us, 0),), span) for window in windows)
+    return Fraction(1_000_000 * _edges(lattices, span), span), Fraction(1_000_000 * starts, span)
+
+
+def _edges(lattices: tuple[Lattice, ...], span_us: int) -> int:
+    """Different edges in a span of that length, all lattices under way."""
+    points = [Lattice(each.step_us, each.phase_us % each.step_us).points(0, span_us - 1) for each in lattices]
+    return len(points[0]) if len(points) == 1 else len(np.unique(np.concatenate(points)))
+
+
+def _per_s(rate: Fraction) -> str:
+    return f"{float(rate):.4g}"
+
+
+def _refuse_unsupported(query: Query) -> None:
+    if not isinstance(query.window, tuple(TYPES.values())):
+        kind = getattr(query.window, "type", type(query.window).__name__)
+        raise ConfigError(
+            f"query {query.id}: window type {kind!r} is not supported yet; there are {', '.join(sorted(TYPES))}"
+        )
+    if query.scope != "global":
+        raise ConfigError(f"query {query.id}: scope {query.scope!r} is not supported yet; there is 'global'")
+    for aggregate in query.aggregates:
+        try:
+            check(aggregate)
+        except ConfigError as err:
+            raise ConfigError(f"query {query.id}: {err}") from err

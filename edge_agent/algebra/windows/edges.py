@@ -1,0 +1,82 @@
+"""Where a stream is cut for many windows at once: the union of their edges, computed a stretch of time ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra.span import FAR_US, NO_EDGE, union
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.windows import Window
+
+_AHEAD: Final = 8_192  # edges computed at once: 64 kB, and a few microseconds a batch are saved for hours
+_DENSE: Final = 4  # at most so many edges a reading are looked at one by one (plus _AHEAD)
+
+
+class Edges:
+    """Cuts sorted times into slices. Windows that share edges cost nothing more; equal ones neither."""
+
+    __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us")
+
+    def __init__(self, windows: Iterable[Window]) -> None:
+        """windows: at least one."""
+        self._lattices = union(lattice for window in set(windows) for lattice in window.lattices)
+        self._per_us = sum(1 / lattice.step_us for lattice in self._lattices)
+        self.first_us = min(lattice.phase_us for lattice in self._lattices)
+        self._cached: Ints = np.zeros(0, np.int64)
+        self._low = self._high = 0  # the cache holds every slice that touches [low, high)
+
+    def cut(self, time_us: Ints) -> tuple[Ints, Ints, Ints]:
+        """Slices of sorted times >= first_us: (index of the first row, slice start, slice end), a row each, none empty.
+
+        time_us: shape (k,), int64, non-decreasing; k > 0. Few edges: they are searched in the times; more edges than
+        times (sparse or far scattered readings): the slice of each time is computed.
+        """
+        low, high = int(time_us[0]), int(time_us[-1])
+        if (high - low) * self._per_us > _DENSE * len(time_us) + _AHEAD:
+            start, end = self.around(time_us)
+            new = np.empty(len(start), np.bool_)
+            new[0] = True
+            np.not_equal(start[1:], start[:-1], out=new[1:])
+            rows = np.flatnonzero(new)
+            return rows, start[rows], end[rows]
+        edges = self._between(low, high)
+        if len(edges) == 2:
+            return np.zeros(1, np.int64), edges[:1], edges[1:]
+        rows = np.searchsorted(time_us, edges)
+        rows[0] = 0
+        full = rows[1:] > rows[:-1]
+        if full.all():
+            return rows[:-1], edges[:-1], edges[1:]
+        return rows[:-1][full], edges[:-1][full], edges[1:][full]
+
+    def around(self, time_us: Ints) -> tuple[Ints, Ints]:
+        """(last edge <= t or NO_EDGE, first edge > t) of each time, without looking at other edges."""
+        start, end = self._lattices[0].around(time_us)
+        for lattice in self._lattices[1:]:
+            before, after = lattice.around(time_us)
+            np.maximum(start, before, out=start)
+            np.minimum(end, after, out=end)
+        return start, end
+
+    def _between(self, low_us: int, high_us: int) -> Ints:
+        """The edges from the last <= low to the first > high."""
+        if not (self._low <= low_us and high_us < self._high):
+            self._compute(low_us, high_us)
+        first = int(np.searchsorted(self._cached, low_us, side="right")) - 1
+        last = int(np.searchsorted(self._cached, high_us, side="right"))
+        return self._cached[max(first, 0) : last + 1]
+
+    def _compute(self, low_us: int, high_us: int) -> None:
+        """Compute what is asked for and a stretch around it: mostly ahead, some behind for disorder."""
+        stretch_us = min(int(_AHEAD / self._per_us) + 1, FAR_US // 4)
+        self._low, self._high = low_us - stretch_us // 8, high_us + stretch_us
+        ends, _ = self.around(np.array([self._low]))
+        _, after = self.around(np.array([self._high]))
+        before = self._low if ends[0] == NO_EDGE else int(ends[0])
+        points = [lattice.points(before, int(after[0])) for lattice in self._lattices]
+        self._cached = points[0] if len(points) == 1 else np.unique(np.concatenate(points))

@@ -1,0 +1,271 @@
+"""The slicer of one group: batches of readings in, closed slices out.
+
+Rules (docs/protocol.md): a reading with ts >= frontier is on time, an older one leaves in late partials with the span
+of its own readings (4.2); at a change of plan every reading goes, by event time, to exactly one of the plans that
+succeed each other, and an edge is cut there (6.3); what is open at the end of an epoch is flushed (1.3).
+
+A reading is touched a few times by numpy, whatever the number of windows. Pure: no clock, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra import where
+from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.partial import Batch, Column, Ints
+from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.span import FAR_US
+from edge_agent.machines import tenure
+from edge_agent.machines.era import Era, Run
+from edge_agent.machines.keys import Keys
+from edge_agent.machines.release import Release
+from edge_agent.machines.tenure import Tenure
+
+LIMITS: Final = {"f": 1e150, "i": 2**53}  # beyond, squares of floats overflow; integers are refused at the sensor (7.1)
+HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
+MAX_ERAS: Final = 64  # plans kept, should definitions change all the time
+
+Mask = NDArray[np.bool_]
+
+
+class Slicer:
+    """One group's slicer at one node.
+
+    frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, whatever became
+    of it. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no
+    window of any query in force), dropped_late.
+    """
+
+    def __init__(self, group: Group, scale: int | None, node: str) -> None:
+        """scale: of the sensor's values, None for floats. Raises: ConfigError for a `where` that cannot be read."""
+        self.group = group
+        self.scale = scale
+        self.frontier_us = NEVER_US
+        self.newest_us = NEVER_US
+        self.counters = dict.fromkeys(
+            ("readings", "late", "nan_skipped", "bad", "filtered", "outside", "dropped_late"), 0
+        )
+        self._nodes = [node]
+        self._keys = Keys(group.by)
+        self._where = where.parse(group.where) if group.where.strip() else None
+        self._where_cache: dict[where.Expr, Mask] = {}
+        self._where_labels: object = None
+        self._arrivals = 0
+        self._tenures: tuple[Tenure, ...] = ()
+        self._eras: list[Era] = [Era(NEVER_US, FAR_US, (), scale)]
+
+    # --- definitions --------------------------------------------------------------------------------------------
+
+    @property
+    def servings(self) -> tuple[Serving, ...]:
+        """From when until when this node feeds each (query, revision); the newest tenure of each."""
+        return tuple({(t.query.id, t.query.revision): t.serving for t in self._tenures}.values())
+
+    @property
+    def unit_us(self) -> int:
+        """Greatest common divisor of the edges of the plans not yet past; 0 if there is none."""
+        units = [era.plan.unit_us for era in self._eras if era.plan is not None]
+        return int(np.gcd.reduce(units)) if units else 0
+
+    @property
+    def drained(self) -> bool:
+        """Whether no query is in force and nothing is open or still to be fed: the slicer may go."""
+        if any(t.fed_until_us > self.frontier_us for t in self._tenures):
+            return False
+        return not any(era.pending for era in self._eras)
+
+    def change(self, queries: tuple[Query, ...]) -> tuple[Serving, ...]:
+        """Put these queries of the group in force, from the earliest exact event time on. Answers `servings`.
+
+        That time is at or after the frontier; readings already sliced at or after it move to the new plan where their
+        slices can be taken whole, else the switch comes after them. Raises: ConfigError for what cannot be served;
+        then nothing has changed.
+        """
+        if {query.id: query for query in queries} == tenure.current(self._tenures):
+            return self.servings
+        at_us = self._earliest_switch(queries)
+        tenures = tenure.changed(self._tenures, queries, at_us)
+        fresh = [Era(*cut, self.scale) for cut in tenure.eras(tenures, at_us)]
+        self._switch(at_us, fresh)
+        self._tenures = tenures
+        return self.servings
+
+    def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
+        """The event time from which these can be fed exactly beside what older revisions still need."""
+        fed = [t.query for t in self._tenures if t.fed_until_us > self.frontier_us] if queries else []
+        trial = Era(NEVER_US, FAR_US, tuple(dict.fromkeys((*fed, *queries))), self.scale)
+        cuts = sorted(query.effective_from_us for query in queries if query.effective_from_us is not None)
+        at_us = self.frontier_us
+        for era in self._eras:
+            if era.until_us > at_us:
+                at_us = era.earliest_switch(trial, np.array(cuts, np.int64), at_us)
+        return at_us
+
+    def _switch(self, at_us: int, fresh: list[Era]) -> None:
+        """Put new eras in force from at_us on, and readings from then on into them."""
+        moved = [part for era in self._eras for part in era.cut(at_us)]
+        self._eras = [era for era in self._eras if era.from_us < at_us] + fresh
+        for low, high, slices in moved:
+            for era, first, last in self._by_era(low):
+                rows = slice(first, last)
+                self.counters["outside"] += era.rehome(low[rows], high[rows], slices.take(rows))
+
+    # --- readings -----------------------------------------------------------------------------------------------
+
+    def push(self, batch: Batch) -> None:
+        """Take readings in arrival order. Raises: ValueError for values of the wrong type (see Batch, scale)."""
+        time, value = batch.time_us, batch.value
+        if not len(time):
+            return
+        if (value.dtype.kind == "f") != (self.scale is None):
+            raise ValueError(f"{value.dtype} values from a sensor of scale {self.scale}")
+        counters = self.counters
+        counters["readings"] += len(time)
+        keys = self._keys.of(batch)
+        ordered = bool((time[1:] >= time[:-1]).all())
+        self.newest_us = max(self.newest_us, int(time[-1] if ordered else time.max()))
+        index: Ints | None = None  # positions in the batch, if they are not 0..k-1
+        keep = self._passing(batch)
+        if keep is not None:
+            index = np.flatnonzero(keep)
+            time = time[index]
+        if not ordered:
+            order = np.argsort(time, kind="stable")
+            index, time = order if index is None else index[order], time[order]
+        if not len(time):
+            return
+        if index is not None:
+            value = value[index]
+            keys = keys if isinstance(keys, int) else keys[index]
+        run = Run(time, value, keys, len(self._keys.table), index, self._arrivals)
+        self._arrivals += len(batch.time_us)
+        late = int(np.searchsorted(time, self.frontier_us)) if time[0] < self.frontier_us else 0
+        if late:
+            counters["late"] += late
+            if self.group.late == "drop":
+                counters["dropped_late"] += late
+            else:
+                self._push_late(run.part(0, late))
+            run = run.part(late, len(time))
+        for era, first, last in self._by_era(run.time_us):
+            counters["outside"] += era.push(run.part(first, last))
+
+    def _push_late(self, run: Run) -> None:
+        for era, first, last in self._by_era(run.time_us):
+            outside, lost = era.push_late(run.part(first, last), self.frontier_us)
+            self.counters["outside"] += outside
+            self.counters["dropped_late"] += lost
+
+    def _by_era(self, time_us: Ints) -> Iterator[tuple[Era, int, int]]:
+        """(era, first, last) for the parts of sorted times; nothing for none."""
+        if not len(time_us):
+            return
+        if time_us[0] >= self._eras[-1].from_us:
+            yield self._eras[-1], 0, len(time_us)
+            return
+        cuts = np.searchsorted(time_us, [era.from_us for era in self._eras[1:]])
+        bounds = [0, *cuts.tolist(), len(time_us)]
+        for era, first, last in zip(self._eras, bounds, bounds[1:], strict=False):
+            if first < last:
+                yield era, first, last
+
+    def _passing(self, batch: Batch) -> Mask | None:
+        """Which readings are sound and wanted; None: all. The clean case costs two passes (least and greatest)."""
+        value = batch.value
+        limit = LIMITS[value.dtype.kind]
+        keep: Mask | None = None
+        if not (-limit <= value.min() and value.max() <= limit):  # false for NaN too
+            nan = np.isnan(value)
+            with np.errstate(invalid="ignore"):
+                keep = (value >= -limit) & (value <= limit)
+            skipped = int(np.count_nonzero(nan))
+            self.counters["nan_skipped"] += skipped
+            self.counters["bad"] += len(value) - int(np.count_nonzero(keep)) - skipped
+        if self._where is not None:
+            if batch.labels is not self._where_labels:
+                self._where_cache, self._where_labels = {}, batch.labels
+            with np.errstate(invalid="ignore"):
+                wanted = where.evaluate(self._where, self._units(value), batch.series, batch.labels, self._where_cache)
+            sound = len(value) if keep is None else int(np.count_nonzero(keep))
+            keep = wanted if keep is None else keep & wanted
+            self.counters["filtered"] += sound - int(np.count_nonzero(keep))
+        return None if keep is None or keep.all() else keep
+
+    def _units(self, value: Column) -> Column:
+        """Values in the sensor's unit, as the filter means them."""
+        if not self.scale:
+            return value
+        return value / 10.0**-self.scale if self.scale < 0 else value * 10.0**self.scale
+
+    # --- what leaves --------------------------------------------------------------------------------------------
+
+    def advance(self, frontier_us: int) -> list[Release]:
+        """Promise that nothing below frontier_us is on time any more (a lower one changes nothing).
+
+        Answers everything that closes (end <= frontier) and all late partials since the last call.
+        """
+        self.frontier_us = max(self.frontier_us, frontier_us)
+        out = [
+            Release(plan, late, partials, self._keys.table, self._nodes)
+            for era in self._eras
+            for plan, late, partials in era.close(self.frontier_us)
+        ]
+        self._forget()
+        return out
+
+    def flush(self) -> list[Release]:
+        """Everything that is open, at the end of an epoch; readings may go on (each partial is a delta)."""
+        return [
+            Release(plan, late, partials, self._keys.table, self._nodes)
+            for era in self._eras
+            for plan, late, partials in era.close(FAR_US)
+        ]
+
+    def _forget(self) -> None:
+        """Drop plans that are past the horizon; what is older still goes to the oldest plan kept."""
+        while len(self._eras) > 1:
+            oldest = self._eras[0]
+            past = oldest.until_us < self.frontier_us - HORIZON_US
+            if oldest.pending or oldest.until_us > self.frontier_us or not (past or len(self._eras) > MAX_ERAS):
+                return
+            del self._eras[0]
+            self._eras[0].from_us = NEVER_US
+            self._tenures = tuple(t for t in self._tenures if t.fed_until_us > oldest.until_us)
+
+    # --- the spool ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values (machines.events.Commit) from which `restore` goes on."""
+        return {
+            "frontier": self.frontier_us,
+            "newest": self.newest_us,
+            "arrivals": self._arrivals,
+            "keys": list(self._keys.table),
+            "counters": dict(self.counters),
+            "tenures": [tenure.to_plain(each) for each in self._tenures],
+            "eras": [era.snapshot() for era in self._eras],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The twin of `snapshot`, on a slicer of the same group, scale and node."""
+        self.frontier_us, self.newest_us = state["frontier"], state["newest"]
+        self._arrivals = state["arrivals"]
+        self._keys = Keys(self.group.by, state["keys"])
+        self.counters = {**self.counters, **state["counters"]}
+        self._tenures = tuple(tenure.from_plain(each) for each in state["tenures"])
+        known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
+        self._eras = [Era.restore(each, known, self.scale) for each in state["eras"]]
+
+    def check(self) -> None:
+        """Invariants, for tests."""
+        assert self._eras[0].from_us == NEVER_US
+        assert self._eras[-1].until_us == FAR_US
+        for era, following in zip(self._eras, self._eras[1:], strict=False):
+            assert era.from_us < era.until_us == following.from_us
+        for era in self._eras:
+            era.check()
