@@ -124,18 +124,28 @@ def dumps(value: object) -> bytes:
     return cbor2.dumps(value, canonical=True)
 
 
+class _Short(reprlib.Repr):
+    """As reprlib, for integers of any size: Python refuses to write out one of more than 4300 digits."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() <= 128 else f"<an integer of {x.bit_length()} bits>"
+
+
+shown: Final = _Short().repr  # a foreign value in a message: short, whatever it is
+
+
 def an_int(value: object, low: int, high: int, what: str) -> int:
     """`value` as an integer of low..high, never a boolean. Raises: WireError."""
     if type(value) is int and low <= value <= high:
         return value
-    raise WireError(f"{what}: wanted an integer of {low}..{high}, got {reprlib.repr(value)}")
+    raise WireError(f"{what}: wanted an integer of {low}..{high}, got {shown(value)}")
 
 
 def a_text(value: object, what: str, longest: int) -> str:
     """`value` as text of at most `longest` characters. Raises: WireError."""
     if type(value) is str and len(value) <= longest:
         return value
-    raise WireError(f"{what}: wanted a text of at most {longest} characters, got {reprlib.repr(value)}")
+    raise WireError(f"{what}: wanted a text of at most {longest} characters, got {shown(value)}")
 
 
 def an_array(value: object, what: str, least: int, most: int | None = None) -> list[Any]:
@@ -143,4 +153,4 @@ def an_array(value: object, what: str, least: int, most: int | None = None) -> l
     if type(value) is list and least <= len(value) and (most is None or len(value) <= most):
         return value
     size = f"{least}" if most == least else f"{least} or more" if most is None else f"{least}..{most}"
-    raise WireError(f"{what}: wanted an array of {size} items, got {reprlib.repr(value)}")
+    raise WireError(f"{what}: wanted an array of {size} items, got {shown(value)}")

@@ -25,7 +25,7 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
-from edge_agent.wire.cbor import a_text, an_array, an_int
+from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.sections import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
 MAX_GROUPS: Final = 2**16
@@ -50,7 +50,7 @@ def a_node(value: object, what: str) -> str:
     """A node id. Raises: WireError."""
     if type(value) is str and NODE_ID.fullmatch(value):
         return value
-    raise WireError(f"{what}: wanted a node id [a-z0-9-]{{1,32}}, got {str(value)[:40]!r}")
+    raise WireError(f"{what}: wanted a node id [a-z0-9-]{{1,32}}, got {shown(value)}")
 
 
 def maybe(read: Callable[..., T], value: object, *rest: Any) -> T | None:
@@ -143,7 +143,7 @@ def group(value: object) -> Group:
     """The twin of `group_item`. Raises: WireError."""
     source, where, by, lateness_us, late = an_array(value, "group", 5, 5)
     if late not in LATE_POLICIES:
-        raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {str(late)[:40]!r}")
+        raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
     return Group(
         a_text(source, "source", NAME),
         a_text(where, "where", TEXT),
@@ -163,7 +163,7 @@ def _numbered_plan(value: object) -> tuple[int, int, Plan]:
     if type(digest) is not bytes or len(digest) != 8:
         raise WireError("plan hash: wanted 8 bytes")
     if kind not in KINDS:
-        raise WireError(f"kind of plan: wanted one of {', '.join(KINDS)}, got {str(kind)[:40]!r}")
+        raise WireError(f"kind of plan: wanted one of {', '.join(KINDS)}, got {shown(kind)}")
     names = _names(basis, "basis")
     if len(set(names)) != len(names) or len(names) > MAX_COLUMNS:
         raise WireError(f"basis: wanted at most {MAX_COLUMNS} names, each once")

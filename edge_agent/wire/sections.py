@@ -116,7 +116,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
 
 
 def _decode_keys(item: object, room: int) -> Ints:
-    if type(item) is int:
+    if type(item) is int and room:
         return np.array([an_int(item, 0, MAX_KEYS - 1, "key")], np.int64)
     if type(item) is list:
         first, n = an_array(item, "keys", 2, 2)

@@ -1,0 +1,214 @@
+"""Frames, heartbeats and receipts come back as they were sent, and stay small."""
+
+from __future__ import annotations
+
+import cbor2
+import numpy as np
+import pytest
+from hypothesis import given
+
+from edge_agent.algebra.frame import (
+    MAX_FRAME_BYTES,
+    NEVER_US,
+    Birth,
+    Frame,
+    GroupPart,
+    Heartbeat,
+    Plan,
+    Receipt,
+    Section,
+)
+from edge_agent.algebra.partial import Partials
+from edge_agent.errors import WireError
+from edge_agent.wire import frames, receipts
+from tests.wire import strategies as any_
+from tests.wire.same import same
+
+SECOND = 1_000_000
+START = 1_790_000_000 * SECOND
+PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, SECOND, (("q", 1),))
+
+
+def one_window(keys: int, seq: int = 1_000, frontier_us: int = START + 1_234_567, seed: int = 1) -> Frame:
+    """A frame of one tumbling 1 s avg window: count of at most 255 and a float sum for each key."""
+    random = np.random.default_rng(seed)
+    start = np.full(keys, START)
+    states = {"count": random.integers(100, 256, keys), "sum": random.normal(20, 5, keys) * 200}
+    section = Section(0, Partials(start, start + SECOND, np.arange(keys), states))
+    return Frame(0xDEADBEEF, seq, groups=(GroupPart(0, frontier_us, (section,)),))
+
+
+@given(any_.frames())
+def test_a_frame_comes_back_as_it_was_sent(frame: Frame) -> None:
+    assert same(frames.decode(frames.encode(frame)), frame)
+
+
+@given(any_.frames())
+def test_a_decoded_frame_encodes_to_the_same_bytes(frame: Frame) -> None:
+    """What waits in an inbox and is kept there as a value loses nothing."""
+    payload = frames.encode(frame)
+    decoded = frames.decode(payload)
+    assert isinstance(decoded, Frame)
+    assert frames.encode(decoded) == payload
+
+
+@given(any_.heartbeats)
+def test_a_heartbeat_comes_back_as_it_was_sent(heartbeat: Heartbeat) -> None:
+    """protocol 2.5: a frame whose seq is null, with the last seq and the frontiers."""
+    payload = frames.encode_heartbeat(heartbeat)
+    assert frames.envelope(payload).seq is None
+    assert frames.decode(payload) == heartbeat
+
+
+@given(any_.receipts())
+def test_a_receipt_comes_back_as_it_was_sent(receipt: Receipt) -> None:
+    """protocol 3.2"""
+    assert receipts.decode(receipts.encode(receipt)) == receipt
+
+
+def test_a_receipt_is_cut_short_rather_than_too_long() -> None:
+    """protocol 3.2: safe to cut short, because it lists what was received and never what is missing."""
+    receipt = Receipt(1, 2, 3, tuple((5 + 2 * i, 5 + 2 * i) for i in range(50_000)))
+    decoded = receipts.decode(receipts.encode(receipt))
+    assert decoded.upto == 3
+    assert decoded.above == receipt.above[: receipts.MAX_RANGES]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1, 1, 2, 5, [[5, 6]], []],  # seq 5 is the first that is missing
+        [1, 1, 2, 5, [[8, 7]], []],
+        [1, 1, 2, 5, [[7, 9], [9, 10]], []],
+        [1, 1, 2, 5, [[7]], []],
+        [1, 1, 2, -1, [], []],
+        [1, 2**32, 2, 5, [], []],
+        [2, 1, 2, 5, [], []],
+        [1, 1, 2, 5, []],
+    ],
+)
+def test_a_receipt_that_contradicts_itself_is_refused(fields: list[object]) -> None:
+    with pytest.raises(WireError):
+        receipts.decode(cbor2.dumps(fields))
+
+
+def test_one_window_of_a_known_key_takes_at_most_40_bytes() -> None:
+    for seed in range(20):
+        assert len(frames.encode(one_window(1, seed=seed))) <= 40
+
+
+def test_a_hundred_keys_take_at_most_11_bytes_each() -> None:
+    assert len(frames.encode(one_window(100))) <= 11 * 100
+
+
+def test_the_envelope_reads_apart_from_a_body_of_another_version() -> None:
+    """protocol 2.1, 3.6: a frame of an unknown version can still be settled by its number."""
+    payload = cbor2.dumps([7, 5, 9, b"\xff\xff anything"])
+    envelope = frames.envelope(payload)
+    assert (envelope.version, envelope.epoch, envelope.seq) == (7, 5, 9)
+    with pytest.raises(WireError, match="version 7: this node reads version 1"):
+        frames.decode(payload)
+
+
+def test_a_birth_is_frame_0_and_its_id_begins_with_the_epoch() -> None:
+    """protocol 1.1, 1.2"""
+    with pytest.raises(ValueError, match="birth"):
+        frames.encode(Frame(1, 1, Birth(1 << 32, 1, None, "1")))
+    with pytest.raises(ValueError, match="birth"):
+        frames.encode(Frame(2, 0, Birth(1 << 32, 1, None, "1")))
+    good = cbor2.loads(frames.encode(Frame(1, 0, Birth(1 << 32, 1, None, "1"))))
+    for wrong in ([1, 2, 0, good[3]], [1, 1, 4, good[3]]):
+        with pytest.raises(WireError, match="birth"):
+            frames.decode(cbor2.dumps(wrong))
+
+
+def test_a_frame_beyond_the_limit_is_our_own_bug() -> None:
+    """protocol 2.1: at most 128 kB by construction."""
+    assert len(frames.encode(one_window(10_000))) < MAX_FRAME_BYTES
+    with pytest.raises(ValueError, match="at most 131072 travel"):
+        frames.encode(one_window(20_000))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_state_that_is_not_finite_does_not_travel(value: float) -> None:
+    start = np.array([START])
+    section = Section(0, Partials(start, start + 1, np.array([0]), {"sum": np.array([value])}))
+    with pytest.raises(ValueError, match="NaN"):
+        frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (section,)),)))
+    body = cbor2.dumps([0, None, [0, 7, 0, 0, value]])
+    with pytest.raises(WireError, match="finite"):
+        frames.decode(cbor2.dumps([1, 1, 1, body]))
+
+
+def test_a_section_without_rows_does_not_travel() -> None:
+    """What a root keeps of a frame (its head) cannot be sent on by mistake: it would lose the rows."""
+    none = np.zeros(0, np.int64)
+    section = Section(0, Partials(none, none, none, {}))
+    with pytest.raises(ValueError, match="at least one row"):
+        frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (section,)),)))
+
+
+def test_a_group_stands_once_in_a_frame() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        frames.encode(Frame(1, 1, groups=(GroupPart(0), GroupPart(0))))
+
+
+def test_ranges_that_no_tick_fits_are_kept_to_the_microsecond() -> None:
+    """protocol 4.2: late partials carry the span of their own readings."""
+    start = np.array([START + 17, START - 123_456_789, START])
+    rows = Partials(start, start + np.array([1, 999_983, 86_400 * SECOND]), np.array([5, 3, 5]), {})
+    for frontier in (None, NEVER_US, START - 5, START + 2**40):
+        frame = Frame(1, 1, groups=(GroupPart(3, frontier, (), (Section(2, rows),)),))
+        assert same(frames.decode(frames.encode(frame)), frame)
+
+
+# --- names come with the plan -----------------------------------------------------------------------------------------
+
+
+def test_a_section_gets_its_names_from_the_plan() -> None:
+    """protocol 2.4: a frame may come before the one that defines its plan."""
+    decoded = frames.decode(frames.encode(one_window(3)))
+    assert isinstance(decoded, Frame)
+    named = decoded.groups[0].sections[0].named(PLAN)
+    assert list(named.partials.states) == ["count", "sum"]
+    assert named.partials.states["sum"].dtype == np.float64
+
+
+def test_columns_travel_in_the_order_of_the_basis() -> None:
+    rows = one_window(3).groups[0].sections[0].partials
+    turned = Partials(
+        rows.start, rows.end, rows.key, {name: rows.states.get(name, rows.start) for name in ("m2", "sum", "count")}
+    )
+    assert list(Section.of(0, PLAN, turned).partials.states) == ["count", "sum"]
+
+
+@pytest.mark.parametrize(
+    ("basis", "scale", "states", "why"),
+    [
+        (("count",), None, [np.array([3]), np.array([1.0])], "has 1 columns"),
+        (("count", "sum"), None, [np.array([0]), np.array([1.0])], "0 readings"),
+        (("count", "sum"), None, [np.array([-2]), np.array([1.0])], "-2 readings"),
+        (("count", "sum"), None, [np.array([3]), np.array([1])], "came as int64"),
+        (("count", "sum"), -1, [np.array([3]), np.array([1.0])], "came as float64"),
+        (("count", "min"), -1, [np.array([3]), np.array([2**70], object)], "came as object"),
+        (("count", "min", "max"), None, [np.array([3]), np.array([2.0]), np.array([1.0])], "minimum above the maximum"),
+        (("count", "median"), None, [np.array([3]), np.array([2.0])], "does not know"),
+    ],
+)
+def test_rows_that_are_not_what_the_plan_says_are_refused(
+    basis: tuple[str, ...],
+    scale: int | None,
+    states: list[np.ndarray],
+    why: str,
+) -> None:
+    """A plan's column kinds are checked when the plan is known; the frame is settled as bad then (protocol 3.6)."""
+    rows = Partials(np.array([0]), np.array([1]), np.array([0]), {str(i): s for i, s in enumerate(states)})
+    with pytest.raises(WireError, match=why):
+        Section(0, rows).named(Plan(b"12345678", "slice", basis, scale, 1, ()))
+
+
+def test_exact_sums_beyond_64_bits_pass_as_the_plan_says() -> None:
+    """protocol 7.1: sums of scaled integers have up to 128 bits."""
+    rows = Partials(np.array([0]), np.array([1]), np.array([0]), {"0": np.array([9]), "1": np.array([2**100], object)})
+    named = Section(0, rows).named(Plan(b"12345678", "slice", ("count", "sum"), -1, 1, ()))
+    assert named.partials.states["sum"][0] == 2**100
