@@ -74,17 +74,17 @@ class Quality:
 
         latest_us: the synced clock; readings more than 5 minutes ahead of it are refused; None: no clock to trust.
         """
-        k = len(value)
+        k, single = len(value), isinstance(series, int)
         numbers = np.broadcast_to(np.int64(series), k) if isinstance(series, int) else series
         if not k:
             return Batch(time_us, self._empty(), numbers, self.labels)
+        lowest = series if isinstance(series, int) else int(series.min())
         good = self._good_values(value)
         value, good = self._scaled(value, good)
         good = self._good_times(time_us, good, latest_us)
-        if len(self.labels) != 1 and int(numbers.min()) < 0:
+        if lowest < 0:
             good = self._drop(numbers < 0, good, "bad_label", value)
         if good is not None:
-            single = numbers.strides == (0,)
             time_us, value = time_us[good], value[good]
             numbers = np.broadcast_to(numbers[:1], len(value)) if single else numbers[good]
         self.count.readings += len(value)

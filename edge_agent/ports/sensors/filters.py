@@ -1,0 +1,65 @@
+"""MQTT topic filters as sets of topics: which topics they match, and how several become some that never overlap.
+
+A broker may deliver a message once for each filter of a client that matches it, and then it would count twice. So
+overlapping filters are replaced by the narrowest filter that covers them; what comes too much is dropped here.
+Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+def matches(filter_: str, topic: str) -> bool:
+    """Whether a topic is in a filter. Topics that begin with $ match no filter that begins with a wildcard."""
+    if topic.startswith("$") and filter_[:1] in ("+", "#"):
+        return False
+    wanted, levels = filter_.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted = wanted[:-1]
+        levels = levels[: max(len(wanted), 1)] if len(levels) >= len(wanted) else levels
+        if not wanted:
+            return True
+    return len(wanted) == len(levels) and all(w in ("+", level) for w, level in zip(wanted, levels, strict=True))
+
+
+def overlap(a: str, b: str) -> bool:
+    """Whether some topic is in both."""
+    one, other = a.split("/"), b.split("/")
+    for x, y in zip(one, other, strict=False):
+        if "#" in (x, y):
+            return True
+        if x != y and "+" not in (x, y):
+            return False
+    longer = one if len(one) > len(other) else other
+    return len(one) == len(other) or longer[min(len(one), len(other)) :] == ["#"]  # `a/#` holds `a` itself
+
+
+def cover(a: str, b: str) -> str:
+    """The narrowest filter that holds every topic of both."""
+    one, other = a.split("/"), b.split("/")
+    levels: list[str] = []
+    for x, y in zip(one, other, strict=False):
+        if "#" in (x, y):
+            return "/".join([*levels, "#"])
+        levels.append(x if x == y else "+")
+    return "/".join(levels if len(one) == len(other) else [*levels, "#"])
+
+
+def disjoint(filters: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Filters (filter, QoS) that hold all that these hold, with no topic in two of them; the higher QoS wins."""
+    done: dict[str, int] = {}
+    for name, qos in sorted(filters):
+        clash = next((other for other in done if overlap(name, other)), None)
+        while clash is not None:
+            qos = max(qos, done.pop(clash))
+            name = cover(name, clash)
+            clash = next((other for other in done if overlap(name, other)), None)
+        done[name] = qos
+    return done
+
+
+def changes(now: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
+    """What to subscribe to and what to leave, to get from one set of filters to another."""
+    fresh = {name: qos for name, qos in wanted.items() if now.get(name) != qos}
+    return fresh, [name for name in now if name not in wanted]

@@ -1,0 +1,257 @@
+"""Sensors that speak MQTT to a local broker: ESPHome, Tasmota, Zigbee2MQTT, or anything with a number in its payload.
+
+All of a node's mqtt sensors share one connection (MQTT 3.1.1, one client id), so one object holds them together:
+messages are routed by topic, gathered, and become one batch a sensor at `poll`. Nothing here knows paho.
+
+Messages of QoS 1 are acknowledged after the commit that holds their readings. What the broker repeats after a lost
+connection or a restart (flag DUP) is known again by packet id and CRC, which travel in the sensor's position, and is
+not counted twice. Retained messages are old values repeated at a subscription: they are no readings.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.query import Sensor
+from edge_agent.machines.events import Note, Read
+from edge_agent.ports import Clock
+from edge_agent.ports.packets import DUP, RETAIN, Message
+from edge_agent.ports.sensors.convert import Converter
+from edge_agent.ports.sensors.filters import disjoint, matches
+
+MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
+MOST_MESSAGES: Final = 16_384  # the same for many small ones
+MOST_TOPICS: Final = 4096  # routes remembered
+FAR_US: Final = 3_600_000_000  # nothing gathered: nothing due
+
+
+@dataclass(slots=True)
+class Source:
+    """One mqtt sensor: what it has gathered, and which of its messages of QoS 1 are not acknowledged."""
+
+    converter: Converter
+    payloads: list[bytes] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    arrivals: list[tuple[int, int]] = field(default_factory=list)  # (messages so far, when they came)
+    open: dict[int, int] = field(default_factory=dict)  # token -> CRC, from the message to its acknowledgement
+    known: dict[tuple[int, int], bool] = field(default_factory=dict)  # (packet id, CRC) read before the restart
+
+    @property
+    def sensor(self) -> Sensor:
+        """Its definition."""
+        return self.converter.sensor
+
+    def position(self) -> object:
+        """Packet ids and CRCs of what is read and not acknowledged: the broker will repeat it. None at QoS 0."""
+        if not self.sensor.option("qos", 1):
+            return None
+        ids = np.fromiter((token & 0xFFFF for token in self.open), np.int64, len(self.open))
+        return {"id": ids.astype(np.uint16), "crc": np.fromiter(self.open.values(), np.uint32, len(self.open))}
+
+
+class MqttSensors:
+    """All mqtt sensors of a node."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sources: dict[str, Source] = {}
+        self._routes: dict[str, list[Source]] = {}
+        self._bytes = 0
+        self._messages = 0
+        self._since_us: int | None = None  # when the oldest of what is gathered came
+        self._open: dict[int, None] = {}  # tokens that wait for a commit, in order of arrival
+        self._fresh: list[int] = []  # of them, those gathered since the last poll
+        self._held: set[tuple[int, int]] = set()  # (id, CRC) of those that waited when the connection was lost
+        self._again: dict[tuple[int, int], int] = {}  # (id, CRC) of an open one that was repeated -> its new token
+        self._recent: dict[tuple[int, int], bool] = {}  # acknowledged last; the PUBACK may have been lost
+        self._settled: list[int] = []
+        self.unrouted = 0
+
+    def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> None:
+        """Have exactly these from now on. Poll before: what a changed sensor has gathered is lost to the new one."""
+        old, self._sources = self._sources, {}
+        for sensor in sensors:
+            before = old.get(sensor.id)
+            if before is not None and before.sensor == sensor:
+                self._sources[sensor.id] = before
+            else:
+                source = self._sources[sensor.id] = Source(Converter(sensor))
+                source.known = _known(positions.get(sensor.id)) if before is None else before.known
+                source.open = {} if before is None else before.open
+        self._routes.clear()
+
+    @property
+    def filters(self) -> dict[str, int]:
+        """What to subscribe to: filter -> QoS; no topic is in two of them."""
+        wanted = ((str(s.sensor.option("topic")), int(bool(s.sensor.option("qos", 1)))) for s in self._sources.values())
+        return disjoint(wanted)
+
+    def session(self, present: bool) -> None:
+        """The local broker has (not) kept the session; if not, packet ids begin anew and mean nothing."""
+        sources = self._sources.values()
+        self._held = {(token & 0xFFFF, crc) for source in sources for token, crc in source.open.items()}
+        if not present:
+            self._held.clear()
+            self._again.clear()
+            self._recent.clear()
+            for source in sources:
+                source.known.clear()
+
+    # --- messages in --------------------------------------------------------------------------------------------------
+
+    def feed(self, messages: Iterable[Message], now_us: int) -> None:
+        """Route messages to the sensors that want them. now_us: when they came, the time of readings without one."""
+        routes, bytes_ = self._routes, 0
+        touched: dict[int, Source] = {}
+        n = 0
+        for topic, payload, token, flags in messages:
+            sources = routes.get(topic)
+            if sources is None:
+                sources = self._route(topic)
+            n += 1
+            if token or flags or not sources:
+                sources = self._special(sources, payload, token, flags)
+            for source in sources:
+                source.payloads.append(payload)
+                source.topics.append(topic)
+                touched[id(source)] = source
+            bytes_ += len(payload)
+        for source in touched.values():
+            source.arrivals.append((len(source.payloads), now_us))
+        self._bytes += bytes_
+        self._messages += n
+        if touched and self._since_us is None:
+            self._since_us = now_us
+
+    def _route(self, topic: str) -> list[Source]:
+        if len(self._routes) >= MOST_TOPICS:
+            self._routes.clear()
+        sources = self._routes[topic] = [
+            source for source in self._sources.values() if matches(str(source.sensor.option("topic")), topic)
+        ]
+        return sources
+
+    def _special(self, sources: list[Source], payload: bytes, token: int, flags: int) -> list[Source]:
+        """Messages of QoS 1, repeated or retained ones, and those nobody wants: who still reads this one."""
+        if flags & RETAIN or not sources:
+            for source in sources:
+                source.converter.quality.count.retained += 1
+            self.unrouted += not sources
+            if token:
+                self._settled.append(token)
+            return []
+        if not token:
+            return sources
+        crc = zlib.crc32(payload)
+        if flags & DUP:
+            key = (token & 0xFFFF, crc)
+            if key in self._recent:  # durable; only the PUBACK did not arrive
+                self._repeated(sources)
+                self._settled.append(token)
+                return []
+            if key in self._held:
+                self._repeated(sources)  # read, not yet durable: the new token is acknowledged with the old one
+                self._again[key] = token
+                return []
+            fresh = [source for source in sources if not source.known.pop(key, False)]
+            self._repeated([source for source in sources if source not in fresh])
+            if not fresh:  # all read it before the restart, and committed it with their position
+                self._settled.append(token)
+                return []
+            sources = fresh
+        self._open[token] = None
+        self._fresh.append(token)
+        for source in sources:
+            source.open[token] = crc
+        return sources
+
+    @staticmethod
+    def _repeated(sources: Iterable[Source]) -> None:
+        for source in sources:
+            source.converter.quality.count.repeated += 1
+
+    # --- readings out -------------------------------------------------------------------------------------------------
+
+    def due_us(self, now_us: int, gather_us: int) -> int:
+        """When `poll` is wanted: when the oldest has waited gather_us, or there is much."""
+        if self._bytes >= MOST_BYTES or self._messages >= MOST_MESSAGES:
+            return now_us
+        return now_us + FAR_US if self._since_us is None else self._since_us + gather_us
+
+    def poll(self, now_us: int) -> list[Read]:
+        """One batch for each sensor that has something. The last carries the tokens of all: they share a commit."""
+        latest_us = now_us if self._clock.synced else None
+        reads: list[Read] = []
+        for source in self._sources.values():
+            if not source.payloads:
+                continue
+            batch = source.converter.convert(source.payloads, source.topics, source.arrivals, latest_us)
+            source.payloads, source.topics, source.arrivals = [], [], []
+            if len(batch.value) or source.open:
+                reads.append(Read(source.sensor.id, batch, source.position()))
+        tokens, self._fresh = self._fresh, []
+        if reads:
+            last = reads[-1]
+            reads[-1] = Read(last.sensor, last.batch, last.position, tuple(tokens) or None)
+        elif tokens:
+            self._settled += self.acknowledge(tokens)
+        self._bytes = self._messages = 0
+        self._since_us = None
+        return reads
+
+    def acknowledge(self, tokens: Iterable[object]) -> list[int]:
+        """These are durable. Returns what to acknowledge at the broker: them, and repetitions that came meanwhile."""
+        answer: list[int] = []
+        recent: dict[tuple[int, int], bool] = {}
+        for token in _flat(tokens):
+            self._open.pop(token, None)
+            answer.append(token)
+            for source in self._sources.values():
+                crc = source.open.pop(token, None)
+                if crc is not None:
+                    key = (token & 0xFFFF, crc)
+                    recent[key] = True
+                    again = self._again.pop(key, None)
+                    answer += [again] if again is not None else []
+        self._recent = recent
+        return answer
+
+    def settled(self) -> list[int]:
+        """Messages that carry no reading, or one that is durable already: acknowledge them now."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages of QoS 1 that wait for a commit."""
+        return len(self._open)
+
+    # --- for people ---------------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read, once each."""
+        return [note for source in self._sources.values() for note in source.converter.quality.notes()]
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Quality counters by sensor."""
+        return {name: source.converter.quality.count.as_dict() for name, source in self._sources.items()}
+
+
+def _known(position: object) -> dict[tuple[int, int], bool]:
+    match position:
+        case {"id": np.ndarray() as ids, "crc": np.ndarray() as crcs}:
+            return dict.fromkeys(zip(ids.tolist(), crcs.tolist(), strict=True), True)
+    return {}
+
+
+def _flat(tokens: Iterable[Any]) -> Iterable[int]:
+    for token in tokens:
+        if isinstance(token, tuple):
+            yield from token
+        else:
+            yield token

@@ -1,0 +1,162 @@
+"""Payloads of foreign devices to columns: bare numbers, JSON with pointers. Many at a time; each judged alone.
+
+JSON is read one payload at a time by the C scanner of the standard library: joining payloads to one array would be
+faster by a third, but then a payload like `1,2` or `],[` could move the values of its neighbours.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Ints
+
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MICROSECOND: Final = datetime.timedelta(microseconds=1)
+BEYOND_US: Final = 2**62  # no time; int64 holds it and what is added to it
+ABSENT: Final = object()  # a pointer that leads nowhere
+NUMBER: Final = re.compile(
+    rb"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*\Z|\s*[+-]?(?:nan|inf(?:inity)?)\s*\Z", re.I
+)
+UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (math.inf, 1e-3))  # a time below: microseconds in its unit
+
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+class BadPayloadError(ValueError):
+    """What this payload holds is not what is wanted; the message says why."""
+
+
+def number(payload: bytes) -> float:
+    """A bare number. Raises: BadPayloadError on anything else; `1_000`, hexadecimals and words are no numbers."""
+    if not NUMBER.match(payload):
+        raise BadPayloadError("no number")
+    return float(payload)
+
+
+def numbers(payloads: Sequence[bytes]) -> list[float] | None:
+    """All as bare numbers, quickly; None if any of them is none: then look at each."""
+    if b"_" in b"".join(payloads):  # Python reads 1_000
+        return None
+    try:
+        return list(map(float, payloads))
+    except ValueError:
+        return None
+
+
+def document(payload: bytes) -> Any:
+    """A JSON document. Raises: BadPayloadError if it is none, is cut short, or goes on after its end."""
+    try:
+        text = payload.decode()
+        found, end = _scan(text, 0)
+        if end == len(text):
+            return found
+        return json.loads(text)  # white space around it
+    except StopIteration:
+        try:
+            return json.loads(payload)  # white space before it, a byte order mark, UTF-16
+        except (ValueError, RecursionError) as err:
+            raise BadPayloadError(f"no JSON: {err}") from err
+    except (ValueError, RecursionError) as err:
+        raise BadPayloadError(f"no JSON: {err}") from err
+
+
+def pointer(text: str) -> tuple[str, ...]:
+    """The steps of a JSON pointer, none for ''. Source: RFC 6901 sections 3 and 4."""
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])
+
+
+def follow(found: Any, steps: Sequence[str]) -> Any:
+    """What the pointer points to, or ABSENT."""
+    for step in steps:
+        if isinstance(found, dict):
+            found = found.get(step, ABSENT)
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return ABSENT
+    return found
+
+
+def column(documents: Sequence[Any], steps: Sequence[str]) -> list[Any]:
+    """What the pointer points to in each."""
+    if len(steps) == 1:
+        step = steps[0]
+        try:
+            return [found[step] for found in documents]
+        except (KeyError, TypeError, IndexError):
+            pass  # one is different: the long way
+    return [follow(found, steps) for found in documents]
+
+
+def plain(values: Sequence[Any]) -> NDArray[np.float64] | None:
+    """All as floats if all are numbers (no booleans, no texts, nothing missing), else None."""
+    if not set(map(type, values)) <= {float, int}:
+        return None
+    try:
+        return np.array(values, np.float64)
+    except OverflowError:  # an integer beyond 1e308
+        return None
+
+
+def value(found: Any) -> float:
+    """One value: a number, NaN for null. Raises: BadPayloadError on booleans, texts and structures."""
+    if found is None:
+        return math.nan
+    if type(found) in (int, float):
+        try:
+            return float(found)
+        except OverflowError:
+            return math.inf
+    raise BadPayloadError(f"wanted a number, got {'text' if isinstance(found, str) else type(found).__name__}")
+
+
+def moments(found: Sequence[Any]) -> Ints | None:
+    """All as event times if all are numbers of one kind or all RFC 3339 texts, quickly; else None."""
+    kinds = set(map(type, found))
+    if kinds in ({int}, {float}):
+        try:
+            raw = np.array(found, np.int64 if kinds == {int} else np.float64)
+        except OverflowError:
+            return None
+        low, high = raw.min(), raw.max()
+        for least, limit, factor in ((0.0, 1e11, 1e6), (1e11, 1e14, 1e3), (1e14, 1e17, 1.0)):
+            if least <= low and high < limit:  # not so if one is NaN
+                return raw.astype(np.int64) * int(factor) if kinds == {int} else np.rint(raw * factor).astype(np.int64)
+        return None
+    if kinds == {str}:
+        try:
+            return np.array([moment(text) for text in found], np.int64)
+        except BadPayloadError:
+            return None
+    return None
+
+
+def moment(found: Any) -> int:
+    """One event time in microseconds: an RFC 3339 text, UTC if it says no zone, or Unix time in s, ms, us or ns.
+
+    The unit of a number follows from its size: each is right from 1973 to 5138. Raises: BadPayloadError on others.
+    """
+    if isinstance(found, str):
+        try:
+            when = datetime.datetime.fromisoformat(found)
+        except ValueError as err:
+            raise BadPayloadError("no time of RFC 3339") from err
+        return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
+    if type(found) not in (int, float) or not math.isfinite(found):
+        raise BadPayloadError("wanted a time as text or number")
+    if isinstance(found, int):
+        size = abs(found)
+        us = next(found * int(factor) if factor >= 1 else found // 1000 for limit, factor in UNITS if size < limit)
+    else:
+        us = next(round(found * factor) for limit, factor in UNITS if abs(found) < limit)
+    if abs(us) > BEYOND_US:
+        raise BadPayloadError("a time beyond all calendars")
+    return us
