@@ -1,0 +1,83 @@
+"""`headwater simulate` gives the windows that the readings themselves give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_agent.cli.main import main
+from edge_agent.config.definitions import parse_sensor
+from edge_agent.ports.sensors.simulated import Simulation
+
+BEGIN = "2026-11-21T09:00:00Z"
+BEGIN_US = 1_795_251_600_000_000
+SENSOR = {
+    "driver": "simulated",
+    "wave": "walk",
+    "rate": 200,
+    "series": 3,
+    "disorder": "3s",  # more than the lateness: some come late
+    "resolution": 0.01,
+    "begin": BEGIN,
+}
+QUERY = {
+    "source": "boiler",
+    "by": ["series"],
+    "window": {"type": "sliding", "length": "10s", "slide": "4s"},
+    "aggregates": ["count", "sum", "max"],
+    "lateness": "1s",
+}
+
+
+def files(folder: Path, sensor: Mapping[str, object], query: Mapping[str, object]) -> list[str]:
+    paths = {"boiler.json": sensor, "boiler-10s.json": query}
+    for name, value in paths.items():
+        (folder / name).write_text(json.dumps(value))
+    return [str(folder / name) for name in paths]
+
+
+def test_every_window_is_that_of_the_readings_late_ones_included(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *files(tmp_path, SENSOR, QUERY), "--seconds", "60", "--json"]) == 0
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert " late" in err
+    simulation = Simulation(parse_sensor("boiler", json.dumps(SENSOR)), BEGIN_US)
+    last = max(row["end"] for row in rows)
+    settled = [row for row in rows if row["end"] <= last - 4_000_000]  # of the others some readings are still to come
+    assert len(settled) > 30
+    for row in settled:
+        made = simulation.between(row["start"], row["end"])
+        cents = np.rint(made.value[made.series == int(row["key"].removeprefix("series="))] * 100).astype(int)
+        assert row["values"] == {"count": len(cents), "sum": cents.sum() / 100, "max": cents.max() / 100}
+        assert row["readings"] == len(cents)
+
+
+def test_text_is_a_line_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = {**QUERY, "by": [], "window": {"type": "tumbling", "length": "30s"}, "aggregates": ["count"]}
+    assert main(["simulate", *files(tmp_path, SENSOR, query)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "boiler-10s  2026-11-21T09:00:00.000Z +30s  count=18000  (18000 readings)"
+
+
+def test_what_needs_a_network_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sensor: dict[str, object] = {"driver": "mqtt", "topic": "plant/+/temp"}
+    assert main(["simulate", *files(tmp_path, sensor, QUERY)]) == 2
+    err = capsys.readouterr().err
+    assert "driver mqtt; it needs a network" in err
+    assert "nothing to simulate" in err
+
+
+def test_live_ends_after_its_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sensor = {**SENSOR, "disorder": "0s", "rate": 50}
+    del sensor["begin"]
+    query = {**QUERY, "window": {"type": "tumbling", "length": "200ms"}, "lateness": "0s"}
+    assert main(["simulate", *files(tmp_path, sensor, query), "--live", "--seconds", "0.8", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows
+    assert len({(row["key"], row["start"]) for row in rows}) == len(rows)
