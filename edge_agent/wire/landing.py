@@ -7,14 +7,29 @@ stands before the damage is good.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from edge_agent.errors import WireError
-from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, dumps, head, string
+from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
+from edge_agent.wire.parts import ID_LIMIT
+
+TICK_TOPIC: Final = "tick"  # no topic of a child: the lander's own word in every file
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:
     """One record. received_us: the lander's clock, microseconds."""
     return dumps([topic, received_us, payload])
+
+
+def encode_tick(received_us: int, journal: int, *, connected: bool) -> bytes:
+    """The lander's own record: which journal it is, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
+    return encode(TICK_TOPIC, received_us, dumps([journal, int(connected)]))
+
+
+def tick(payload: bytes) -> tuple[int, bool]:
+    """(journal, connected) of a record whose topic is TICK_TOPIC. Raises: WireError."""
+    journal, connected = an_array(loads(payload, "tick"), "tick", 2, 2)
+    return an_int(journal, 0, ID_LIMIT, "journal"), an_int(connected, 0, 1, "connected") == 1
 
 
 def iterate(content: bytes) -> Iterator[tuple[str, int, bytes]]:
