@@ -23,6 +23,7 @@ from edge_agent.machines.events import (
     Command,
     Commit,
     Committed,
+    Damaged,
     Event,
     LinkDown,
     LinkUp,
@@ -30,6 +31,7 @@ from edge_agent.machines.events import (
     Receipted,
     Restored,
     Sent,
+    Stop,
     Tick,
 )
 from edge_agent.machines.numbering import KeysExhausted, Numbering
@@ -94,20 +96,27 @@ class Node(ABC):
                 self._dirty = self._dirty or bool(self.outbox.births)
             case Command(name):
                 out.append(self._command(name))
+            case Damaged(epoch, seq):
+                out += self.outbox.damaged(epoch, seq)
+                self._dirty = True
+            case Stop():
+                self._dirty = True
             case _:
                 out += self._handle(event, now_us)
         if self._may_commit(now_us):
             out += self._commit(now_us)
         out += self.outbox.publish(now_us)
-        beat = self.outbox.beat(now_us, self.settings.heartbeat_us, self._frontiers()) if self.outbox.epoch_id else None
-        if beat is not None and not self._committing:
-            out.append(Beat(beat))
+        if self.outbox.epoch_id and not self._committing:  # a heartbeat names what is committed (2.5)
+            beat = self.outbox.beat(now_us, self.settings.heartbeat_us, self._frontiers())
+            out += [] if beat is None else [Beat(beat)]
         return out
 
     @property
     def wake_us(self) -> int:
         """When the node wants its next Tick, at the latest."""
         due = (self._committed_us or 0) + self.settings.commit_interval_us
+        if self.outbox.link_up and self.outbox.epoch_id:
+            due = min(due, self.outbox.said_us + self.settings.heartbeat_us)
         return min(due, self._token_us + QUIET_US) if self._tokens else due
 
     def _may_commit(self, now_us: int) -> bool:
