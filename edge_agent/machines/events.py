@@ -135,6 +135,19 @@ class Command:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A spooled frame cannot be read again: its bytes are not what was written."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The process is about to end in an orderly way: commit now what there is."""
+
+
 Event = (
     Tick
     | Configured
@@ -149,6 +162,8 @@ Event = (
     | LowerLink
     | Retire
     | Command
+    | Damaged
+    | Stop
 )
 
 # --- what is asked for ---------------------------------------------------------------------------------------------

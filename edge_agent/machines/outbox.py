@@ -59,7 +59,7 @@ class Outbox:
         self.link_up = False
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
-        self._said_us = NEVER_US
+        self.said_us = NEVER_US
 
     @property
     def epoch(self) -> int:
@@ -155,7 +155,7 @@ class Outbox:
             out.append(Publish(*key))
         self._flying.update((p.epoch, p.seq) for p in out)
         if out:
-            self._said_us = now_us
+            self.said_us = now_us
         return out
 
     def sent(self, epoch: int, seq: int) -> None:
@@ -203,11 +203,23 @@ class Outbox:
         self.pending[key] = Pending(marked=True)
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
+    def damaged(self, epoch: int, seq: int) -> list[Note]:
+        """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6)."""
+        key = (epoch, seq)
+        if key not in self.pending:
+            return []
+        groups = tuple(self.numbering.groups) if epoch == self.epoch else ()
+        gap = Gap(groups, 0, 0, -1, (self.node,), "damaged", 0, "sha256")
+        self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
+        self._flying.discard(key)
+        self.pending[key] = Pending(marked=True)
+        return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
+
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
         """A heartbeat if nothing was said for an interval. Before the journal is known it asks for a receipt."""
-        if not self.link_up or now_us - self._said_us < interval_us:
+        if not self.link_up or now_us - self.said_us < interval_us:
             return None
-        self._said_us = now_us
+        self.said_us = now_us
         if self.journal is None or self.births:
             return Heartbeat(self.epoch, -1, ())
         known = [(self.numbering.groups[g], f) for g, f in frontiers.items() if g in self.numbering.groups]

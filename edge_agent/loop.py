@@ -1,0 +1,378 @@
+"""The one place that waits: an event comes in, the machine decides, the rim performs. Start reading here.
+
+A node is one thread. `turn` sleeps until a connection is ready, a sensor has something or the machine wants to be
+woken; turns what came into events; hands each to the machine with the time; performs what it asks for, in its order.
+What a role hears beyond its way up stands in rim/gateway.py and rim/region.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.config import topics
+from edge_agent.errors import PortError, WireError
+from edge_agent.machines.events import (
+    Ack,
+    Action,
+    Beat,
+    Command,
+    Commit,
+    Committed,
+    Damaged,
+    Event,
+    LinkDown,
+    LinkUp,
+    Note,
+    Publish,
+    Quarantine,
+    Receipted,
+    SendReceipt,
+    Sent,
+    Stop,
+    Tick,
+)
+from edge_agent.machines.node import Node
+from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.mqtt import Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
+from edge_agent.ports.spool import DamagedError, Spool
+from edge_agent.ports.waiter import Waiter
+from edge_agent.rim.quarantine import Keep
+from edge_agent.rim.words import Asked, Persona, asked
+from edge_agent.wire import frames, receipts
+
+log = logging.getLogger("headwater")
+
+LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
+RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
+ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
+REFUSED_CODE: Final = 0x80
+QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
+    ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
+
+    machine: Node
+    spool: Spool
+    clock: SystemClock
+    waiter: Waiter
+    up: Connection
+    persona: Persona
+    keep: Keep
+
+
+class Loop:
+    """One node as a process: the machine, its spool, its way up, and its operator."""
+
+    def __init__(self, outfit: Outfit) -> None:
+        self.machine, self.spool, self.clock = outfit.machine, outfit.spool, outfit.clock
+        self.waiter, self.up, self.persona, self.keep = outfit.waiter, outfit.up, outfit.persona, outfit.keep
+        self.connections = [outfit.up]
+        self.stopping = False
+        self._node = outfit.persona.node
+        self._to_parent = topics.frames(self._node, outfit.persona.parent)
+        self._events: deque[Event] = deque()
+        self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
+        self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
+        self._held: list[Action] = []  # what was asked for after it
+        self._parsed: dict[str, topics.Topic | None] = {}
+        self._said_status = b""
+        outfit.up.subscribe(dict.fromkeys(self._filters(), 1))
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Serve until `stop`, or until `until` says so; then commit, say goodbye and let go.
+
+        Raises: ProtocolError for our own bugs.
+        """
+        try:
+            self.start()
+            while not (self.stopping or (until is not None and until())):
+                self.turn()
+            self._finish()
+        finally:
+            self.close()
+
+    def start(self) -> None:
+        """Begin: connections dial, the machine is told what is in force."""
+        for connection in self.connections:
+            connection.open()
+
+    def stop(self) -> None:
+        """End after this turn; may be called from a signal handler."""
+        self.stopping = True
+        self.waiter.wake()
+
+    def turn(self, longest_s: float = LONGEST_S) -> None:
+        """Wait for something to happen, at most that long, and deal with it."""
+        now_us = self.clock.now_us()
+        due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
+        self.waiter.wait(self.connections, min(longest_s, max(0.0, due_s)))
+        now_us = self.clock.now_us()
+        if step_us := self.clock.step_us():
+            log.warning("clock.stepped", extra={"by_s": step_us / 1e6})
+        if self._stuck is not None:
+            self._try_again(self._stuck, now_us)
+        for connection in self.connections:
+            self._hear(connection, now_us)
+        for event in self._gathered(now_us):
+            self.feed(event, now_us)
+        self.feed(Tick(), now_us)
+        self._settle(now_us)
+        for note in self._notes():
+            _tell(note)
+
+    def feed(self, event: Event, now_us: int) -> None:
+        """Give an event to the machine, perform what it asks for, and so on until all is quiet."""
+        self._events.append(event)
+        while self._events:
+            for action in self.machine.handle(self._events.popleft(), now_us):
+                if self._stuck is None:
+                    self.perform(action, now_us)
+                else:
+                    self._held.append(action)
+
+    def _finish(self) -> None:
+        now_us = self.clock.now_us()
+        for event in self._gathered(now_us):
+            self.feed(event, now_us)
+        self.feed(Stop(), now_us)
+        self.up.publish(topics.status(self._node), self.persona.offline(), retain=True)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for connection in self.connections:
+            connection.close()
+        self.spool.close()
+        self.waiter.close()
+
+    # --- what a role adds ------------------------------------------------------------------------------------------
+
+    def _filters(self) -> tuple[str, ...]:
+        """What to hear on the way up."""
+        return (topics.ack(self._node), topics.commands(self._node))
+
+    def _wake_us(self) -> int:
+        """When the role wants to be woken, as wall time."""
+        return self.clock.now_us() + int(LONGEST_S * 1e6)
+
+    def _gathered(self, now_us: int) -> Iterator[Event]:
+        """Events that the role has gathered besides messages."""
+        return iter(())
+
+    def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
+        """A message that only this role understands."""
+
+    def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        """A connection came."""
+
+    def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        """A connection went, or could not be made."""
+
+    def _settle(self, now_us: int) -> None:
+        """After all events of a turn."""
+
+    def _slots(self) -> dict[str, object]:
+        """State of the rim itself, to be committed with the machine's; None deletes."""
+        return {}
+
+    def _acknowledge(self, tokens: tuple[object, ...]) -> None:
+        """Messages with these tokens are durable."""
+
+    def _notes(self) -> list[Note]:
+        """What the ports want an operator to read."""
+        notes, self.spool.notes = self.spool.notes, []
+        return notes
+
+    def counters(self) -> dict[str, object]:
+        """Numbers for `diagnose`."""
+        return {
+            "spool": {"frames": self.spool.frames, "bytes": self.spool.bytes},
+            "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},
+            "quarantined": self.keep.count,
+        }
+
+    def reload(self) -> dict[str, object]:
+        """Read the local file again; the answer says what came of it."""
+        return {"ok": False, "why": "this role has no definitions of its own: restart it for other settings"}
+
+    # --- hearing ---------------------------------------------------------------------------------------------------
+
+    def _hear(self, connection: Connection, now_us: int) -> None:
+        for report in connection.take():
+            match report:
+                case Messages(messages):
+                    self._messages(connection, messages, now_us)
+                case Taken():
+                    self._taken(report, now_us)
+                case Up():
+                    log.info("link.up", extra={"broker": connection.link.url, "session": report.session_present})
+                    self._on_up(connection, report, now_us)
+                    if connection is self.up:
+                        self.say_status(now_us, always=True)
+                        self.feed(LinkUp(), now_us)
+                case Down():
+                    log.warning(
+                        "link.down",
+                        extra={"broker": connection.link.url, "why": report.why, "retry_s": round(report.retry_s, 1)},
+                    )
+                    self._on_down(connection, report, now_us)
+                    if connection is self.up:
+                        self._flying.clear()
+                        self.up.link = replace(self.up.link, will=self.persona.will())
+                        if report.was_up:
+                            self.feed(LinkDown(), now_us)
+                case Subscribed():
+                    for name, code in report.results:
+                        if code >= REFUSED_CODE:
+                            log.error("subscription.refused", extra={"broker": connection.link.url, "topic": name})
+                case Refused():
+                    log.warning(
+                        "message.refused",
+                        extra={"topic": report.topic, "why": report.why, "size_bytes": report.size_bytes},
+                    )
+
+    def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        tokens = [message[2] for message in messages]
+        if connection.link.manual_ack:
+            connection.ack(tokens)  # nothing here has to wait for a commit
+        for name, payload, _, _ in messages:
+            self._message(connection, name, payload, now_us)
+
+    def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
+        if name not in self._parsed:
+            if len(self._parsed) > 4096:
+                self._parsed.clear()
+            self._parsed[name] = topics.parse(name)
+        topic = self._parsed[name]
+        if topic is None:
+            log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
+        elif topic.what == "ack" and topic.node == self._node and connection is self.up:
+            try:
+                self.feed(Receipted(receipts.decode(payload)), now_us)
+            except WireError as err:
+                self.perform(Quarantine(self.persona.parent, f"receipt: {err}", payload), now_us)
+        elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
+            self._command(asked(payload), now_us)
+        else:
+            self._other(connection, topic, name, payload, now_us)
+
+    def _taken(self, report: Taken, now_us: int) -> None:
+        if not report.ok:
+            log.error("publish.refused", extra={"reason": report.reason, "broker": self.up.link.url})
+        frame = self._flying.pop(report.token, None)
+        if frame is not None:
+            self.feed(Sent(*frame), now_us)
+
+    def _command(self, command: Asked, now_us: int) -> None:
+        """Do what the operator asks, and answer."""
+        log.info("command", extra={"command": command.name, "id": command.id})
+        match command.name:
+            case "rebirth" | "resend":
+                self.feed(Command(command.name), now_us)
+                said: dict[str, object] = {"ok": True}
+            case "reload":
+                said = self.reload()
+            case "diagnose":
+                said = {"ok": True, **self.persona.card(self.machine, self.clock), **self.counters()}
+            case _:
+                said = {
+                    "ok": False,
+                    "why": f"no such command: {command.name}",
+                    "hint": "rebirth resend reload diagnose",
+                }
+        self.up.publish(
+            topics.answer(self._node, command.id),
+            self.persona.answer(command, said),
+            expiry_s=ANSWER_EXPIRY_S,
+        )
+
+    def say_status(self, now_us: int, *, always: bool = False) -> None:
+        """Publish the retained status if it differs from the last one said."""
+        status = self.persona.online(self.machine, self.clock)
+        if (always or status != self._said_status) and self.up.publish(
+            topics.status(self._node), status, retain=True
+        ) is not None:
+            self._said_status = status
+
+    # --- performing ------------------------------------------------------------------------------------------------
+
+    def perform(self, action: Action, now_us: int) -> None:
+        """Do what the machine asks for."""
+        match action:
+            case Commit():
+                self._commit(action, now_us)
+            case Publish(epoch, seq):
+                self._publish(epoch, seq)
+            case Beat(heartbeat):
+                self.up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
+            case SendReceipt(node, receipt):
+                self.connections[-1].publish(topics.ack(node), receipts.encode(receipt))
+            case Ack(tokens):
+                self._acknowledge(tokens)
+            case Quarantine(node, reason, payload):
+                log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
+                self.keep.put(now_us, node, reason, payload)
+            case Note():
+                _tell(action)
+
+    def _commit(self, commit: Commit, now_us: int) -> None:
+        slots = self._slots()
+        whole = replace(commit, state={**commit.state, **slots}) if slots else commit
+        if whole.replace:
+            whole = replace(whole, replace=tuple(self._hashed(frame) for frame in whole.replace))
+        self._try(whole, now_us)
+
+    def _try(self, commit: Commit, now_us: int) -> bool:
+        try:
+            self.spool.commit(commit)
+        except PortError as err:
+            log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
+            self._stuck = (commit, now_us + RETRY_US)
+            return False
+        self._stuck = None
+        self._events.append(Committed())
+        return True
+
+    def _try_again(self, stuck: tuple[Commit, int], now_us: int) -> None:
+        commit, due_us = stuck
+        if now_us >= due_us and self._try(commit, now_us):
+            held, self._held = self._held, []
+            for action in held:
+                self.perform(action, now_us)
+
+    def _hashed(self, frame: Frame) -> Frame:
+        """A gap record names the bytes it stands in for (docs/protocol.md 3.6)."""
+        if not any(gap.detail == "sha256" for gap in frame.gaps):
+            return frame
+        digest = hashlib.sha256(self.spool.raw(frame.epoch, frame.seq) or b"").hexdigest()
+        gaps = tuple(replace(g, detail=f"sha256 {digest}") if g.detail == "sha256" else g for g in frame.gaps)
+        return replace(frame, gaps=gaps)
+
+    def _publish(self, epoch: int, seq: int) -> None:
+        try:
+            token = self.up.publish(self._to_parent, self.spool.payload(epoch, seq))
+        except DamagedError:
+            self._events.append(Damaged(epoch, seq))
+            return
+        except PortError as err:  # larger than the broker takes, or a disk that cannot be read: sent again later
+            log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
+            self._events.append(Sent(epoch, seq))
+            return
+        if token is not None:
+            self._flying[token] = (epoch, seq)
+
+
+def _tell(note: Note) -> None:
+    fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
+    log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)
