@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.bench import REGISTERED, ROOT, Benchmark, load, results_file
-from tests.benchmarks.document import write_down
+from tests.benchmarks.document import readable, write_down
 from tests.benchmarks.targets import TARGETS
 
 HERE: Final = Path(__file__).parent
@@ -96,12 +96,13 @@ def show(names: Sequence[str], began: float) -> bool:
             fine = False
             continue
         value = float(str(entry["value"]))
-        line = f"  {name:28} {value:>14,.4g} {entry['unit']}"
+        unit = "" if entry["unit"] == "1" else f" {entry['unit']}"
+        line = f"  {name:28} {readable(value)}{unit}"
         if target:
             met = target.met(value)
             fine &= met
             word = "at most" if target.at_most else "at least"
-            line += f"   {word} {target.bound:,.4g}: {'reached' if met else 'MISSED'}"
+            line += f", {word} {readable(target.bound)}: {'reached' if met else 'MISSED'}"
         print(line, flush=True)
     return fine
 

@@ -31,7 +31,8 @@ def section(entries: list[dict[str, object]], where: str) -> str:
     for entry in entries:
         target = TARGETS.get(str(entry["name"]))
         bound = f"{'at most' if target.at_most else 'at least'} {readable(target.bound)}" if target else ""
-        value = f"{readable(float(str(entry['value'])))} {entry['unit']}"
+        unit = "" if entry["unit"] == "1" else f" {entry['unit']}"
+        value = readable(float(str(entry["value"]))) + unit
         lines.append(f"| `{entry['name']}` | {value} | {bound} | {entry['how']}, {str(entry['at'])[:10]} |")
     return "\n".join(lines) + "\n"
 

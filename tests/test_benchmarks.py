@@ -1,0 +1,57 @@
+"""Figures are kept whole, whoever else is writing, and judged against the right side of their targets."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import bench
+from tests.benchmarks.document import readable, section
+from tests.benchmarks.targets import TARGETS
+
+
+@pytest.fixture(autouse=True)
+def _own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_BENCH", str(tmp_path / "deep" / "bench.json"))
+
+
+def test_a_figure_replaces_its_own_older_entry_and_no_other() -> None:
+    bench.record("a", 1, "s", "once")
+    bench.record("b", 2, "s", "once")
+    bench.record("a", 3, "s", "again")
+    assert {entry["name"]: (entry["value"], entry["how"]) for entry in bench.load()} == {
+        "a": (3.0, "again"),
+        "b": (2.0, "once"),
+    }
+    assert all(set(entry) == {"name", "value", "unit", "how", "at"} for entry in bench.load())
+
+
+def test_writers_at_one_time_lose_nothing() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: bench.record(f"n{number}", number, "1", ""), range(40)))
+    assert sorted(entry["value"] for entry in json.loads(bench.results_file().read_text())) == list(range(40))
+
+
+def test_targets_know_their_good_side() -> None:
+    assert TARGETS["lander_frames"].met(15e3)
+    assert not TARGETS["lander_frames"].met(14.9e3)
+    assert TARGETS["gateway_rss_mb"].met(56)
+    assert not TARGETS["gateway_rss_mb"].met(56.1)
+
+
+def test_the_table_of_figures_shows_those_with_a_target_first() -> None:
+    bench.record("other", 5, "s", "so")
+    bench.record("slicer_1_key", 431e6, "readings/s", "so")
+    rows = [line for line in section(bench.load(), "here").splitlines() if line.startswith("| `")]
+    assert rows[0].startswith("| `slicer_1_key` | 431 M readings/s | at least 400 M | so, ")
+    assert rows[1].startswith("| `other` | 5 s |  | so, ")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(4e8, "400 M"), (70e3, "70 k"), (2.5, "2.5"), (0.0001, "0.0001"), (40, "40")]
+)
+def test_figures_are_written_with_three_digits(value: float, text: str) -> None:
+    assert readable(value) == text
