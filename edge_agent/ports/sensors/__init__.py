@@ -102,10 +102,15 @@ class Sensors:
                 del self._asleep[name]
                 self._start(sensor, position)
         reads: list[Read] = []
-        for name, running in self._drivers.items():
+        for name, running in list(self._drivers.items()):
             if everything or now_us >= self._due_us(name, running, now_us):
                 self._last_us[name] = now_us
-                reads += running.poll(now_us)
+                try:
+                    reads += running.poll(now_us)
+                except PortError as err:  # a device or disk failed: its neighbours go on
+                    self._notes.append(Note("sensor.failed", {"sensor": name, "why": str(err)}))
+                    self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
+                    self._drivers.pop(name).close()
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
         return reads

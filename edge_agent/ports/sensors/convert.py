@@ -16,7 +16,8 @@ from edge_agent.ports.sensors.quality import Quality, Values
 from edge_agent.wire import readings
 
 HOLE: Final = re.compile(r"\{(?:topic\[([0-9]+)\]|(/[^{}]*))\}")
-CBOR_ARRAYS: Final = (0x83, 0x9F)  # first byte of a batch of readings: an array of three; no number begins so
+CBOR_HEADS: Final = (b"\x83", b"\x9f")  # a batch of readings is an array of three; no number begins so
+MOST_TOPICS: Final = 4096  # whose series are remembered
 
 
 class Template:
@@ -54,153 +55,76 @@ def _text(found: object, steps: Sequence[str]) -> str:
     raise read.BadPayloadError(f"the payload has no text or number at /{'/'.join(steps)}")
 
 
-class Converter:
-    """The payloads of one mqtt sensor, by its definition."""
+class Fields:
+    """Value, time and labels of parsed documents: where the pointers of one sensor lead."""
 
-    def __init__(self, sensor: Sensor) -> None:
-        self.sensor = sensor
-        self.quality = Quality(sensor)
-        self._value = read.pointer(str(sensor.option("value", "")))
-        self._time = read.pointer(str(sensor.option("time", "")))
-        self._format = str(sensor.option("format", "auto"))
-        self._templates = [(name, Template(text)) for name, text in sorted(sensor.labels)]
+    def __init__(self, quality: Quality, value: str, time: str) -> None:
+        self.quality = quality
+        self._value, self._time = read.pointer(value), read.pointer(time)
+        self._templates = [(name, Template(text)) for name, text in sorted(quality.sensor.labels)]
+        self.in_document = any(template.needs_payload for _, template in self._templates)
         self._series_of_topic: dict[str, int] = {}
-        self._documents_label = any(template.needs_payload for _, template in self._templates)
-        self._json = self._format == "json" or bool(self._value or self._time or self._documents_label)
 
-    def convert(
-        self, payloads: list[bytes], topics: list[str], arrivals: list[tuple[int, int]], latest_us: int | None
-    ) -> Batch:
-        """One batch of all readings in the messages, in their order. arrivals: (messages so far, time they came)."""
-        count = self.quality.count
-        count.messages += len(payloads)
-        came_us = _came(arrivals, len(payloads))
-        if self._format == "cbor" or (
-            self._format == "auto" and not self._json and any(payload[:1] in CBOR_HEADS for payload in payloads)
-        ):
-            return self._batches(payloads, topics, came_us, latest_us)
-        if self._json:
-            time_us, value, series = self._documents(payloads, topics, came_us)
-        else:
-            time_us, value, series = self._numbers(payloads, topics, came_us)
-        return self.quality.batch(time_us, value, series, latest_us)
+    def columns(
+        self, documents: Sequence[Any], shown: Sequence[bytes], topics: Sequence[str], came_us: Ints
+    ) -> tuple[Ints, Ints, Values, Ints | int]:
+        """(rows, time, value, series): of the documents that hold a reading, by their row. The others are counted.
 
-    # --- bare numbers -------------------------------------------------------------------------------------------------
-
-    def _numbers(self, payloads: list[bytes], topics: list[str], came_us: Ints) -> tuple[Ints, Values, Ints | int]:
-        found = read.numbers(payloads)
-        if found is not None:
-            return came_us, np.array(found, np.float64), self._series(topics)
-        values: list[float] = []
-        rows: list[int] = []
-        for row, payload in enumerate(payloads):
-            try:
-                values.append(read.number(payload))
-                rows.append(row)
-            except read.BadPayloadError as err:
-                self.quality.refuse("bad_value", payload, str(err))
-        return came_us[rows], np.array(values, np.float64), self._series([topics[row] for row in rows])
-
-    # --- JSON ---------------------------------------------------------------------------------------------------------
-
-    def _documents(self, payloads: list[bytes], topics: list[str], came_us: Ints) -> tuple[Ints, Values, Ints | int]:
-        try:
-            documents = [read.document(payload) for payload in payloads]
-        except read.BadPayloadError:
-            documents, rows = [], []
-            for row, payload in enumerate(payloads):
-                try:
-                    documents.append(read.document(payload))
-                    rows.append(row)
-                except read.BadPayloadError as err:
-                    self.quality.refuse("bad_value", payload, str(err))
-            payloads, topics, came_us = [payloads[row] for row in rows], [topics[row] for row in rows], came_us[rows]
-        found = read.column(documents, self._value) if self._value else documents
-        value = read.plain(found)
-        if value is None:
-            value, rows = self._each_value(found, payloads)
-            documents, topics, came_us = [documents[row] for row in rows], [topics[row] for row in rows], came_us[rows]
-            payloads = [payloads[row] for row in rows]
-        time_us = came_us
-        if self._time and documents:
-            found = read.column(documents, self._time)
+        shown: what they were parsed from. came_us: times of readings without one; not used if there is a time pointer.
+        """
+        rows, value = self._values(documents, shown)
+        time_us = came_us[rows] if not self._time else NO_INTS
+        if self._time and len(rows):
+            found = read.column(documents if len(rows) == len(documents) else [documents[i] for i in rows], self._time)
             times = read.moments(found)
             if times is None:
-                times, rows = self._each_time(found, payloads)
-                documents, topics, value = [documents[row] for row in rows], [topics[row] for row in rows], value[rows]
+                good, times = self._each(found, [shown[i] for i in rows], read.moment, "bad_time", np.dtype(np.int64))
+                rows, value = rows[good], value[good]
             time_us = times
-        return time_us, value, self._series(topics, documents)
+        if len(rows) == len(documents):
+            return rows, time_us, value, self.series(topics, documents)
+        series = self.series([topics[i] for i in rows], [documents[i] for i in rows])
+        return rows, time_us, value, series
 
-    def _each_value(self, found: list[Any], payloads: list[bytes]) -> tuple[Any, list[int]]:
-        values: list[float] = []
+    def _values(self, documents: Sequence[Any], shown: Sequence[bytes]) -> tuple[Ints, Any]:
+        found = read.column(documents, self._value) if self._value else documents
+        value = read.plain(found)
+        if value is not None:
+            return np.arange(len(value)), value
+        there = [i for i, one in enumerate(found) if one is not read.ABSENT]
+        self.quality.count.absent += len(documents) - len(there)
+        rows, value = self._each(
+            [found[i] for i in there], [shown[i] for i in there], read.value, "bad_value", np.dtype(np.float64)
+        )
+        return np.array(there, np.int64)[rows], value
+
+    def _each(
+        self, found: Sequence[Any], shown: Sequence[bytes], parse: Any, kind: str, dtype: np.dtype[Any]
+    ) -> tuple[Ints, Any]:
+        """The slow way, one at a time: (rows that were good, their values)."""
         rows: list[int] = []
+        good: list[Any] = []
         for row, one in enumerate(found):
-            if one is read.ABSENT:
-                self.quality.count.absent += 1
-                continue
             try:
-                values.append(read.value(one))
+                good.append(parse(one))
                 rows.append(row)
             except read.BadPayloadError as err:
-                self.quality.refuse("bad_value", payloads[row], str(err))
-        return np.array(values, np.float64), rows
+                self.quality.refuse(kind, shown[row], str(err))
+        return np.array(rows, np.int64), np.array(good, dtype)
 
-    def _each_time(self, found: list[Any], payloads: list[bytes]) -> tuple[Ints, list[int]]:
-        times: list[int] = []
-        rows: list[int] = []
-        for row, one in enumerate(found):
-            try:
-                times.append(read.moment(None if one is read.ABSENT else one))
-                rows.append(row)
-            except read.BadPayloadError as err:
-                self.quality.refuse("bad_time", payloads[row], str(err))
-        return np.array(times, np.int64), rows
-
-    # --- CBOR batches -------------------------------------------------------------------------------------------------
-
-    def _batches(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
-        times: list[Ints] = []
-        values: list[Values] = []
-        lengths: list[int] = []
-        names: list[str] = []
-        for payload, topic, came in zip(payloads, topics, came_us.tolist(), strict=True):
-            try:
-                if self._format == "auto" and payload[:1] not in CBOR_HEADS:  # a bare number among batches
-                    time_us, value = np.array([came]), np.array([read.number(payload)])
-                else:
-                    time_us, value = readings.decode(payload)
-            except (WireError, read.BadPayloadError) as err:
-                self.quality.refuse("bad_value", payload, str(err))
-                continue
-            times.append(time_us)
-            values.append(value)
-            lengths.append(len(value))
-            names.append(topic)
-        if not times:
-            return self.quality.batch(NO_INTS, np.zeros(0), 0, latest_us)
-        series = self._series(names)
-        numbers = series if isinstance(series, int) else np.repeat(series, lengths)
-        if len(times) == 1:
-            return self.quality.batch(times[0], values[0], numbers, latest_us)
-        together: Any = np.concatenate(values)  # int64 and float64 together are float64
-        return self.quality.batch(np.concatenate(times), together, numbers, latest_us)
-
-    # --- labels -------------------------------------------------------------------------------------------------------
-
-    def _series(self, topics: list[str], documents: Sequence[object] = ()) -> Ints | int:
-        """The series of each message; one number where all are of one series, -1 where a label is not to be had."""
-        if self._documents_label:
-            numbers = [self._number(topic, found) for topic, found in zip(topics, documents, strict=True)]
-        else:
-            known = self._series_of_topic
-            for topic in set(topics) - known.keys():
-                known[topic] = self._number(topic, None)
-            if len(self.quality.labels) == 1 and len(known) == 1:
-                return known[topics[0]] if topics else 0
-            numbers = [known[topic] for topic in topics]
-            if len(known) > 2 * len(self.quality.labels) + 4096:  # foreign topics without end
-                known.clear()
-        return np.array(numbers, np.int64)
+    def series(self, topics: Sequence[str], documents: Sequence[object] = ()) -> Ints | int:
+        """The series of each; one number where all are of one series, -1 where a label is not to be had."""
+        if self.in_document:
+            return np.array([self._number(t, found) for t, found in zip(topics, documents, strict=True)], np.int64)
+        known = self._series_of_topic
+        for topic in set(topics) - known.keys():
+            known[topic] = self._number(topic, None)
+        if len(set(known.values())) == 1:
+            return next(iter(known.values()))
+        numbers = np.array([known[topic] for topic in topics], np.int64)
+        if len(known) > MOST_TOPICS:  # foreign topics without end
+            known.clear()
+        return numbers
 
     def _number(self, topic: str, document: object) -> int:
         levels = topic.split("/")
@@ -212,7 +136,80 @@ class Converter:
         return self.quality.series(labels)
 
 
-CBOR_HEADS: Final = tuple(bytes([head]) for head in CBOR_ARRAYS)
+class Converter:
+    """The payloads of one mqtt sensor to batches, by its definition."""
+
+    def __init__(self, sensor: Sensor) -> None:
+        self.sensor = sensor
+        self.quality = Quality(sensor)
+        value, time = str(sensor.option("value", "")), str(sensor.option("time", ""))
+        self._fields = Fields(self.quality, value, time)
+        self._format = str(sensor.option("format", "auto"))
+        self._json = self._format == "json" or bool(value or time or self._fields.in_document)
+
+    def convert(
+        self, payloads: list[bytes], topics: list[str], arrivals: list[tuple[int, int]], latest_us: int | None
+    ) -> Batch:
+        """One batch of all readings in the messages, in their order. arrivals: (messages so far, time they came)."""
+        self.quality.count.messages += len(payloads)
+        came_us = _came(arrivals, len(payloads))
+        if self._format == "cbor" or (
+            self._format == "auto" and not self._json and any(payload[:1] in CBOR_HEADS for payload in payloads)
+        ):
+            return self._batches(payloads, topics, came_us, latest_us)
+        documents, good = self._parsed(payloads)
+        if len(good) < len(payloads):
+            payloads, topics, came_us = [payloads[i] for i in good], [topics[i] for i in good], came_us[good]
+        _, time_us, value, series = self._fields.columns(documents, payloads, topics, came_us)
+        return self.quality.batch(time_us, value, series, latest_us)
+
+    def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Sequence[int]]:
+        """(documents, their rows); a bare number is a document too. What cannot be parsed is counted and shown."""
+        if not self._json:
+            found = read.numbers(payloads)
+            if found is not None:
+                return found, range(len(payloads))
+        else:
+            try:
+                return [read.document(payload) for payload in payloads], range(len(payloads))
+            except read.BadPayloadError:
+                pass  # one of them: look at each
+        parse = read.document if self._json else read.number
+        documents: list[Any] = []
+        rows: list[int] = []
+        for row, payload in enumerate(payloads):
+            try:
+                documents.append(parse(payload))
+                rows.append(row)
+            except read.BadPayloadError as err:
+                self.quality.refuse("bad_value", payload, str(err))
+        return documents, rows
+
+    def _batches(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:
+        """Payloads that are batches of readings, maybe with bare numbers among them."""
+        times: list[Ints] = []
+        values: list[Values] = []
+        names: list[str] = []
+        for payload, topic, came in zip(payloads, topics, came_us.tolist(), strict=True):
+            try:
+                if self._format == "auto" and payload[:1] not in CBOR_HEADS:
+                    time_us, value = np.array([came]), np.array([read.number(payload)])
+                else:
+                    time_us, value = readings.decode(payload)
+            except (WireError, read.BadPayloadError) as err:
+                self.quality.refuse("bad_value", payload, str(err))
+                continue
+            times.append(time_us)
+            values.append(value)
+            names.append(topic)
+        if not times:
+            return self.quality.batch(NO_INTS, np.zeros(0), 0, latest_us)
+        series = self._fields.series(names)
+        numbers = series if isinstance(series, int) else np.repeat(series, [len(value) for value in values])
+        if len(times) == 1:
+            return self.quality.batch(times[0], values[0], numbers, latest_us)
+        together: Any = np.concatenate(values)  # int64 and float64 together are float64
+        return self.quality.batch(np.concatenate(times), together, numbers, latest_us)
 
 
 def _came(arrivals: list[tuple[int, int]], n: int) -> Ints:

@@ -1,0 +1,221 @@
+"""A recorded file as a sensor: CSV with a header, or JSON lines, replayed at a speed factor.
+
+The sensor's clock is its own: the first time in the file + elapsed x speed (docs/protocol.md 4.1); readings come out
+in the order of the file as that clock passes them, and an ended file holds nothing back. Re-readable: the position is
+[byte offset, elapsed, first time, greatest time out]. Labels: `{/column}` fills in a column, or a place in a JSON line.
+A reading is one line: line ends within quotes are not supported.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from edge_agent.algebra.partial import NO_INTS, Ints
+from edge_agent.algebra.query import Sensor
+from edge_agent.errors import PortError
+from edge_agent.machines.events import Note, Read
+from edge_agent.ports import Clock
+from edge_agent.ports.sensors import payloads as read
+from edge_agent.ports.sensors.convert import Fields
+from edge_agent.ports.sensors.quality import Quality, Values
+
+BLOCK_BYTES: Final = 512 * 1024  # read ahead, some ten thousand lines; a longer line is skipped and counted
+BATCHES: Final = 4  # in one poll at full speed: others want their turn
+FAR_US: Final = 3_600_000_000  # an ended file: nothing is due
+ENDINGS: Final = (".jsonl", ".ndjson", ".json")
+
+
+class FileSensor:
+    """Replays one file from where the position says. Raises: PortError if it is not there or lacks a column."""
+
+    def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
+        self.sensor = sensor
+        self.quality = Quality(sensor, oldest_us=None)  # a recording may be of any time
+        self._path = Path(str(sensor.option("path")))
+        speed = sensor.option("speed", 1.0)
+        self._speed = float(speed) if isinstance(speed, int | float) else 1.0
+        kind = str(sensor.option("format", "auto"))
+        self._json = kind == "jsonl" or (kind == "auto" and self._path.suffix.lower() in ENDINGS)
+        self._cells = [read.pointer(self._pointer(option))[0] for option in ("time", "value")]
+        self._fields = Fields(self.quality, self._pointer("value"), self._pointer("time"))
+        self._boot_us = clock.boot_us
+        try:
+            self._file: BinaryIO = self._path.open("rb")
+        except OSError as err:
+            raise PortError(f"cannot read {self._path}: {err.strerror}") from err
+        try:
+            self._names = [] if self._json else self._header()
+        except BaseException:
+            self._file.close()
+            raise
+        self._offset = self._file.tell()  # of the first line that is not out
+        self._first_us: int | None = None
+        self._last_us = 0  # greatest time that is out
+        elapsed_us = 0
+        match position:
+            case [int(offset), int(elapsed), int(first_us), int(last_us)]:
+                self._offset, elapsed_us, self._first_us, self._last_us = offset, elapsed, first_us, last_us
+        self._file.seek(self._offset)
+        self._started_us = self._boot_us() - elapsed_us
+        self._ended = self._told = False
+        self._wait(NO_INTS, np.zeros(0), NO_INTS, NO_INTS)
+
+    def _pointer(self, option: str) -> str:
+        text = str(self.sensor.option(option, option))
+        return text if text.startswith("/") else "/" + text.replace("~", "~0").replace("/", "~1")
+
+    def _header(self) -> list[str]:
+        line = self._file.readline(BLOCK_BYTES).decode("utf-8-sig", "replace")
+        names = [name.strip() for name in next(csv.reader([line]), [])]
+        for column in self._cells:
+            if column not in names:
+                raise PortError(f"{self._path} has no column {column!r}: its header is {line.strip()[:200]!r}")
+        return names
+
+    @property
+    def position(self) -> object:
+        """[offset, elapsed, first time, greatest time out]; None before the first reading."""
+        if self._first_us is None:
+            return None
+        return [self._offset, self._boot_us() - self._started_us, self._first_us, self._last_us]
+
+    # --- reading ahead ---------------------------------------------------------------------------------------------
+
+    def _wait(self, time_us: Ints, value: Values, series: Ints, end: Ints) -> None:
+        """Hold parsed readings until their time. end: file offset behind each."""
+        self._time, self._value, self._series, self._end = time_us, value, series, end
+        self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # order of the file: late ones follow
+
+    def _refill(self) -> None:
+        """Parse the next block that holds a reading, or find the end of the file."""
+        while not len(self._time) and not self._ended:
+            at = self._file.tell()
+            try:
+                block = self._file.read(BLOCK_BYTES)
+            except OSError as err:
+                raise PortError(f"cannot read {self._path}: {err.strerror}") from err
+            if len(block) < BLOCK_BYTES:
+                self._ended = True
+            else:
+                cut = block.rfind(b"\n") + 1
+                if not cut:
+                    self.quality.refuse("bad_value", block[:200], f"a line longer than {BLOCK_BYTES} bytes")
+                    while block and not block.endswith(b"\n"):
+                        block = self._file.readline(BLOCK_BYTES)
+                    continue
+                block = block[:cut]
+                self._file.seek(at + cut)
+            lines = block.split(b"\n")
+            ends = at + np.cumsum([len(line) + 1 for line in lines])
+            ends[-1] -= 1  # the last has no line end, or is empty
+            self._parse(lines, ends)
+
+    def _parse(self, lines: list[bytes], ends: Ints) -> None:
+        there = [row for row, line in enumerate(lines) if line and not line.isspace()]
+        lines = [lines[row] for row in there]
+        documents, good = self._documents(lines)
+        shown = lines if len(good) == len(lines) else [lines[row] for row in good]
+        rows, time_us, value, series = self._fields.columns(documents, shown, [""] * len(documents), NO_INTS)
+        if len(rows):
+            numbers = np.full(len(rows), series) if isinstance(series, int) else series
+            self._wait(time_us, value, numbers, ends[np.array(there)[np.array(good)[rows]]])
+
+    def _documents(self, lines: list[bytes]) -> tuple[list[Any], list[int]]:
+        documents: list[Any] = []
+        rows: list[int] = []
+        for row, line in enumerate(lines):
+            try:
+                documents.append(read.document(line) if self._json else self._row(_split(line)))
+                rows.append(row)
+            except read.BadPayloadError as err:
+                self.quality.refuse("bad_value", line, str(err))
+        return documents, rows
+
+    def _row(self, cells: list[str]) -> dict[str, Any]:
+        if len(cells) != len(self._names):
+            raise read.BadPayloadError(f"{len(cells)} cells under {len(self._names)} columns")
+        row: dict[str, Any] = dict(zip(self._names, cells, strict=True))
+        for column in self._cells:
+            cell = row[column].strip()
+            if not cell:
+                del row[column]  # an empty cell is no reading
+                continue
+            try:
+                row[column] = int(cell) if cell.isdecimal() else read.number(cell.encode())
+            except read.BadPayloadError:
+                row[column] = cell  # a time as text; a value that is text is refused
+        return row
+
+    # --- readings out ------------------------------------------------------------------------------------------------
+
+    def _clock_us(self) -> int:
+        """The sensor's own clock."""
+        assert self._first_us is not None
+        return self._first_us + int((self._boot_us() - self._started_us) * self._speed)
+
+    def poll(self, now_us: int) -> list[Read]:
+        """The lines whose time has come; at full speed the next few thousand. The last one says that it ended."""
+        del now_us  # the clock is our own
+        reads: list[Read] = []
+        while not self._told and len(reads) < BATCHES:
+            self._refill()
+            if self._first_us is None and len(self._time):
+                self._first_us, self._last_us = int(self._time[0]), int(self._time[0])
+                self._started_us = self._boot_us()
+            due = len(self._time)
+            if self._speed and due:
+                due = int(np.searchsorted(self._reach, self._clock_us(), "right"))
+            reads.append(self._release(due))
+            if len(self._time):
+                break  # what waits is not due
+        return reads
+
+    def _release(self, n: int) -> Read:
+        """The first n readings that wait, as one batch."""
+        time_us, value = self._time[:n], self._value[:n]
+        series: Ints | int = self._series[:n] if len(self.quality.labels) != 1 or (self._series < 0).any() else 0
+        if n:
+            self._offset, self._last_us = int(self._end[n - 1]), max(self._last_us, int(self._reach[n - 1]))
+        self._wait(self._time[n:], self._value[n:], self._series[n:], self._end[n:])
+        if self._ended and not len(self._time):
+            self._told = True
+        batch = self.quality.batch(time_us, value, series, None)
+        clock_us = self._last_us
+        if self._speed and self._first_us is not None and (len(self._time) or self._told):
+            clock_us = max(clock_us, self._clock_us())  # all that was due is out
+        return Read(self.sensor.id, batch, self.position, None, clock_us, self._told)
+
+    def due_us(self, now_us: int) -> int:
+        """When the next line is due."""
+        if self._told:
+            return now_us + FAR_US
+        if not self._speed or not len(self._time):
+            return now_us
+        return now_us + max(0, int((int(self._reach[0]) - self._clock_us()) / self._speed) + 1)
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read."""
+        return self.quality.notes()
+
+    def counters(self) -> dict[str, int]:
+        """Readings taken and refused since the start, by kind."""
+        return self.quality.count.as_dict()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _split(line: bytes) -> list[str]:
+    """The cells of one CSV line. Raises: BadPayloadError. Source: RFC 4180."""
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    if '"' not in text:
+        return text.split(",")
+    try:
+        return next(csv.reader([text], strict=True))
+    except csv.Error as err:
+        raise read.BadPayloadError(f"no CSV: {err}") from err

@@ -1,0 +1,135 @@
+"""The machine itself as a sensor: cpu, memory, load, thermal zones. Each is a series with the label `metric`.
+
+cpu and memory are shares in [0, 1]; load is the one-minute average; thermal zones are degrees Celsius and carry the
+label `zone` as well. The past cannot be read again, so there is no position.
+Source: Linux, proc(5) and Documentation/driver-api/thermal/sysfs-api.rst.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.query import Sensor
+from edge_agent.errors import PortError
+from edge_agent.machines.events import Note, Read
+from edge_agent.ports import Clock
+from edge_agent.ports.sensors.quality import Quality
+
+PROC: Final = Path("/proc")
+THERMAL: Final = Path("/sys/class/thermal")
+IDLE_FIELDS: Final = (3, 4)  # of the first line of /proc/stat: idle and iowait
+ALL_FIELDS: Final = 8  # user to steal; guest times are contained in user and nice
+
+
+class HostSensor:
+    """Samples every `every`, at multiples of it, so that the samples of a fleet fall together."""
+
+    def __init__(
+        self, sensor: Sensor, position: object, clock: Clock, *, proc: Path = PROC, thermal: Path = THERMAL
+    ) -> None:
+        del position  # the past cannot be read again
+        self.sensor = sensor
+        self.quality = Quality(sensor)
+        self._clock = clock
+        self._proc, self._thermal = proc, thermal
+        every = sensor.option("every_us", 1_000_000)
+        self._every_us = every if isinstance(every, int) else 1_000_000
+        metrics = sensor.option("metrics", ("cpu", "memory", "load", "thermal"))
+        self._metrics = tuple(metrics) if isinstance(metrics, list | tuple) else ()
+        self._zones = self._find_zones() if "thermal" in self._metrics else []
+        self._busy, self._total = self._jiffies()
+        self._next_us = (clock.now_us() // self._every_us + 1) * self._every_us
+
+    @property
+    def position(self) -> object:
+        """None: what was not sampled is gone."""
+        return None
+
+    def poll(self, now_us: int) -> list[Read]:
+        """One sample of every metric, if one is due."""
+        if now_us < self._next_us - self._every_us:  # somebody set the clock back
+            self._next_us = (now_us // self._every_us + 1) * self._every_us
+        if now_us < self._next_us:
+            return []
+        self._next_us = (now_us // self._every_us + 1) * self._every_us
+        found: list[tuple[int, float]] = []
+        for metric in self._metrics:
+            try:
+                found += self._sample(metric)
+            except (OSError, ValueError, IndexError, StopIteration) as err:
+                self.quality.refuse("bad_value", b"", f"{metric}: {err}")
+        if not found:
+            return []
+        series = np.array([number for number, _ in found], np.int64)
+        value = np.array([one for _, one in found], np.float64)
+        if self.sensor.scale is not None:  # a measured share is no multiple of anything: round it to one
+            value = np.rint(value / 10.0**self.sensor.scale) * 10.0**self.sensor.scale
+        latest_us = now_us if self._clock.synced else None
+        return [
+            Read(self.sensor.id, self.quality.batch(np.full(len(found), now_us, np.int64), value, series, latest_us))
+        ]
+
+    def _sample(self, metric: object) -> list[tuple[int, float]]:
+        match metric:
+            case "cpu":
+                busy, total = self._jiffies()
+                spent = total - self._total
+                share = (busy - self._busy) / spent if spent > 0 else 0.0
+                self._busy, self._total = busy, total
+                return [(self._number("cpu"), min(max(share, 0.0), 1.0))]
+            case "memory":
+                sizes = dict(line.split(":", 1) for line in (self._proc / "meminfo").read_text("ascii").splitlines())
+                free, all_ = (float(sizes[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+                return [(self._number("memory"), 1.0 - free / all_)]
+            case "load":
+                return [(self._number("load"), float((self._proc / "loadavg").read_text("ascii").split()[0]))]
+            case "thermal":
+                return [
+                    (self._number("thermal", zone), int((path / "temp").read_text("ascii")) / 1000.0)
+                    for zone, path in self._zones
+                ]
+        raise ValueError("unknown metric")
+
+    def _number(self, metric: str, zone: str | None = None) -> int:
+        own = {"metric": metric} if zone is None else {"metric": metric, "zone": zone}
+        return self.quality.series(tuple(sorted({**dict(self.sensor.labels), **own}.items())))
+
+    def _jiffies(self) -> tuple[int, int]:
+        """CPU time of all cores since boot: spent working, and in all."""
+        try:
+            with (self._proc / "stat").open(encoding="ascii") as file:
+                fields = [int(field) for field in file.readline().split()[1 : 1 + ALL_FIELDS]]
+        except (OSError, ValueError) as err:
+            raise PortError(f"cannot read {self._proc}/stat: {err}") from err
+        return sum(fields) - sum(fields[i] for i in IDLE_FIELDS if i < len(fields)), sum(fields)
+
+    def _find_zones(self) -> list[tuple[str, Path]]:
+        """(name, folder) of each thermal zone; zones of one type are told apart by their number. None: no error."""
+        zones: list[tuple[str, Path]] = []
+        for path in sorted(self._thermal.glob("thermal_zone*"), key=lambda p: (len(p.name), p.name)):
+            try:
+                kind = (path / "type").read_text("utf-8").strip() or path.name
+                int((path / "temp").read_text("ascii"))
+            except (OSError, ValueError):
+                continue  # a zone that is off answers with an error
+            taken = {name for name, _ in zones}
+            zones.append((f"{kind}-{path.name.removeprefix('thermal_zone')}" if kind in taken else kind, path))
+        return zones
+
+    def due_us(self, now_us: int) -> int:
+        """The next multiple of `every`."""
+        return min(self._next_us, now_us + self._every_us)
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read."""
+        return self.quality.notes()
+
+    def counters(self) -> dict[str, int]:
+        """Readings taken and refused since the start, by kind."""
+        return self.quality.count.as_dict()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
