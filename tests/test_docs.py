@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import tomllib
@@ -34,13 +35,12 @@ def commands(text: str) -> Iterator[list[str]]:
     """Every `headwater VERB ...` of a piece of shell, as words."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        while "&" in words:
-            cut = words.index("&")
-            if words[:1] == ["headwater"]:
-                yield words[1:cut]
-            words = words[cut + 1 :]
-        if words and words[0].rpartition("/")[2] == "headwater":
-            yield words[1:]
+        for joined, part in itertools.groupby(words, ("&", "&&", "|").__contains__):
+            match [] if joined else list(part):
+                case [name, *rest] if name.rpartition("/")[2] == "headwater":
+                    yield rest
+                case _:
+                    pass  # another program
 
 
 def rules_of(text: str) -> dict[str, str]:

@@ -24,10 +24,10 @@ HELP = (
     "windows are formed. Queries over one source, filter, key and lateness share their slices."
 )
 EXAMPLES = """\
-  headwater explain headwater.toml                 the queries of a configuration
-  headwater explain boiler-10m.json                one definition, as published under hw/1/all/cfg/query/boiler-10m
-  headwater explain one.toml two.toml --json       several together, for programs
-  headwater explain recording.json                 the queries of a recording
+  headwater explain headwater.toml                 # the queries of a configuration
+  headwater explain boiler-10m.json                # one definition, as published under hw/1/all/cfg/query/boiler-10m
+  headwater explain one.toml two.toml --json       # several together, for programs
+  headwater explain recording.json                 # the queries of a recording
 """
 EXPLAINED = 0
 NOTHING_EXPLAINED = 3

@@ -15,10 +15,10 @@ from edge_agent.config.topics import PREFIX
 
 HELP = "Print what passes a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
 EXAMPLES = """\
-  headwater peek                                  everything on the broker of this machine
+  headwater peek                                  # everything on the broker of this machine
   headwater peek --broker mqtt://10.0.0.5 --node 'press-*' --only frame receipt
-  headwater peek --only frame --rows --count 1    one frame, with each of its rows
-  headwater peek --json | jq .kind                one JSON object a message
+  headwater peek --only frame --rows --count 1    # one frame, with each of its rows
+  headwater peek --json | jq .kind                # one JSON object a message
 """
 KINDS: Final = (
     "frame",

@@ -31,10 +31,10 @@ HELP = (
     "window that is complete."
 )
 EXAMPLES = """\
-  headwater simulate                               headwater.toml, 60 simulated seconds
+  headwater simulate                               # headwater.toml, 60 simulated seconds
   headwater simulate --seconds 3600 --query boiler-10m
   headwater simulate sensor.json query.json --json
-  headwater simulate --live                        in real time, until Ctrl-C
+  headwater simulate --live                        # in real time, until Ctrl-C
 """
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
