@@ -7,35 +7,20 @@ rows a child calls late, leave as late ones (4.2, 4.4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.frame import Plan, Section
-from edge_agent.algebra.partial import Ints, Partials, Store, concat
+from edge_agent.algebra.partial import Partials, Store, concat
 from edge_agent.algebra.query import Group
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.names import Renumbering
 from edge_agent.machines.release import Release
 
 PlanKey = tuple[Group, bytes]
-
-
-class Names:
-    """An append-only table of texts and the number of each."""
-
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.texts = list(texts)
-        self.numbers = {text: n for n, text in enumerate(self.texts)}
-
-    def number(self, text: str) -> int:
-        """Its number, given at first use."""
-        number = self.numbers.get(text)
-        if number is None:
-            number = self.numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return number
 
 
 def named(section: Section, basis: tuple[str, ...]) -> Partials:
@@ -50,7 +35,8 @@ class Pool:
     """Open rows of every plan."""
 
     def __init__(self) -> None:
-        self.keys, self.nodes = Names(), Names()
+        self._numbers = Renumbering()
+        self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
         self.touched: set[PlanKey] = set()
         self._stores: dict[PlanKey, Store] = {}
@@ -58,7 +44,6 @@ class Pool:
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
         self._books: dict[tuple[str, int], Book] = {}
-        self._maps: dict[tuple[str, str, int], Ints] = {}
 
     def add(self, node: str, epoch: int, book: Book, section: Section, *, late: bool) -> None:
         """Take the rows of one section of a child's frame."""
@@ -72,7 +57,7 @@ class Pool:
             book = self._books[node, epoch]
             group, plan = book.plans[number]
             key = (group, plan.hash)
-            rows = self._renumbered(node, epoch, book, plan, concat(raw))
+            rows = self._numbers.rows(node, epoch, book, plan, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
             behind = np.ones(len(rows), np.bool_) if late else rows.end <= published.get(group, -(2**62))
@@ -88,29 +73,13 @@ class Pool:
     def forget(self, node: str, epoch: int) -> None:
         """An epoch is over and its book is gone."""
         self._books.pop((node, epoch), None)
-        self._maps.pop(("keys", node, epoch), None)
-        self._maps.pop(("nodes", node, epoch), None)
+        self._numbers.forget(node, epoch)
 
     def _store(self, key: PlanKey) -> Store:
         if key not in self._stores:
             plan = self.plans[key]
             self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)
         return self._stores[key]
-
-    def _renumbered(self, node: str, epoch: int, book: Book, plan: Plan, rows: Partials) -> Partials:
-        keys = self._map("keys", node, epoch, book.keys, self.keys)[rows.key]
-        states = dict(rows.states)
-        for name in plan.basis:
-            if COLUMNS[name].kind == "node":
-                states[name] = self._map("nodes", node, epoch, book.nodes, self.nodes)[states[name].astype(np.int64)]
-        return Partials(rows.start, rows.end, keys, states)
-
-    def _map(self, kind: str, node: str, epoch: int, texts: list[str], names: Names) -> Ints:
-        known = self._maps.get((kind, node, epoch))
-        if known is None or len(known) < len(texts):
-            known = np.array([names.number(text) for text in texts], np.int64)
-            self._maps[kind, node, epoch] = known
-        return known
 
     def release(self, group: Group, frontier_us: int) -> tuple[Release, ...]:
         """What closes at a frontier and everything late, of one group; it is forgotten here."""

@@ -1,0 +1,251 @@
+"""The plain-Python root: frames in, rows of results out. What the Spark job must equal (cloud_job/).
+
+Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for a window
+that has closed revises its row, so does a change of its coverage (4.2, 4.7); beyond the correction horizon nothing is
+revised (4.2); a window belongs to the revision in force at its start (6.3); partials add up, of kind `window` in the
+window equal to their range only (6.1, 6.2); a revision is a change of the set of frames or of coverage (7.2); a window
+is revised at most once in `revise_every` (8.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
+from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.query import Group, Query
+from edge_agent.errors import ConfigError
+from edge_agent.machines.books import Book
+from edge_agent.machines.decider import Decider, Decision, GroupView
+from edge_agent.machines.events import BadFrame
+from edge_agent.machines.inbox import Effect
+from edge_agent.machines.names import Renumbering
+from edge_agent.machines.pool import named as by_name
+from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, windows
+
+KINDS: Final = ("slice", "window")  # kinds of rows that this root forms windows from
+HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
+
+Key = tuple[str, int]  # query and its revision
+
+
+class Root:
+    """The top of the tree: `take` what the children sent, `step` for the rows that follow."""
+
+    def __init__(
+        self,
+        journal: int,
+        *,
+        grace_us: int,
+        parse: Callable[[str], Query],
+        named: Iterable[str] = (),
+        horizon_us: int = HORIZON_US,
+        revise_every_us: int = 0,
+    ) -> None:
+        """journal: as children know this parent. parse: a definition's text to a Query, or ConfigError.
+
+        grace_us, named: see Household. revise_every_us: rows of a query are revised no more often; 0: at once.
+        """
+        self.decider = Decider(journal, grace_us, named)
+        self.queries: dict[Key, Query] = {}
+        self.beyond: list[Beyond] = []
+        self._parse = parse
+        self._horizon_us, self._revise_every_us = horizon_us, revise_every_us
+        self._numbers = Renumbering()
+        self._holdings: dict[tuple[Group, bytes], Holding] = {}
+        self._closed: dict[Key, int] = {}  # windows that end up to there have had their rows
+        self._revised: dict[Key, int] = {}
+        self._pending: dict[Key, Ints] = {}  # starts of windows to be revised once revise_every allows
+        self._shown: dict[str, dict[int, dict[str, Row]]] = {}  # query -> start -> key -> its row now
+
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
+        """One message of a child, in the order of arrival; received_us never falls."""
+        self.decider.take(node, message, received_us)
+
+    def receipt(self, node: str, epoch: int) -> Receipt:
+        """What is here of an epoch, for a holder that gives receipts itself."""
+        return self.decider.parent.inbox.receipt(node, epoch)
+
+    def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
+        """Rows that are new or revised since the last step, by query, start and key. flush: put nothing off."""
+        decision = self.decider.decide(now_us)
+        for text in decision.queries:
+            self._learn(text)
+        touched: dict[Key, list[Ints]] = {}
+        for effect in decision.effects:
+            for holding, rows in self._hold(effect, decision):
+                self._touch(holding, rows, touched)
+        self._recover(decision, touched)
+        out: list[Row] = []
+        for group, view in decision.groups.items():
+            for key, serving in view.serving.items():
+                if key not in self.queries:
+                    continue
+                query, closed_us = self.queries[key], self._closed.get(key, NEVER_US)
+                starts = self._due(key, view.frontier_us, touched, now_us, flush=flush)
+                wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
+                holdings = [h for h in self._holdings.values() if key in h.plan.queries]
+                made = windows(wanted, holdings, self._numbers.ranks())
+                if made is not None:
+                    out += self._changed(query, group, view, made)
+                self._closed[key] = max(closed_us, view.frontier_us)
+        self._free(decision)
+        return out
+
+    # --- what came ------------------------------------------------------------------------------------------------
+
+    def _learn(self, text: str) -> None:
+        try:
+            query = self._parse(text)
+        except ConfigError:  # of a newer version: its rows are held, no more
+            return
+        self.queries.setdefault((query.id, query.revision), query)
+
+    def _hold(self, effect: Effect, decision: Decision) -> Iterator[tuple[Holding, Partials]]:
+        """Keep the rows of a frame that took effect; answers them by plan."""
+        if effect.frame is None:
+            return
+        book = self.decider.parent.books[effect.node, effect.epoch]
+        for part in effect.frame.groups:
+            yield from self._hold_part(effect, part, book, decision)
+
+    def _hold_part(
+        self, effect: Effect, part: GroupPart, book: Book, decision: Decision
+    ) -> Iterator[tuple[Holding, Partials]]:
+        for late, sections in ((False, part.sections), (True, part.late)):
+            for section in sections:
+                group, plan = book.plans[section.plan]
+                if plan.kind not in KINDS:
+                    continue
+                holding = self._holdings.setdefault((group, plan.hash), Holding(plan))
+                rows = by_name(section, plan.basis)
+                rows = self._numbers.rows(effect.node, effect.epoch, book, plan, rows)
+                rows = self._set_aside(effect.node, group, holding, rows, decision)
+                if len(rows):
+                    holding.add(rows, late=late)
+                    yield holding, rows
+
+    def _set_aside(self, node: str, group: Group, holding: Holding, rows: Partials, decision: Decision) -> Partials:
+        """The rows that some window may still show; the others are beyond the horizon."""
+        keys = [key for key in holding.plan.queries if key in self.queries]
+        view = decision.groups.get(group)
+        if view is None or not keys or not len(rows):
+            return rows
+        longest_us = max(self.queries[key].window.length_us for key in keys)
+        closed_us = min(self._closed.get(key, NEVER_US) for key in keys)
+        old = rows.start <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
+        if not old.any():
+            return rows
+        gone = rows.take(old)
+        texts, source = self._numbers.keys.texts, self.queries[keys[0]].source
+        columns = (gone.key, gone.start, gone.end, gone.states["count"])
+        for key, start, end, readings in zip(*(column.tolist() for column in columns), strict=True):
+            self.beyond.append(Beyond(node, source, texts[key], start, end, readings))
+        return rows.take(~old)
+
+    # --- which windows --------------------------------------------------------------------------------------------
+
+    def _touch(self, holding: Holding, rows: Partials, touched: dict[Key, list[Ints]]) -> None:
+        """Closed windows in which rows count."""
+        for key in holding.plan.queries:
+            closed_us = self._closed.get(key, NEVER_US)
+            behind = rows.end <= closed_us
+            if key in self.queries and behind.any():
+                window = self.queries[key].window
+                _, start = holding.windows(rows.take(behind), window)
+                touched.setdefault(key, []).append(start[start + window.length_us <= closed_us])
+
+    def _recover(self, decision: Decision, touched: dict[Key, list[Ints]]) -> None:
+        """Rows whose coverage changed: a leaf caught up, or a gap record came (docs/protocol.md 4.7)."""
+        for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
+            for key in self._served(decision, group):
+                touched.setdefault(key, []).append(self._ends_in(key, old_us, new_us))
+        for _node, gap in decision.gaps:
+            for group in gap.groups:
+                for key in self._served(decision, group):
+                    last_us = gap.end_us - 1 + self.queries[key].window.length_us
+                    touched.setdefault(key, []).append(self._ends_in(key, gap.start_us, last_us))
+
+    def _served(self, decision: Decision, group: Group) -> list[Key]:
+        view = decision.groups.get(group)
+        return [key for key in view.serving if key in self.queries] if view is not None else []
+
+    def _ends_in(self, key: Key, after_us: int, upto_us: int) -> Ints:
+        """Starts of the windows that have rows and end in (after, upto]."""
+        length_us = self.queries[key].window.length_us
+        starts = np.fromiter(self._shown.get(key[0], ()), np.int64)
+        return starts[(starts > after_us - length_us) & (starts <= upto_us - length_us)]
+
+    def _due(self, key: Key, frontier_us: int, touched: Mapping[Key, list[Ints]], now_us: int, *, flush: bool) -> Ints:
+        """Starts of the windows to be revised now; the others wait in `_pending` (docs/protocol.md 8.3)."""
+        starts = np.unique(np.concatenate([NO_INTS, *touched.get(key, ()), self._pending.pop(key, NO_INTS)]))
+        starts = starts[starts + self.queries[key].window.length_us > frontier_us - self._horizon_us]
+        if not len(starts):
+            return starts
+        last_us = self._revised.get(key)
+        if not flush and last_us is not None and now_us - last_us < self._revise_every_us:
+            self._pending[key] = starts
+            return NO_INTS
+        self._revised[key] = now_us
+        return starts
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def _changed(self, query: Query, group: Group, view: GroupView, made: Windows) -> Iterator[Row]:
+        """The rows that differ from what is shown: in their readings, or in their coverage."""
+        answers = {a.name: made.answers(a) for a in query.aggregates}
+        shown = self._shown.setdefault(query.id, {})
+        gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.window.length_us
+        covers = {
+            start: window_coverage(view.leaves, gaps, group, start, start + length_us)
+            for start in np.unique(made.rows.start).tolist()
+        }
+        columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
+        for i, (start, end, key, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            text = self._numbers.keys.texts[key]
+            before = shown.get(start, {}).get(text)
+            if before is not None and (before.readings, before.coverage) == (readings, covers[start]):
+                continue
+            row = Row(
+                query.id,
+                query.revision,
+                "",
+                text,
+                key_labels(text),
+                start,
+                end,
+                {name: values[i] for name, (values, _) in answers.items()},
+                _details({name: details[i] for name, (_, details) in answers.items() if details is not None}),
+                readings,
+                0 if before is None else before.revision + 1,
+                withdrawn=False,
+                late=late,
+                coverage=covers[start],
+            )
+            shown.setdefault(start, {})[text] = row
+            yield row
+
+    def _free(self, decision: Decision) -> None:
+        """Forget what nothing can revise any more."""
+        for (group, _), holding in self._holdings.items():
+            view = decision.groups.get(group)
+            lengths = [self.queries[key].window.length_us for key in holding.plan.queries if key in self.queries]
+            if view is not None and lengths:
+                holding.free(view.frontier_us - self._horizon_us - max(lengths))
+        for view in decision.groups.values():
+            floor_us = view.frontier_us - self._horizon_us
+            for query, _ in view.serving:
+                shown = self._shown.get(query, {})
+                for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
+                    del shown[start]
+
+
+def _details(texts: Mapping[str, str | None]) -> str | None:
+    """A JSON object of the texts there are, which are JSON themselves."""
+    members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
+    return f"{{{members}}}" if members else None
