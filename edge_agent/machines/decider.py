@@ -74,6 +74,9 @@ class Decider:
             self._effects.append(applied.effect)
             frame = applied.effect.frame
             if frame is None:
+                payload = message.payload if isinstance(message, BadFrame) else b""
+                gaps = self.parent.loss_of(node, applied.effect.why, payload, received_us)
+                self._new_gaps += [(node, gap) for gap in gaps]
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Exception_, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query import Group
@@ -32,8 +32,6 @@ from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.parent import Applied, ParentHalf
 from edge_agent.machines.pool import Pool
 from edge_agent.machines.release import GroupStep, Step
-
-KEPT_TEXTS: Final = 100_000  # definitions held for the next birth; far beyond the limits of one node
 
 
 class Merger(Node):
@@ -84,11 +82,11 @@ class Merger(Node):
                 for child, message, token in messages:
                     self._wait_for(token, now_us)
                     if isinstance(message, BadEnvelope):
-                        out.append(Quarantine(child, message.reason, message.payload))
+                        out += self._quarantine(child, message.reason, message.payload, now_us)
                         continue
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
-                        out += self._apply(child, applied, message)
+                        out += self._apply(child, applied, message, now_us)
             case ChildStatus(node, online):
                 if online:
                     self._owed.add((node, self.parent.inbox.current.get(node, 0)))
@@ -106,11 +104,17 @@ class Merger(Node):
         if not beat or message.last_seq < 0 or not self.parent.inbox.known(child, message.epoch):
             self._owed.add((child, message.epoch))
 
-    def _apply(self, child: str, applied: Applied, message: Any) -> list[Action]:
+    def _quarantine(self, child: str, why: str, payload: bytes, now_us: int) -> list[Action]:
+        """Keep the bytes here and tell the tiers above what is lost with them."""
+        if child not in self.parent.household.retired:
+            self._gaps += self.parent.loss_of(child, why, payload, now_us)
+        return [Quarantine(child, why, payload)]
+
+    def _apply(self, child: str, applied: Applied, message: Any, now_us: int) -> list[Action]:
         effect, frame = applied.effect, applied.effect.frame
         if frame is None:
             payload = message.payload if isinstance(message, BadFrame) else b""
-            return [Quarantine(child, effect.why, payload)]
+            return self._quarantine(child, effect.why, payload, now_us)
         for part in frame.groups:
             for section in part.sections:
                 self.pool.add(child, effect.epoch, applied.book, section, late=effect.stale)

@@ -68,6 +68,7 @@ class Node(ABC):
         self._token_us = 0
         self._said_numbering: tuple[int, ...] = ()
         self._dirty = False  # something must be committed at the next chance
+        self._restate = False  # an operator asks for the numbers again
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
@@ -130,6 +131,9 @@ class Node(ABC):
 
     def _commit(self, now_us: int) -> list[Action]:
         frames = self._frames(now_us)
+        if self._restate:
+            frames += self.outbox.restate()
+            self._restate = False
         replace = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         state = dict(self._state(now_us))
         state["outbox"] = self.outbox.snapshot()
@@ -175,8 +179,8 @@ class Node(ABC):
 
     def _command(self, name: str) -> Note:
         if name == "rebirth":
-            self.outbox.numbering.said.clear()
-            return Note("command.rebirth", {})
+            self._restate = self._dirty = True
+            return Note("command.rebirth", {"epoch": self.outbox.epoch})
         if name == "resend":
             self.outbox.link(up=self.outbox.link_up)
             return Note("command.resend", {"frames": self.outbox.spooled})

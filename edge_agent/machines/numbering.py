@@ -92,6 +92,22 @@ class Numbering:
         silent = replace(frames[0], epoch=0, seq=0, flush=None) == Frame(0, 0)
         return [] if silent and len(frames) == 1 else frames
 
+    def restate(self, epoch: int, seq: int) -> list[Frame]:
+        """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
+        drafts = [_Draft()]
+        for kind, known in (("keys", self.keys), ("nodes", self.nodes)):
+            for name in known:
+                getattr(_fit(drafts, len(name.encode()) + 3), kind).append(name)
+        of_plan = {number: group for (group, _), number in self.plans.items()}
+        for group, number in self.groups.items():
+            text = [group.source, group.where, *group.by, group.late]
+            _fit(drafts, 24 + sum(len(t.encode()) + 3 for t in text)).groups.append((number, group))
+        for number, plan in self.plan_of.items():
+            size = 48 + sum(len(c) + 2 for c in plan.basis) + sum(len(q) + 8 for q, _ in plan.queries)
+            _fit(drafts, size).plans.append((number, self.groups[of_plan[number]], plan))
+        self.said.clear()  # the next step says the definitions again
+        return self._freeze(drafts, epoch, seq, Step(), None)
+
     def _check_room(self, step: Step) -> None:
         texts: set[str] = set()
         for group_step in step.groups:

@@ -88,6 +88,10 @@ class Outbox:
         """The last frames of the present epoch (1.3)."""
         return self.put(replace(step, flush=self.seq - 1))
 
+    def restate(self) -> list[Frame]:
+        """Frames that repeat what the numbers of this epoch mean (2.4)."""
+        return self._add(self.numbering.restate(self.epoch, self.seq))
+
     def _add(self, frames: list[Frame]) -> list[Frame]:
         for frame in frames:
             self.pending[frame.epoch, frame.seq] = Pending(marked=False)

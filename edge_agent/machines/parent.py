@@ -6,17 +6,21 @@ takes those from the effects.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.family import Family, Household
 from edge_agent.machines.inbox import Effect, Inbox
+
+EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,21 @@ class ParentHalf:
                 family = self.household.family(book.groups[number])
                 if node in family.members:
                     family.set_frontier(node, frontier_us, received_us, anew=False)
+
+    def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> list[Gap]:
+        """What is lost with a message that could not be read, one record a group of its sender (3.6).
+
+        Its rows closed after the frontier that the sender had promised, so windows from there to now are marked: rather
+        too wide than too narrow. The bytes travel in the detail so that the root can show them.
+        """
+        reason, detail = f"quarantined: {why}", evidence(payload)
+        out = []
+        for group, family in self.household.families.items():
+            member = family.members.get(node)
+            if member is not None and member.leaves:
+                start_us = max(min(member.frontier_us, now_us), 0)
+                out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
+        return out or [Gap((), 0, 0, -1, (node,), reason, 0, detail)]
 
     def _apply(self, effect: Effect, received_us: int) -> Applied:
         key = (effect.node, effect.epoch)
@@ -165,3 +184,9 @@ class ParentHalf:
         for group, family in state:
             restored = Family.restore(self.household.grace_us, family)
             self.household.families[group_from_plain(group)] = restored
+
+
+def evidence(payload: bytes) -> str:
+    """A bad message as text: its length, SHA-256 and first bytes in base64."""
+    head = base64.b64encode(payload[:EVIDENCE_BYTES]).decode("ascii")
+    return f"{len(payload)} bytes, sha256 {hashlib.sha256(payload).hexdigest()}, base64 {head}"
