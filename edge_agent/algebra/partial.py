@@ -69,7 +69,7 @@ def concat(parts: Sequence[Partials]) -> Partials:
     """All rows of partials that have the same columns, in order. Parts without rows may lack columns."""
     full = [part for part in parts if len(part)]
     if len(full) <= 1:
-        return full[0] if full else next(iter(parts), NOTHING)
+        return full[0] if full else max(parts, key=lambda part: len(part.states), default=NOTHING)
     return Partials(
         np.concatenate([part.start for part in full]),
         np.concatenate([part.end for part in full]),

@@ -1,0 +1,150 @@
+"""The naive answer: keep every reading, sort, loop. It shares only value types with the product.
+
+Plain Python on purpose: no numpy, no slices, no partials. A window type is one function from readings to windows, an
+aggregate one function from the readings of a window to a number or None. Session and count windows fit the same shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows import Sliding, Tumbling
+
+Number = float | int | Fraction
+Row = tuple[str, str, int, int]  # query, key, start, end
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading. value: exact (int, Fraction) or float, in the sensor's unit. order: arrival at its node."""
+
+    time_us: int
+    value: Number
+    node: str = "n"
+    order: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def exact(units: int, scale: int) -> Fraction:
+    """Scaled integers as the numbers they mean."""
+    return Fraction(units) * Fraction(10) ** scale
+
+
+def results(
+    queries: Iterable[Query],
+    readings: Iterable[Reading],
+    passes: Callable[[Query, Reading], bool] = lambda _query, _reading: True,
+) -> dict[Row, dict[str, float | None]]:
+    """Every row of every query over all readings. passes: what `where` means."""
+    kept = sorted(
+        (r for r in readings if math.isfinite(r.value)),
+        key=lambda r: (r.time_us, r.node.encode(), r.order),
+    )
+    out: dict[Row, dict[str, float | None]] = {}
+    for query in queries:
+        by_key: dict[str, list[Reading]] = {}
+        for reading in kept:
+            if passes(query, reading):
+                by_key.setdefault(key_of(query, reading), []).append(reading)
+        for key, group in by_key.items():
+            for (start, end), inside in windows(query, group).items():
+                out[query.id, key, start, end] = answers(query, inside)
+    return out
+
+
+def key_of(query: Query, reading: Reading) -> str:
+    """The key as text."""
+    quote = str.maketrans({"%": "%25", ",": "%2C", "=": "%3D"})
+    return ",".join(f"{name.translate(quote)}={reading.labels.get(name, '').translate(quote)}" for name in query.by)
+
+
+def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], list[Reading]]:
+    """(start, end) -> the readings in it, in global order. Windows without a reading are not there."""
+    window = query.window
+    out: dict[tuple[int, int], list[Reading]] = {}
+    match window:
+        case Tumbling():
+            length, slide, offset = window.length_us, window.length_us, window.offset_us
+        case Sliding():
+            length, slide, offset = window.length_us, window.slide_us, window.offset_us
+        case _:
+            raise NotImplementedError(window)
+    for reading in readings:
+        start = offset + (reading.time_us - offset) // slide * slide  # the last that starts by then
+        while start + length > reading.time_us:
+            if start >= 0:
+                out.setdefault((start, start + length), []).append(reading)
+            start -= slide
+    return out
+
+
+def answers(query: Query, readings: Sequence[Reading]) -> dict[str, float | None]:
+    """Every aggregate of the query over the readings of one window, by name."""
+    return {a.name: FUNCTIONS[a.fn](readings, dict(a.params)) for a in query.aggregates}
+
+
+Params = Mapping[str, object]
+Function = Callable[[Sequence[Reading], Params], float | None]
+
+
+def _total(values: Sequence[Number]) -> Number:
+    if any(isinstance(v, float) for v in values):
+        return math.fsum(values)
+    return sum(values, Fraction(0))
+
+
+def _values(readings: Sequence[Reading]) -> list[Number]:
+    return [r.value for r in readings]
+
+
+def _avg(readings: Sequence[Reading], params: Params) -> float:
+    mean = _total(_values(readings)) / len(readings)
+    return float(math.trunc(mean)) if params.get("rounding") == "truncate" else float(mean)
+
+
+def _var(readings: Sequence[Reading], params: Params) -> float | None:
+    values = _values(readings)
+    ddof = params.get("ddof", 1)
+    assert isinstance(ddof, int)
+    if len(values) <= ddof:
+        return None
+    mean = _total(values) / len(values)
+    return float(_total([(v - mean) * (v - mean) for v in values]) / (len(values) - ddof))
+
+
+def _stddev(readings: Sequence[Reading], params: Params) -> float | None:
+    variance = _var(readings, params)
+    return None if variance is None else math.sqrt(variance)
+
+
+def _geomean(readings: Sequence[Reading], _params: Params) -> float | None:
+    values = _values(readings)
+    if any(v <= 0 for v in values):
+        return None
+    return math.exp(math.fsum(math.log(v) for v in values) / len(values))
+
+
+def _range(readings: Sequence[Reading], _params: Params) -> float:
+    values = _values(readings)
+    return float(max(values) - min(values))
+
+
+FUNCTIONS: dict[str, Function] = {
+    "count": lambda readings, _: float(len(readings)),
+    "sum": lambda readings, _: float(_total(_values(readings))),
+    "avg": _avg,
+    "var": _var,
+    "stddev": _stddev,
+    "min": lambda readings, _: float(min(_values(readings))),
+    "max": lambda readings, _: float(max(_values(readings))),
+    "range": _range,
+    "time_of_min": lambda readings, _: float(min(readings, key=lambda r: (r.value, r.time_us)).time_us),
+    "time_of_max": lambda readings, _: float(min(readings, key=lambda r: (-r.value, r.time_us)).time_us),
+    "geomean": _geomean,
+    "first": lambda readings, _: float(readings[0].value),
+    "last": lambda readings, _: float(readings[-1].value),
+}
