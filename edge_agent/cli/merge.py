@@ -16,7 +16,7 @@ HELP = (
 )
 EXAMPLES = """\
   headwater merge region.toml
-  headwater merge --dry-run region.toml     say what it would do; touches nothing
+  headwater merge --dry-run region.toml     # say what it would do; touches nothing
 """
 
 

@@ -17,10 +17,10 @@ HELP = (
     "are receipted. Sensors and queries come from the file and, while it runs, from retained MQTT topics."
 )
 EXAMPLES = """\
-  headwater run                        with headwater.toml of this folder
+  headwater run                        # with headwater.toml of this folder
   headwater run /etc/headwater.toml
-  headwater run --dry-run              say what it would do; touches nothing
-  headwater run --once                 until the files are read and everything is receipted, then end
+  headwater run --dry-run              # say what it would do; touches nothing
+  headwater run --once                 # until the files are read and everything is receipted, then end
 """
 
 

@@ -21,7 +21,7 @@ EXAMPLES = """\
   headwater status --json
 """
 QUIET_S: Final = 0.5  # retained messages come at once: this long without one, and all are here
-COLUMNS: Final = ("node", "state", "version", "epoch", "configuration", "refused")
+COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "configuration", "refused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +60,7 @@ def hear(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def online(node: Mapping[str, Any]) -> bool:
     """Whether its status says so; a node without a status is not."""
-    status = node.get("status", {})
-    return status.get("online") is True or status.get("state") == "online" or status.get("status") == "online"
+    return node.get("status", {}).get("online") is True
 
 
 def refusals(node: Mapping[str, Any]) -> list[str]:
@@ -88,6 +87,8 @@ def row(name: str, node: Mapping[str, Any]) -> tuple[str, ...]:
     status, state = node.get("status", {}), node.get("state", {})
     return (
         name,
+        str(status.get("role", "")),
+        str(status.get("parent", "")),
         "online" if online(node) else "OFFLINE",
         str(status.get("version", "")),
         str(status.get("epoch", "")),
