@@ -56,12 +56,9 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
         raise ValueError(f"plan number {section.plan}")
     code, start, length = _ticks(rows.start, rows.end)
     base = anchor(frontier_us, TICKS_US[code])
-    where: object
-    if isinstance(start, int):
-        where = start - base if length == 1 else [start - base, length]
-    else:
-        sizes = length if isinstance(length, int) else columns.encode_ints(length)
-        where = [columns.encode_ints(start - base), sizes]
+    first = start - base if isinstance(start, int) else columns.encode_ints(start - base)
+    size = length if isinstance(length, int) else columns.encode_ints(length)
+    where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
     return [plan, code, where, _encode_keys(rows.key), *map(columns.encode, rows.states.values())]
 

@@ -87,11 +87,14 @@ def partials(draw: st.DrawFn) -> Partials:
     """Rows as machines release them: one range, windows of one length, or spans of late readings."""
     n = draw(st.integers(1, 12))
     tick = draw(st.sampled_from(TICKS_US))
-    shape = draw(st.sampled_from(["one", "equal", "ticks", "any"]))
+    shape = draw(st.sampled_from(["one", "one start", "equal", "ticks", "any"]))
     origin = draw(st.sampled_from([0, NOW_US // tick, -(2**40) // tick]))
     if shape == "one":
         start = np.full(n, origin * tick)
         end = start + draw(st.integers(1, 10)) * tick
+    elif shape == "one start":
+        start = np.full(n, origin * tick)
+        end = start + draw(arrays(st.integers(1, 9), n, np.int64)) * tick
     elif shape == "any":
         start = origin * tick + draw(arrays(st.integers(-(10**9), 10**9), n, np.int64))
         end = start + draw(arrays(st.integers(1, 10**9), n, np.int64))

@@ -1,0 +1,84 @@
+"""What the root stores of a frame: its head, and the rows as parts that decode on their own."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+from edge_agent.algebra.frame import Frame, GroupPart, Heartbeat, Section
+from edge_agent.algebra.partial import Partials
+from edge_agent.wire import frames, heads
+from tests.wire import strategies as any_
+from tests.wire.same import same
+
+HOUR = heads.BUCKET_US
+START = 497_000 * HOUR
+
+
+@given(any_.frames())
+def test_head_and_parts_together_are_the_frame(frame: Frame) -> None:
+    head, parts = heads.head(frames.encode(frame))
+    assert isinstance(head, Frame)
+    assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+    kept = [(part.group, part.plan, part.late, heads.rows(part.body)) for part in parts]
+    for was, now in zip(frame.groups, head.groups, strict=True):
+        for sections, late in ((was.sections, False), (was.late, True)):
+            for section in sections:
+                rows = section.partials
+                buckets = np.unique(rows.start // HOUR)
+                for bucket in buckets:
+                    group, plan, is_late, got = kept.pop(0)
+                    assert (group, plan, is_late) == (was.group, section.plan, late)
+                    assert same(got, narrow(rows.take(rows.start // HOUR == bucket)))
+        assert same(now, _without_rows(was))
+    assert not kept
+
+
+def narrow(rows: Partials) -> Partials:
+    """Wide integers that fit into 64 bits come back as int64."""
+    states = {
+        name: column.astype(np.int64) if column.dtype == object and all(abs(v) < 2**63 for v in column) else column
+        for name, column in rows.states.items()
+    }
+    return Partials(rows.start, rows.end, rows.key, states)
+
+
+def _without_rows(part: GroupPart) -> GroupPart:
+    def empty(sections: tuple[Section, ...]) -> tuple[Section, ...]:
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0))) for s in sections)
+
+    return GroupPart(
+        part.group, part.frontier_us, empty(part.sections), empty(part.late), part.exceptions, part.registers
+    )
+
+
+@given(any_.frames())
+def test_a_part_says_what_its_rows_span(frame: Frame) -> None:
+    """protocol 8.6: the range of the starts and the latest end; the starts lie in one bucket."""
+    for part in heads.head(frames.encode(frame))[1]:
+        rows = heads.rows(part.body)
+        assert part.rows == len(rows) > 0
+        assert (part.first_start_us, part.last_start_us) == (rows.start.min(), rows.start.max())
+        assert part.latest_end_us == rows.end.max()
+        assert part.first_start_us // HOUR == part.last_start_us // HOUR
+
+
+def test_late_and_on_time_rows_are_parts_of_their_own() -> None:
+    """protocol 8.6"""
+    rows = Partials(np.array([START]), np.array([START + 1]), np.array([4]), {"count": np.array([3])})
+    frame = Frame(1, 1, groups=(GroupPart(7, START, (Section(2, rows),), (Section(2, rows),)),))
+    _, parts = heads.head(frames.encode(frame))
+    assert [(part.group, part.plan, part.late, part.rows) for part in parts] == [(7, 2, False, 1), (7, 2, True, 1)]
+
+
+def test_rows_of_several_hours_become_several_parts() -> None:
+    start = START + np.arange(240) * (HOUR // 60)
+    rows = Partials(start, start + HOUR // 60, np.zeros(240, np.int64), {"count": np.arange(1, 241)})
+    _, parts = heads.head(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows),)),))))
+    assert [part.rows for part in parts] == [60] * 4
+
+
+def test_a_heartbeat_has_no_parts() -> None:
+    """protocol 2.5"""
+    heartbeat = Heartbeat(1, 5, ((0, START),))
+    assert heads.head(frames.encode_heartbeat(heartbeat)) == (heartbeat, ())

@@ -1,0 +1,75 @@
+"""State of machines as bytes of a spool slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.errors import WireError
+from edge_agent.wire import snapshot
+from tests.wire import strategies as any_
+from tests.wire.same import same
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=10), st.binary(max_size=10)
+)
+arrays = st.one_of(
+    st.integers(0, 9).flatmap(lambda n: any_.arrays(st.integers(-(2**63), 2**63 - 1), n, np.int64)),
+    st.integers(0, 9).flatmap(lambda n: any_.arrays(st.integers(), n, object)),
+    st.integers(0, 9).flatmap(lambda n: any_.arrays(st.floats(allow_nan=False), n, np.float64)),
+    st.integers(0, 9).flatmap(lambda n: any_.arrays(st.booleans(), n, np.bool_)),
+    st.sampled_from([np.zeros((0, 3)), np.arange(6, dtype=np.uint8).reshape(2, 3), np.array(["a", "bc"])]),
+)
+values = st.recursive(
+    st.one_of(scalars, arrays, any_.frames()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_a_state_comes_back_as_it_was(value: Any) -> None:
+    assert same(snapshot.loads(snapshot.dumps(value)), value)
+
+
+def test_arrays_of_a_restored_state_can_be_written_to() -> None:
+    array = snapshot.loads(snapshot.dumps({"a": np.arange(3)}))["a"]
+    array[0] = 7
+    assert array.tolist() == [7, 1, 2]
+
+
+def test_the_order_of_a_dict_is_kept() -> None:
+    """Column order is meaning: states travel in it."""
+    assert list(snapshot.loads(snapshot.dumps({"sum": 1, "count": 2, "a": 3}))) == ["sum", "count", "a"]
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": {3}}, object(), np.array([1.5j]), [b"x", bytearray(b"x")]])
+def test_what_is_not_plain_is_our_own_bug(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"plain value|keys of state"):
+        snapshot.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "cannot be read"),
+        (cbor2.dumps([2, {}]), "version 2: this node reads version 1"),
+        (cbor2.dumps(5), "no state"),
+        (cbor2.dumps([1]), "version 1"),
+        (cbor2.dumps([1, cbor2.CBORTag(snapshot.ARRAY_TAG, ["O", [1], b"12345678"])]), "array of O"),
+        (cbor2.dumps([1, cbor2.CBORTag(snapshot.ARRAY_TAG, ["<i8", [2], b"12345678"])]), "cannot be read"),
+        (cbor2.dumps([1, cbor2.CBORTag(4_000, 1)]), "tag 4000"),
+    ],
+)
+def test_a_damaged_state_says_so(content: bytes, why: str) -> None:
+    with pytest.raises(WireError, match=why):
+        snapshot.loads(content)
