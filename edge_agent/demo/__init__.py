@@ -1,0 +1,1 @@
+"""`headwater demo`: the whole tree on one machine, some of it killed, its answers compared with the truth."""

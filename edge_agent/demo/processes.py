@@ -1,0 +1,165 @@
+"""Processes that end with us, and brokers among them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from edge_agent.errors import PortError
+
+PR_SET_PDEATHSIG: Final = 1  # prctl(2): the kernel kills the child when we die, however we die
+STOP_S: Final = 10.0  # an orderly end takes a commit and a goodbye; then it is killed
+SETTINGS: Final = """\
+# The settings of docs/operate.md; anonymous, since it listens on loopback only.
+listener {port} 127.0.0.1
+allow_anonymous true
+allow_zero_length_clientid true
+max_queued_messages 0
+max_queued_bytes 268435456
+max_inflight_messages {inflight}
+max_packet_size 1048576
+persistence true
+persistence_location {folder}/
+autosave_interval 60
+persistent_client_expiration 14d
+set_tcp_nodelay true
+log_dest stderr
+log_type error
+log_type warning
+log_type notice
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports on loopback that nobody uses now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def mosquitto() -> str:
+    """Where Mosquitto is. Raises: PortError if it is not installed."""
+    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin:/usr/local/sbin")
+    if found is None:
+        raise PortError("no mosquitto: apt install mosquitto")
+    return found
+
+
+class Child:
+    """A process that may be killed and started again; its output goes to a file. Start it from the main thread."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> None:
+        """folder: where it runs, made if need be. env: added to ours."""
+        self.name, self.folder = name, folder
+        self.log = folder / f"{name}.log"
+        self.starts = 0
+        self._command = list(command)
+        self._env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; a running one stays."""
+        if self.alive:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self.folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the child calls nothing but prctl before exec
+            )
+        self.starts += 1
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 if it never ran."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs or before it ran."""
+        return self._process.poll() if self._process is not None else None
+
+    def kill(self) -> None:
+        """End it as a power cut would, with all it started."""
+        self._signal(signal.SIGKILL)
+        self._reap()
+
+    def stop(self, timeout_s: float = STOP_S) -> int | None:
+        """Ask it to end; after timeout_s kill it. Returns its exit code."""
+        self.ask_to_stop()
+        if self._process is not None:
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._signal(signal.SIGKILL)  # what it may have left in its group
+        return self.code
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, without waiting."""
+        if self.alive and self._process is not None:
+            self._process.terminate()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of what it said."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
+
+
+class Broker(Child):
+    """A Mosquitto on loopback that keeps its port over restarts."""
+
+    def __init__(self, name: str, folder: Path, port: int, inflight: int = 200) -> None:
+        """inflight: messages of QoS 1 on their way to one client; 0: no limit."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "mosquitto.conf"
+        config.write_text(SETTINGS.format(port=port, folder=folder, inflight=inflight))
+        super().__init__(name, [mosquitto(), "-c", str(config)], folder)
+        self.port = port
+        self.url = f"mqtt://127.0.0.1:{port}"
+
+    def start(self) -> None:
+        """Start it and wait until it listens. Raises: PortError."""
+        super().start()
+        until = time.monotonic() + 10.0
+        while time.monotonic() < until and self.alive:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+                return
+            time.sleep(0.02)
+        raise PortError(f"broker {self.name} does not listen on port {self.port}: {self.tail(3)}")
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
