@@ -1,0 +1,327 @@
+"""What may close and what must be revised now: from the decision on frames to spans of windows. Pure.
+
+Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for windows
+that have closed revises them, whether it came as a late one or from a member that was left out (4.2); so does a change
+of their coverage (4.7); beyond the correction horizon nothing is revised (4.2); a window is revised at most once in
+`revise_every` (8.3); a window belongs to the revision in force at its start (6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloud_job.spans import Cover, coverage_rows, covers, join
+from cloud_job.work import Beyond, Order, Row, Span, Work
+from edge_agent.algebra.frame import NEVER_US, Gap, Plan, Serving
+from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.config.definitions import query_of, sensor_of
+from edge_agent.errors import ConfigError
+from edge_agent.machines.books import Book
+from edge_agent.machines.decider import Decision, GroupView
+from edge_agent.wire.heads import Part
+
+Key = tuple[str, int]  # query and revision
+Line = tuple[str, int]  # node and epoch
+Ranges = list[tuple[int, int]]
+KINDS: Final = ("slice", "window")  # kinds of rows that this root forms windows from
+NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """revise_every_us, horizon_us: docs/protocol.md 8.3, 4.2. revise_every_us 0: at once."""
+
+    revise_every_us: int = 60_000_000
+    horizon_us: int = 7 * 86_400_000_000
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known beside the Decider's own state. All of it is plain values, kept in the decision's row.
+
+    closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
+    ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
+    pending: (after, upto] of window ends to be revised. covers_known: coverage_ids that stand in ops.coverage.
+    """
+
+    limits: Limits
+    number: int = -1
+    decided_us: int = 0
+    queries: dict[Key, str] = field(default_factory=dict)
+    scales: dict[Key, set[int | None]] = field(default_factory=dict)
+    plans: dict[bytes, tuple[Group, Plan]] = field(default_factory=dict)
+    closed: dict[Key, int] = field(default_factory=dict)
+    revised: dict[Key, int] = field(default_factory=dict)
+    pending: dict[Key, Ranges] = field(default_factory=dict)
+    applied: dict[Line, Ranges] = field(default_factory=dict)
+    extent: dict[Line, tuple[int, int]] = field(default_factory=dict)
+    owners: list[tuple[int, str]] = field(default_factory=list)
+    covers_known: set[str] = field(default_factory=set)
+    nodes_us: int = NEVER_US
+    nodes_like: tuple[object, ...] = ()
+    _parsed: dict[Key, Query | None] = field(default_factory=dict)
+
+    def step(
+        self,
+        decision: Decision,
+        parts: Mapping[tuple[str, int, int], tuple[Part, ...]],
+        books: Mapping[Line, Book],
+        gaps: Iterable[tuple[str, Gap]],
+        *,
+        flush: bool = False,
+    ) -> Work:
+        """The next batch's work. parts: of the frames that took effect. gaps: all known. flush: put nothing off."""
+        self.number += 1
+        self.decided_us = decision.now_us
+        known = tuple(gap for _, gap in gaps)
+        queries = self._learn(decision.queries)
+        touched: dict[Key, Ranges] = {}
+        beyond: list[Beyond] = []
+        for effect in decision.effects:
+            if effect.frame is None:
+                continue
+            line = (effect.node, effect.epoch)
+            _add(self.applied.setdefault(line, []), effect.seq)
+            for part in parts.get((*line, effect.seq), ()):
+                group, plan = books[line].plans[part.plan]
+                self._note(line, part, group, plan)
+                self._touch(part, plan, touched)
+                beyond += self._beyond(effect.node, effect.epoch, effect.seq, part, plan, decision.groups.get(group))
+        self._recover(decision, touched)
+        shapes, orders = self._shapes(decision)
+        closing: list[tuple[Span, Cover]] = []
+        revising: list[tuple[Span, Cover]] = []
+        for group, view in decision.groups.items():
+            for key, serving in view.serving.items():
+                query = self.query(key)
+                if query is None or (query.aggregates, self.target(key)) not in shapes:
+                    continue
+                floor_us = view.frontier_us - self.limits.horizon_us
+                ranges = join([*self.pending.pop(key, []), *touched.get(key, [])])
+                ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
+                if ranges and not flush and not self._may_revise(key, decision.now_us):
+                    self.pending[key] = ranges
+                elif ranges:
+                    self.revised[key] = decision.now_us
+                    for after, upto in ranges:
+                        revising += self._spans(key, query, group, view, serving, known, after, upto, shapes, orders)
+                closed_us = self.closed.get(key, NEVER_US)
+                if view.frontier_us > closed_us:
+                    closing += self._spans(
+                        key, query, group, view, serving, known, closed_us, view.frontier_us, shapes, orders
+                    )
+                    self.closed[key] = view.frontier_us
+        spans = [*closing, *revising]
+        return Work(
+            self.number,
+            tuple(shapes),
+            tuple(orders),
+            tuple(span for span, _ in closing),
+            tuple(span for span, _ in revising),
+            tuple(beyond),
+            self._new_covers(cover for _, cover in spans),
+            tuple(_gap_row(node, gap, self.number) for node, gap in decision.gaps),
+            tuple(queries),
+            tuple(self._sensors(decision.sensors)),
+            nodes=self._nodes(decision),
+        )
+
+    def query(self, key: Key) -> Query | None:
+        """The definition of a query's revision, None while it has not come or cannot be read."""
+        if key not in self._parsed and key in self.queries:
+            try:
+                self._parsed[key] = query_of(self.queries[key])
+            except ConfigError:  # of a newer version: its rows stay in bronze until this root knows it
+                self._parsed[key] = None
+        return self._parsed.get(key)
+
+    def target(self, key: Key) -> int | None:
+        """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
+        scales = self.scales.get(key, {None})
+        return None if None in scales else min(scale for scale in scales if scale is not None)
+
+    def _learn(self, texts: Iterable[str]) -> Iterable[Row]:
+        for text in texts:
+            try:
+                query = query_of(text)
+            except ConfigError:
+                yield {"query": "", "revision": -1, "definition": text, "batch": self.number}
+                continue
+            self.queries.setdefault((query.id, query.revision), text)
+            yield {"query": query.id, "revision": query.revision, "definition": text, "batch": self.number}
+
+    def _note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
+        low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
+        self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
+        if plan.hash not in self.plans:
+            self.plans[plan.hash] = (group, plan)
+            if plan.kind in KINDS:
+                for key in plan.queries:
+                    self.scales.setdefault(key, set()).add(plan.scale)
+
+    def _touch(self, part: Part, plan: Plan, touched: dict[Key, Ranges]) -> None:
+        """Closed windows that may hold rows of the part: a superset, for what has not changed is not written."""
+        for key in plan.queries:
+            closed_us, query = self.closed.get(key, NEVER_US), self.query(key)
+            if query is not None and part.earliest_end_us <= closed_us:
+                last_us = part.last_start_us + query.window.length_us
+                touched.setdefault(key, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
+
+    def _beyond(
+        self, node: str, epoch: int, seq: int, part: Part, plan: Plan, view: GroupView | None
+    ) -> Iterable[Beyond]:
+        """Rows all of whose windows have ended before the horizon: in no result, and in ops.late instead (4.2)."""
+        queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]
+        if view is None or not queries or view.frontier_us == NEVER_US:
+            return
+        closed_us = min(self.closed.get((q.id, q.revision), NEVER_US) for q in queries)
+        longest_us = max(query.window.length_us for query in queries)
+        before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
+        if part.first_start_us < before_us:
+            yield Beyond(node, epoch, seq, part.number, queries[0].source, before_us)
+
+    def _recover(self, decision: Decision, touched: dict[Key, Ranges]) -> None:
+        """Rows whose coverage changed: a leaf caught up, or a gap record came."""
+        for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
+            for key in self._keys(decision, group):
+                touched.setdefault(key, []).append((old_us, min(new_us, self.closed.get(key, NEVER_US))))
+        for _node, gap in decision.gaps:
+            for group in gap.groups:
+                for key in self._keys(decision, group):
+                    query = self.query(key)
+                    if query is not None:
+                        upto_us = min(gap.end_us + query.window.length_us - 1, self.closed.get(key, NEVER_US))
+                        touched.setdefault(key, []).append((gap.start_us, upto_us))
+        for key, ranges in touched.items():
+            touched[key] = [(after, upto) for after, upto in ranges if upto > after]
+
+    @staticmethod
+    def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
+        view = decision.groups.get(group)
+        return tuple(view.serving) if view is not None else ()
+
+    def _may_revise(self, key: Key, now_us: int) -> bool:
+        last_us = self.revised.get(key)
+        return last_us is None or now_us - last_us >= self.limits.revise_every_us
+
+    def _shapes(
+        self, decision: Decision
+    ) -> tuple[dict[tuple[tuple[Aggregate, ...], int | None], int], dict[Order, set[Key]]]:
+        """Shapes and read orders of everything that is served, whether it closes now or not: so plans stay the same."""
+        served = {key for view in decision.groups.values() for key in view.serving if self.query(key) is not None}
+        found = {(query.aggregates, self.target(key)) for key in served if (query := self.query(key)) is not None}
+        shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
+        wanted: dict[tuple[bytes, int | None], set[Key]] = {}
+        for digest, (_group, plan) in self.plans.items():
+            for key in plan.queries:
+                if plan.kind in KINDS and key in served:
+                    wanted.setdefault((digest, self.target(key)), set()).add(key)
+        orders: dict[Order, set[Key]] = {}
+        for number, ((digest, target), keys) in enumerate(sorted(wanted.items(), key=repr)):
+            plan = self.plans[digest][1]
+            orders[Order(number, digest, plan.kind, plan.basis, plan.scale, target)] = keys
+        return shapes, orders
+
+    def _spans(
+        self,
+        key: Key,
+        query: Query,
+        group: Group,
+        view: GroupView,
+        serving: Serving,
+        gaps: tuple[Gap, ...],
+        after_us: int,
+        upto_us: int,
+        shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int],
+        orders: Mapping[Order, set[Key]],
+    ) -> Iterable[tuple[Span, Cover]]:
+        window = query.window
+        low_us, high_us = serving.start_from_us or 0, upto_us - window.length_us
+        if serving.start_until_us is not None:
+            high_us = min(high_us, serving.start_until_us - 1)
+        if serving.end_until_us is not None:
+            high_us = min(high_us, serving.end_until_us - window.length_us)
+        low_us = max(low_us, after_us + 1 - window.length_us, 0)
+        whole = Span(
+            *(query.id, query.revision, shapes[query.aggregates, self.target(key)], after_us, upto_us),
+            *(window.length_us, window.slide_us, _offset(query), low_us, high_us),
+            *(tuple(order.number for order, keys in orders.items() if key in keys), "", 0, 0, False),
+        )
+        return (item for item in covers(whole, group, view.leaves, gaps) if item[0].low_us <= item[0].high_us)
+
+    def _new_covers(self, used: Iterable[Cover]) -> tuple[Row, ...]:
+        rows: list[Row] = []
+        for cover in used:
+            if cover.missing and cover.id not in self.covers_known:
+                self.covers_known.add(cover.id)
+                rows += coverage_rows(cover, self.number)
+        return tuple(rows)
+
+    def _sensors(self, texts: Iterable[str]) -> Iterable[Row]:
+        for text in texts:
+            try:
+                sensor = sensor_of(text)
+            except ConfigError:
+                continue
+            yield {
+                "sensor": sensor.id,
+                "revision": sensor.revision,
+                "unit": sensor.unit,
+                "labels": dict(sensor.labels),
+                "definition": text,
+                "batch": self.number,
+            }
+
+    def _nodes(self, decision: Decision) -> tuple[Row, ...] | None:
+        like = tuple(
+            (group, leaf, frontier_us < view.frontier_us)
+            for group, view in decision.groups.items()
+            for leaf, frontier_us in sorted(view.leaves.items())
+        )
+        if like == self.nodes_like and decision.now_us - self.nodes_us < NODES_EVERY_US:
+            return None
+        self.nodes_like, self.nodes_us = like, decision.now_us
+        return tuple(
+            {
+                "node": leaf,
+                "source": group.source,
+                "where": group.where,
+                "by": list(group.by),
+                "frontier": decision.groups[group].leaves[leaf],
+                "behind": behind,
+                "group_frontier": decision.groups[group].frontier_us,
+                "decided_us": decision.now_us,
+                "batch": self.number,
+            }
+            for group, leaf, behind in like
+        )
+
+
+def _offset(query: Query) -> int:
+    return int(getattr(query.window, "offset_us", 0))
+
+
+def _add(ranges: Ranges, seq: int) -> None:
+    """One more seq to inclusive ranges in order; it mostly comes next."""
+    if ranges and ranges[-1][1] == seq - 1:
+        ranges[-1] = (ranges[-1][0], seq)
+    elif not ranges or ranges[-1][1] < seq:
+        ranges.append((seq, seq))
+    else:
+        ranges[:] = [(a + 1, b) for a, b in join([(a - 1, b) for a, b in [*ranges, (seq, seq)]])]
+
+
+def _gap_row(node: str, gap: Gap, number: int) -> Row:
+    return {
+        "node": node,
+        "sources": sorted({group.source for group in gap.groups}),
+        "start": gap.start_us,
+        "end": gap.end_us,
+        "readings": gap.readings,
+        "nodes": list(gap.nodes),
+        "reason": gap.reason,
+        "detail": gap.detail,
+        "batch": number,
+    }

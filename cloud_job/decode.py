@@ -1,0 +1,181 @@
+"""Parts of frames to rows of partials, on the executors: once per batch of messages, never once per row.
+
+Rows of one order are combined here by the same algebra as at the edge before Spark sees them: siblings of one window
+mostly lie in one file, and what leaves Python costs more than what stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cloud_job.partials import WIDE, to_arrow
+from cloud_job.plan import spark_name
+from cloud_job.work import Order
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.partial import Ints, Partials, Store
+from edge_agent.errors import WireError
+from edge_agent.wire import heads
+
+READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
+ROWS: Final = {"order": "int", "late": "boolean", "start": "bigint", "end": "bigint", "key": "string"}
+ARROW: Final = {"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order)."""
+
+    keys: Sequence[str]
+    nodes: Sequence[str]
+    plans: Mapping[int, bytes]
+    applied: Sequence[tuple[int, int]]
+
+    def took_effect(self, seq: int) -> bool:
+        """Whether the frame counts."""
+        i = bisect_right(self.applied, (seq, 2**63))
+        return i > 0 and self.applied[i - 1][1] >= seq
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """All that decoding needs beside the bytes.
+
+    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) in which its rows
+    are wanted. columns: state columns of the result, name -> Spark type.
+    """
+
+    pages: Mapping[tuple[str, int], Page]
+    owners: Sequence[tuple[int, str]]
+    orders: Mapping[bytes, tuple[Order, ...]]
+    ranges: Mapping[int, Sequence[tuple[int, int]]]
+    columns: Mapping[str, str]
+
+    @property
+    def schema(self) -> str:
+        """Of the rows that `reader` makes, as Spark writes it."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in {**ROWS, **self.columns}.items())
+
+    def owned(self, batch: int, owner: str) -> bool:
+        """Whether a row of bronze.messages was stored by the run that decided its batch."""
+        i = bisect_right(self.owners, (batch, "\U0010ffff"))
+        return i > 0 and self.owners[i - 1][1] == owner
+
+
+def reader(lookup: Lookup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow: batches with the columns READ to batches with lookup.schema."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoding = _Decoding(lookup)
+        for batch in batches:
+            for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
+                decoding.take(*row)
+        yield from decoding.give()
+
+    return read
+
+
+class _Numbers:
+    """Texts of many epochs as one table of codes."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def of(self, texts: Sequence[str]) -> Ints:
+        """The code of each text."""
+        return np.fromiter((self._code(text) for text in texts), np.int64, len(texts))
+
+    def _code(self, text: str) -> int:
+        code = self._codes.setdefault(text, len(self.texts))
+        if code == len(self.texts):
+            self.texts.append(text)
+        return code
+
+
+class _Decoding:
+    """Open partials of one task."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
+        self.keys, self.nodes = _Numbers(), _Numbers()
+        self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
+        self._stores: dict[tuple[Order, bool], Store] = {}
+
+    def take(
+        self, batch: int, owner: str, node: str, epoch: int, seq: int, plan: int, late: bool, payload: bytes | None
+    ) -> None:
+        """One part. What does not count or is not wanted is passed over before its bytes are read."""
+        page = self.lookup.pages.get((node, epoch))
+        if page is None or payload is None or not page.took_effect(seq) or not self.lookup.owned(batch, owner):
+            return
+        orders = self.lookup.orders.get(page.plans.get(plan, b""), ())
+        if not orders:
+            return
+        try:
+            rows = _named(heads.rows(payload), orders[0])
+        except WireError:  # contradicts a plan that came later: no rows, and the decision has told it
+            return
+        codes = self._codes.get((node, epoch))
+        if codes is None:
+            codes = self._codes[node, epoch] = (self.keys.of(page.keys), self.nodes.of(page.nodes))
+        for order in orders:
+            wanted = self._wanted(rows, order)
+            if wanted is None or len(wanted):
+                self._store(order, late).add(_recoded(rows if wanted is None else rows.take(wanted), order, *codes))
+
+    def _wanted(self, rows: Partials, order: Order) -> Ints | None:
+        """Rows within the ranges of an order; None for all of them."""
+        mask = np.zeros(len(rows), np.bool_)
+        for low, high in self.lookup.ranges[order.number]:
+            mask |= (rows.start >= low) & (rows.end <= high)
+        return None if mask.all() else np.flatnonzero(mask)
+
+    def _store(self, order: Order, late: bool) -> Store:
+        store = self._stores.get((order, late))
+        if store is None:
+            store = self._stores[order, late] = Store(order.basis, None, self.nodes.texts)
+        return store
+
+    def give(self) -> Iterator[pa.RecordBatch]:
+        """Everything, combined."""
+        for (order, late), store in self._stores.items():
+            rows = store.flush()
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            n = len(rows)
+            arrays: dict[str, pa.Array] = {
+                "order": pa.array(np.full(n, order.number, np.int32)),
+                "late": pa.array(np.full(n, late)),
+                "start": pa.array(rows.start),
+                "end": pa.array(rows.end),
+                "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
+            }
+            named = {spark_name(column, order.target): (column, states[column]) for column in states}
+            for name, kind in self.lookup.columns.items():
+                if name in named:
+                    column, values = named[name]
+                    arrays[name] = to_arrow(values, COLUMNS[column].kind, order.target, self.nodes.texts)
+                else:
+                    arrays[name] = pa.nulls(n, ARROW[kind])
+            yield pa.RecordBatch.from_pydict(arrays)
+
+
+def _named(rows: Partials, order: Order) -> Partials:
+    if len(rows.states) != len(order.basis):
+        raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
+    return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))
+
+
+def _recoded(rows: Partials, order: Order, keys: Ints, nodes: Ints) -> Partials:
+    """Keys and nodes by the task's numbers instead of the epoch's."""
+    states: dict[str, Any] = dict(rows.states)
+    for name in order.basis:
+        if COLUMNS[name].kind == "node":
+            states[name] = nodes[states[name]]
+    return Partials(rows.start, rows.end, keys[rows.key], states)

@@ -1,0 +1,214 @@
+"""The root: one micro-batch after the other, from landing files to results.
+
+A batch commits in this order (docs/protocol.md 8.1): frames to bronze.messages; the decision to ops.batches, which is
+also the lease; results; revisions; other tables where they change; then the landing files of the batch before go.
+Whatever follows the decision is a function of the tables and of that row, and each step is passed over where it has
+been done: after a crash the last decision is carried out again, and nothing counts twice.
+
+The lease (8.5): the decision of batch n is appended under one txn id for all owners, so that Delta takes exactly one;
+who does not find his own name in it stops. Frames that a run stored for a batch that another one decided do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job import state, tables
+from cloud_job.complete import Ledger, Limits
+from cloud_job.decode import Lookup, Page
+from cloud_job.intake import Intake, Parts
+from cloud_job.plan import Shape, state_columns
+from cloud_job.results import ranges_of, results
+from cloud_job.revise import merge
+from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
+from cloud_job.work import Order, Row, Span, Work
+from edge_agent.errors import PortError
+from edge_agent.machines.decider import Decider, Decision
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("headwater.root")
+APP: Final = "headwater"  # txn ids of what follows a decision: the same for every owner, on purpose
+FAILPOINT: Final = "HEADWATER_FAILPOINT"  # name:batch, for crash tests: bronze, decision, results, revisions, tables
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """grace_us: of the children, on the lander's receive times. landing: folder of the landing files."""
+
+    landing: str
+    checkpoint: str
+    grace_us: int = 60_000_000
+    limits: Limits = field(default_factory=Limits)
+
+
+class Job:
+    """The state of one run. Make one, `open` it, hand `process` to foreachBatch."""
+
+    def __init__(self, spark: SparkSession, place: Place, settings: Settings) -> None:
+        """Nothing is read or written before `open`."""
+        self.spark, self.place, self.settings = spark, place, settings
+        self.owner = uuid.uuid4().hex[:16]
+        self.decider = Decider(0, settings.grace_us)
+        self.ledger = Ledger(settings.limits)
+        self.parts: Parts = {}
+        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is made
+
+    def open(self) -> None:
+        """Make the tables, take up the state of the last decision and carry it out to the end."""
+        tables.create(self.spark, self.place)
+        rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
+        if not rows:
+            return
+        last = rows[0]
+        self.decider, self.ledger, self.parts = state.loads(
+            bytes(last["state"]), self.settings.limits, self.settings.grace_us
+        )
+        self._files = frozenset(last["files"])
+        self._perform(Work.loads(bytes(last["work"])))
+        log.info("root.resumed", extra={"batch": self.ledger.number})
+
+    def process(self, files: DataFrame, _spark_batch: int) -> None:
+        """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
+        content = files.select("path", "content").toArrow()
+        intake = self._intake()
+        names = []
+        for path, body in sorted(zip(*(column.to_pylist() for column in content.columns), strict=True)):
+            name = path.rsplit("/", 1)[-1]
+            if name not in self._files:
+                names.append(name)
+                intake.read(body, name)
+        if names:
+            self._batch(intake, names)
+
+    def finish(self) -> None:
+        """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
+        if self.ledger.pending:
+            self._batch(self._intake(), [], flush=True)
+        self._remove(self._files)
+
+    def _intake(self) -> Intake:
+        number = self.ledger.number + 1
+        return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
+
+    def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
+        number, before = intake.batch, self._files
+        if intake.rows["batch"]:
+            stored = self.spark.createDataFrame(intake.table(), tables.schema(MESSAGES))
+            self.place.append(MESSAGES, stored, f"{APP}/messages/{self.owner}", number)
+        _failpoint("bronze", number)
+        decision = self.decider.decide(intake.now_us)
+        applied = {
+            key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
+        }
+        if not self.ledger.owners or self.ledger.owners[-1][1] != self.owner:
+            self.ledger.owners.append((number, self.owner))
+        work = self.ledger.step(decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
+        self._decide(decision, work, names, intake.messages)
+        _failpoint("decision", number)
+        self._perform(work)
+        self._files = frozenset(names)
+        self._remove(before)
+        log.info(
+            "batch.done",
+            extra={
+                "batch": number,
+                "frames": intake.messages,
+                "again": intake.again,
+                "closing": len(work.closing),
+                "revising": len(work.revising),
+            },
+        )
+
+    def _decide(self, decision: Decision, work: Work, names: list[str], messages: int) -> None:
+        row: Row = {
+            "number": work.number,
+            "owner": self.owner,
+            "decided_us": decision.now_us,
+            "files": names,
+            "messages": messages,
+            "effects": len(decision.effects),
+            "frontiers": json.dumps(
+                [
+                    {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
+                    for g, view in decision.groups.items()
+                ]
+            ),
+            "work": work.dumps(),
+            "state": state.dumps(self.decider, self.ledger, self.parts),
+        }
+        self._append(BATCHES, [row], work.number, "decision")
+        decided = self.place.read(self.spark, BATCHES).where(f"number = {work.number}").select("owner").collect()
+        if [found["owner"] for found in decided] != [self.owner]:
+            raise PortError(f"another root owns the tables in {self.place.root} since batch {work.number}; stopping")
+
+    def _perform(self, work: Work) -> None:
+        """Everything after the decision; all of it may have been done before."""
+        number = work.number
+        if work.closing:
+            self.place.append(RESULTS, self._rows(work, work.closing), f"{APP}/results", number)
+        _failpoint("results", number)
+        if work.revising:
+            merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
+        _failpoint("revisions", number)
+        for table, rows in (
+            (tables.COVERAGE, work.coverage),
+            (tables.GAPS, work.gaps),
+            (tables.QUERIES, work.queries),
+            (tables.SENSORS, work.sensors),
+            (tables.QUARANTINE, work.quarantine),
+        ):
+            if rows:
+                self._append(table, rows, number, "rows")
+        if work.nodes is not None:
+            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)))
+        _failpoint("tables", number)
+
+    def _append(self, table: Table, rows: Iterable[Row], number: int, step: str) -> None:
+        self.place.append(table, tables.rows(self.spark, table, list(rows)), f"{APP}/{table.name}/{step}", number)
+
+    def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
+        return results(self.place.read(self.spark, MESSAGES), work, spans, self._lookup(work, spans))
+
+    def _lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
+        wanted = ranges_of(spans)
+        pages = (
+            {
+                line: Page(book.keys, book.nodes, {n: plan.hash for n, (_, plan) in book.plans.items()}, applied)
+                for line, applied in self.ledger.applied.items()
+                if (book := self.decider.parent.books.get(line)) is not None
+                and any(
+                    low < self.ledger.extent[line][1] and self.ledger.extent[line][0] < high for low, high in wanted
+                )
+            }
+            if self.ledger.extent
+            else {}
+        )
+        orders: dict[bytes, tuple[Order, ...]] = {}
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for order in work.orders:
+            mine = [s for s in spans if order.number in s.orders]
+            if mine:
+                orders[order.plan] = (*orders.get(order.plan, ()), order)
+                ranges[order.number] = ranges_of(mine)
+        columns = state_columns(Shape(aggregates, scale) for aggregates, scale in work.shapes)
+        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, columns)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Landing files of a committed batch that Spark has committed too."""
+        folder = Path(self.settings.landing)
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _failpoint(step: str, number: int) -> None:
+    if os.environ.get(FAILPOINT) == f"{step}:{number}":
+        os._exit(9)

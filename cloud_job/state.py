@@ -1,0 +1,107 @@
+"""The root's state of completeness <-> bytes in the decision's row: a restart goes on from the last one."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import astuple, replace
+from typing import Any, Final
+
+from cloud_job.complete import Ledger, Limits
+from cloud_job.intake import Parts, bare
+from edge_agent.algebra.frame import Frame, GroupPart, Section
+from edge_agent.algebra.partial import NOTHING
+from edge_agent.errors import WireError
+from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.decider import Decider
+from edge_agent.machines.events import BadFrame
+from edge_agent.wire import frames, snapshot
+from edge_agent.wire.heads import Part
+
+VERSION: Final = 1
+
+
+def dumps(decider: Decider, ledger: Ledger, parts: Parts) -> bytes:
+    """Everything that the next decision needs."""
+    plain = {
+        "version": VERSION,
+        "decider": decider.snapshot(_pack),
+        "journal": decider.parent.inbox.journal,
+        "ledger": _ledger(ledger),
+        "parts": [[*key, [list(astuple(part))[:-1] for part in found]] for key, found in parts.items()],
+    }
+    return zlib.compress(snapshot.dumps(plain), 1)
+
+
+def loads(content: bytes, limits: Limits, grace_us: int) -> tuple[Decider, Ledger, Parts]:
+    """The twin of `dumps`. Raises: WireError for bytes of another version."""
+    plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
+    if plain["version"] != VERSION:
+        raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+    decider = Decider(plain["journal"], grace_us)
+    decider.restore(plain["decider"], _unpack)
+    parts = {(n, e, s): tuple(Part(*[*part, b""]) for part in found) for n, e, s, found in plain["parts"]}
+    return decider, _restored(plain["ledger"], limits), parts
+
+
+def _pack(message: Frame | BadFrame) -> object:
+    """A frame that waits, without rows: those stand in bronze.messages."""
+    if isinstance(message, BadFrame):
+        return [message.epoch, message.seq, message.reason]
+    plans = [[part.group, [s.plan for s in part.sections], [s.plan for s in part.late]] for part in message.groups]
+    return [frames.encode(bare(message)), plans]
+
+
+def _unpack(packed: Any) -> Frame | BadFrame:
+    if len(packed) == 3:
+        epoch, seq, reason = packed
+        return BadFrame(epoch, seq, reason, b"")
+    payload, plans = packed
+    frame = frames.decode(payload)
+    assert isinstance(frame, Frame)
+    sections = {group: (on_time, late) for group, on_time, late in plans}
+    return replace(frame, groups=tuple(_with_sections(part, *sections[part.group]) for part in frame.groups))
+
+
+def _with_sections(part: GroupPart, on_time: list[int], late: list[int]) -> GroupPart:
+    return replace(
+        part,
+        sections=tuple(Section(plan, NOTHING) for plan in on_time),
+        late=tuple(Section(plan, NOTHING) for plan in late),
+    )
+
+
+def _ledger(ledger: Ledger) -> dict[str, object]:
+    return {
+        "number": ledger.number,
+        "decided": ledger.decided_us,
+        "queries": [[*key, text] for key, text in ledger.queries.items()],
+        "scales": [[*key, sorted(scales, key=repr)] for key, scales in ledger.scales.items()],
+        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in ledger.plans.values()],
+        "closed": [[*key, us] for key, us in ledger.closed.items()],
+        "revised": [[*key, us] for key, us in ledger.revised.items()],
+        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in ledger.pending.items()],
+        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in ledger.applied.items()],
+        "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
+        "owners": [list(owner) for owner in ledger.owners],
+        "covers": sorted(ledger.covers_known),
+    }
+
+
+def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
+    plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
+    return Ledger(
+        limits,
+        plain["number"],
+        plain["decided"],
+        {(query, revision): text for query, revision, text in plain["queries"]},
+        {(query, revision): set(scales) for query, revision, scales in plain["scales"]},
+        {plan.hash: (group, plan) for group, plan in plans},
+        {(query, revision): us for query, revision, us in plain["closed"]},
+        {(query, revision): us for query, revision, us in plain["revised"]},
+        {(query, revision): [(a, b) for a, b in ranges] for query, revision, ranges in plain["pending"]},
+        {(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
+        {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
+        [(first, owner) for first, owner in plain["owners"]],
+        set(plain["covers"]),
+    )

@@ -1,0 +1,120 @@
+"""What one decision asks of the tables: plain values that stand in its row of ops.batches; a replay reuses them."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Final, Self
+
+from edge_agent.algebra.query import Aggregate
+from edge_agent.wire import snapshot
+
+VERSION: Final = 1
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Windows of one query revision that end in (after_us, upto_us] and share a coverage.
+
+    shape: index into Work.shapes. Window starts are offset_us + i * slide_us within [low_us, high_us]. sources: rows of
+    these read orders (Order.number) are in them; exact: of these only rows whose range is the window itself.
+    """
+
+    query: str
+    revision: int
+    shape: int
+    after_us: int
+    upto_us: int
+    length_us: int
+    slide_us: int
+    offset_us: int
+    low_us: int
+    high_us: int
+    orders: tuple[int, ...]
+    coverage_id: str
+    expected: int
+    received: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
+
+    kind, basis, scale: of the plan with that hash. target: scale of the states asked for (docs/protocol.md 7.1).
+    """
+
+    number: int
+    plan: bytes
+    kind: str
+    basis: tuple[str, ...]
+    scale: int | None
+    target: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Rows of a part that came after the correction horizon: those that start before `before_us` are in no result."""
+
+    node: str
+    epoch: int
+    seq: int
+    part: int
+    source: str
+    before_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Everything that follows a decision.
+
+    closing: windows that get their first rows; revising: windows whose rows are computed again. The rows for the other
+    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
+    """
+
+    number: int
+    shapes: tuple[tuple[tuple[Aggregate, ...], int | None], ...] = ()
+    orders: tuple[Order, ...] = ()
+    closing: tuple[Span, ...] = ()
+    revising: tuple[Span, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
+    coverage: tuple[Row, ...] = ()
+    gaps: tuple[Row, ...] = ()
+    queries: tuple[Row, ...] = ()
+    sensors: tuple[Row, ...] = ()
+    quarantine: tuple[Row, ...] = ()
+    nodes: tuple[Row, ...] | None = None
+
+    def dumps(self) -> bytes:
+        """As bytes for the decision's row."""
+        shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
+        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes}
+        for name in ("orders", "closing", "revising", "beyond"):
+            plain[name] = [list(astuple(value)) for value in getattr(self, name)]
+        for name in ("coverage", "gaps", "queries", "sensors", "quarantine"):
+            plain[name] = list(getattr(self, name))
+        plain["nodes"] = None if self.nodes is None else list(self.nodes)
+        return snapshot.dumps(plain)
+
+    @classmethod
+    def loads(cls, content: bytes) -> Self:
+        """The twin of `dumps`. Raises: WireError."""
+        plain: dict[str, Any] = snapshot.loads(content)
+        shapes = tuple(
+            (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)
+            for group, scale in plain["shapes"]
+        )
+        others: list[Any] = [tuple(plain[name]) for name in ("coverage", "gaps", "queries", "sensors", "quarantine")]
+        others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
+        return cls(
+            plain["number"],
+            shapes,
+            tuple(Order(*item) for item in plain["orders"]),
+            tuple(Span(*item) for item in plain["closing"]),
+            tuple(Span(*item) for item in plain["revising"]),
+            tuple(Beyond(*item) for item in plain["beyond"]),
+            *others,
+        )
+
+
+SPAN_FIELDS: Final = tuple(f.name for f in fields(Span))
