@@ -1,0 +1,92 @@
+"""peek and status at a real broker."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from edge_agent.cli.main import main
+from edge_agent.config import topics
+from edge_agent.ports.mqtt import Connection, Link, Taken
+from edge_agent.ports.waiter import Waiter
+from tests.fakes import Mosquitto, free_port
+
+pytestmark = pytest.mark.broker
+
+ONLINE = b'{"online":true,"role":"gateway","parent":"region-1","version":"0.1.0","epoch":"0000abcd"}'
+REFUSED = json.dumps(
+    {
+        "version": 7,
+        "items": {
+            "query/x": {
+                "ok": False,
+                "revision": 3,
+                "errors": [{"at": "window.slide", "got": "11m", "why": "longer than length 10m", "hint": "10m"}],
+            }
+        },
+    }
+).encode()
+
+
+def publish(broker: Mosquitto, messages: dict[str, bytes]) -> None:
+    """Retained, and taken by the broker when this returns."""
+    connection, waiter = Connection(Link(broker.url, "publisher")), Waiter()
+    connection.open()
+    waiting: dict[str, bytes] = dict(messages)
+    taken = 0
+    while taken < len(messages):
+        waiter.wait([connection], 0.1)
+        taken += sum(isinstance(report, Taken) for report in connection.take())
+        if connection.up:
+            for topic, payload in waiting.items():
+                connection.publish(topic, payload, retain=True)
+            waiting = {}
+    connection.close()
+    waiter.close()
+
+
+def test_status_lists_nodes_and_says_what_they_refuse(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(mosquitto, {topics.status("press-1"): ONLINE, topics.state("press-1"): REFUSED})
+    assert main(["status", "--broker", mosquitto.url]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["node", "role", "parent", "state", "version", "epoch", "configuration", "refused"]
+    assert out[1].split() == ["press-1", "gateway", "region-1", "online", "0.1.0", "0000abcd", "7", "1"]
+    assert out[2] == "press-1: query/x: window.slide: '11m': longer than length 10m; 10m"
+
+
+def test_status_is_content_when_all_are_online_and_nothing_is_refused(
+    mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--broker", mosquitto.url]) == 0
+    assert "no node has said anything" in capsys.readouterr().out
+    publish(mosquitto, {topics.status("press-1"): ONLINE})
+    assert main(["status", "--broker", mosquitto.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"node": "press-1", "status": json.loads(ONLINE)}
+    publish(mosquitto, {topics.status("press-2"): b'{"online":false}'})
+    assert main(["status", "--broker", mosquitto.url]) == 1
+
+
+def test_peek_prints_what_is_retained_and_what_comes(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(mosquitto, {topics.status("press-1"): ONLINE, topics.status("boiler-1"): ONLINE})
+    coming = threading.Timer(0.5, publish, [mosquitto, {topics.frames("press-1", "top"): b"\xff"}])
+    coming.start()
+    assert main(["peek", "--broker", mosquitto.url, "--node", "press-*", "--count", "2", "--seconds", "20"]) == 0
+    coming.join()
+    first, second = capsys.readouterr().out.splitlines()
+    assert "press-1          status     " in first
+    assert "press-1          bad        1 B: " in second
+
+
+def test_peek_as_json_gives_one_object_a_message(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(mosquitto, {topics.status("press-1"): ONLINE, "hw/1/what": b"x"})
+    assert main(["peek", "--broker", mosquitto.url, "--json", "--only", "foreign", "--count", "1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"kind": "foreign", "topic": "hw/1/what", "bytes": 1, "text": "x"}
+
+
+def test_a_broker_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["peek", "--broker", f"mqtt://127.0.0.1:{free_port()}"]) == 3
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 1
+    assert "no broker: " in err[0]
