@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 
-from edge_agent.algebra.frame import Frame, GroupPart, Heartbeat, Section
+from edge_agent.algebra.frame import Define, Frame, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Partials
+from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
 from tests.wire import strategies as any_
 from tests.wire.same import same
@@ -15,7 +19,10 @@ HOUR = heads.BUCKET_US
 START = 497_000 * HOUR
 
 
-@given(any_.frames())
+any_frames = any_.frames().map(lambda frame: replace(frame, define=None))  # no plan that the rows could contradict
+
+
+@given(any_frames)
 def test_head_and_parts_together_are_the_frame(frame: Frame) -> None:
     head, parts = heads.head(frames.encode(frame))
     assert isinstance(head, Frame)
@@ -52,14 +59,14 @@ def _without_rows(part: GroupPart) -> GroupPart:
     )
 
 
-@given(any_.frames())
+@given(any_frames)
 def test_a_part_says_what_its_rows_span(frame: Frame) -> None:
     """protocol 8.6: the range of the starts and the latest end; the starts lie in one bucket."""
     for part in heads.head(frames.encode(frame))[1]:
         rows = heads.rows(part.body)
         assert part.rows == len(rows) > 0
         assert (part.first_start_us, part.last_start_us) == (rows.start.min(), rows.start.max())
-        assert part.latest_end_us == rows.end.max()
+        assert (part.earliest_end_us, part.latest_end_us) == (rows.end.min(), rows.end.max())
         assert part.first_start_us // HOUR == part.last_start_us // HOUR
 
 
@@ -76,6 +83,19 @@ def test_rows_of_several_hours_become_several_parts() -> None:
     rows = Partials(start, start + HOUR // 60, np.zeros(240, np.int64), {"count": np.arange(1, 241)})
     _, parts = heads.head(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows),)),))))
     assert [part.rows for part in parts] == [60] * 4
+
+
+def test_rows_that_contradict_their_plan_are_refused_where_it_is_known() -> None:
+    """protocol 3.6: the body is bad; whether this frame defines the plan or one before it."""
+    plan = Plan(b"12345678", "slice", ("count", "sum"), None, 1, ())
+    rows = Partials(np.array([START]), np.array([START + 1]), np.array([4]), {"count": np.array([3])})
+    frame = Frame(1, 1, groups=(GroupPart(7, START, (Section(2, rows),)),))
+    envelope = frames.envelope(frames.encode(frame))
+    assert len(heads.head_body(envelope)[1]) == 1
+    with pytest.raises(WireError, match="has 2 columns"):
+        heads.head_body(envelope, {2: plan})
+    with pytest.raises(WireError, match="has 2 columns"):
+        heads.head(frames.encode(replace(frame, define=Define(plans=((2, 7, plan),)))))
 
 
 def test_a_heartbeat_has_no_parts() -> None:
