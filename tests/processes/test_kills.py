@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edge_agent.algebra.query import Sensor
 from edge_agent.config.definitions import parse_sensor
-from edge_agent.demo.processes import Broker, Child, free_ports
+from edge_agent.demo.processes import Broker, Child
 from tests.processes.tree import Top, gateway, region, truth, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -34,27 +33,13 @@ def sensor_text(seed: int, begin_us: int) -> str:
     )
 
 
-@pytest.fixture
-def ended() -> Iterator[Callable[[Child], Child]]:
-    """Starts a process and ends it with the test."""
-    with ExitStack() as stack:
-
-        def begin(child: Child) -> Child:
-            child.start()
-            stack.callback(child.stop)
-            return child
-
-        yield begin
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_random_moments_lose_and_double_nothing(
-    tmp_path: Path, ended: Callable[[Child], Child], seed: int
+    tmp_path: Path, ended: Callable[[Child], Child], brokers: Callable[[int], list[Broker]], seed: int
 ) -> None:
     """protocol 3.1, 3.2, 3.3, 2.2: agents, a merger and brokers die at any moment, sums stay those of the sensors."""
     chance = random.Random(seed)
-    low, high = (Broker(f"broker-{n}", tmp_path / f"broker-{n}", port) for n, port in enumerate(free_ports(2)))
-    ended(low), ended(high)
+    low, high = brokers(2)
     begin_us = (int(time.time()) - 1) * SECOND
     sensors: dict[str, Sensor] = {}
     agents = []
