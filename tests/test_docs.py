@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from edge_agent.cli.main import VERBS, load, parser_of
+from tests import tables_page
 from tests.benchmarks.targets import TARGETS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -124,3 +125,7 @@ def test_pinned_versions_are_among_those_allowed(pins: str) -> None:
     optional = [line for lines in project["optional-dependencies"].values() for line in lines]
     for requirement in map(Requirement, project["dependencies"] + (optional if pins == "lock.txt" else [])):
         assert pinned[requirement.name] in requirement.specifier, f"{requirement}, pinned {pinned[requirement.name]}"
+
+
+def test_the_page_of_tables_is_that_of_the_code() -> None:
+    assert tables_page.PAGE.read_text() == tables_page.page(), "python -m tests.tables_page writes it anew"
