@@ -1,4 +1,4 @@
-"""schemas/tables.md from the tables themselves: `python -m tests.tables_page` writes it, test_docs holds it up to date."""
+"""schemas/tables.md from the tables themselves: `python -m tests.tables_page` writes it, test_docs compares."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from cloud_job.tables import TABLES, Table
 PAGE: Final = Path(__file__).resolve().parents[1] / "schemas" / "tables.md"
 HEAD: Final = """# Tables
 
-Written by the root, in the folder that `headwater root` is given (`gold/results`, `ops/nodes`, …) or under three-part names of a
-catalogue. Made from `cloud_job/tables.py` by `python -m tests.tables_page`; do not edit it here.
+Written by the root, in the folder that `headwater root` is given (`gold/results`, `ops/nodes`, …) or under three-part
+names of a catalogue. Made from `cloud_job/tables.py` by `python -m tests.tables_page`; do not edit it here.
 
 - Times as numbers are microseconds since 1970, UTC. Intervals are `[start, end)`. An empty window has no row.
-- A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it is revised:
-  `revision` counts that, `late` the readings that came late, and `complete` says whether every expected gateway is in it.
+- A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it is
+  revised: `revision` counts that, `late` the readings that came late, and `complete` says whether every expected gateway
+  is in it.
 - `key` is `site=a,unit=3` in the order of the query's `by`; `%`, `,` and `=` in values are percent-encoded.
 - Compare `values` as `sort_array(map_entries(values))`: Spark has no equality for maps.
-- `headwater query` offers one view a query, named like it, with a column an aggregate and withdrawn rows hidden. Persistent Spark views
-  write `_` for `-`.
+- `headwater query` offers one view a query, named like it, with a column an aggregate and withdrawn rows hidden.
+  Persistent Spark views write `_` for `-`.
 """
 
 
