@@ -14,9 +14,9 @@ Written by the root, in the folder that `headwater root` is given (`gold/results
 names of a catalogue. Made from `cloud_job/tables.py` by `python -m tests.tables_page`; do not edit it here.
 
 - Times as numbers are microseconds since 1970, UTC. Intervals are `[start, end)`. An empty window has no row.
-- A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it is
-  revised: `revision` counts that, `late` the readings that came late, and `complete` says whether every expected gateway
-  is in it.
+- A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it
+  is revised: `revision` counts that, `late` the readings that came late, and `complete` says whether every expected
+  gateway is in it.
 - `key` is `site=a,unit=3` in the order of the query's `by`; `%`, `,` and `=` in values are percent-encoded.
 - Compare `values` as `sort_array(map_entries(values))`: Spark has no equality for maps.
 - `headwater query` offers one view a query, named like it, with a column an aggregate and withdrawn rows hidden.
