@@ -101,8 +101,8 @@ class Decider:
             frontier_us = family.published_us
             self._note_behind(group, leaves, frontier_us, caught_up)
             serving = self._serving.setdefault(group, {})
-            for key, now in family.serving().items():
-                serving[key] = self._settle(group, key, serving.get(key), now, frontier_us)
+            for key, told in family.serving(now_us).items():
+                serving[key] = self._settle(group, key, serving.get(key), told, frontier_us)
             groups[group] = GroupView(frontier_us, leaves, dict(serving))
         decision = Decision(
             now_us,

@@ -51,6 +51,8 @@ class Family:
         self.published_us = NEVER_US
         # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
         self._history: deque[tuple[int, int, str, int]] = deque()
+        self._since: dict[tuple[str, int], int] = {}  # when the first member was seen to serve a query
+        self._told: set[tuple[str, int]] = set()  # queries that every member serves, or did at some time
 
     def member(self, node: str) -> Member:
         """The member of that name, made when it is new."""
@@ -151,11 +153,12 @@ class Family:
                     out.append(Exception_(leaf, frontier, min(bound, frontier)))
         return tuple(sorted(out, key=lambda e: e.node))
 
-    def serving(self) -> dict[tuple[str, int], Serving]:
+    def serving(self, now_us: int) -> dict[tuple[str, int], Serving]:
         """The ranges in which the members together feed each query (6.3).
 
-        Starts: the latest of the members not left out. A revision ends for all where it ends for one; a removal ends
-        a query when every member has removed it.
+        A query is told once all members that count serve it, or a grace time after the first did: so its first window
+        starts where the last of them begins, and a query meant for some nodes only does not wait for ever. A revision
+        ends for all where it ends for one; a removal ends a query when every member that served it has removed it.
         """
         by_query: dict[tuple[str, int], list[Serving]] = {}
         members = self.expected().values()
@@ -163,7 +166,12 @@ class Family:
         for member in counted:
             for key, serving in member.serving.items():
                 by_query.setdefault(key, []).append(serving)
-        return {key: _narrowest(key, servings) for key, servings in by_query.items()}
+        for key in by_query:
+            self._since.setdefault(key, now_us)
+        told = {k for k, servings in by_query.items() if len(servings) == len(counted)}
+        told |= {k for k in by_query if now_us - self._since[k] >= self.grace_us}
+        self._told |= told
+        return {key: _narrowest(key, servings) for key, servings in by_query.items() if key in self._told}
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""
@@ -182,6 +190,8 @@ class Family:
                 for node, m in self.members.items()
             },
             "history": [list(h) for h in self._history],
+            "since": [[*key, since] for key, since in self._since.items()],
+            "told": [list(key) for key in sorted(self._told)],
         }
 
     @classmethod
@@ -200,6 +210,8 @@ class Family:
                 ahead,
             )
         family._history = deque((h[0], h[1], h[2], h[3]) for h in state["history"])
+        family._since = {(query, revision): since for query, revision, since in state["since"]}
+        family._told = {(query, revision) for query, revision in state["told"]}
         return family
 
 

@@ -22,6 +22,7 @@ from edge_agent.machines.slicer import Slicer
 from edge_agent.machines.source import Source
 
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
+REREADABLE: Final = ("file", "simulated")  # drivers that go on at a committed position (3.1)
 FLOOR_US: Final = 1_000  # frontiers are whole milliseconds, which keeps frames short (schemas/frame.cddl)
 
 
@@ -155,8 +156,8 @@ class Gateway(Node):
             self._born = True
             if self._restarted:
                 frames += self.outbox.flush(self._flush_step(now_us))
-            frames += self.outbox.open(self._birth_step())
-        frames += self._put(self._step(now_us))
+            frames += self.outbox.open(self._birth_step(now_us))
+        frames += self._put(self._step(now_us), now_us)
         return frames
 
     def _flush_step(self, now_us: int) -> Step:
@@ -174,12 +175,12 @@ class Gateway(Node):
         committed = self._restored.get("committed_us")
         for name, source in self.sources.items():
             groups = tuple(g for g in self.slicers if g.source == name)
-            again = source.own_clock or source.sensor.option("qos", 0) == 1
+            again = source.sensor.driver in REREADABLE or source.sensor.option("qos", 0) == 1
             if groups and not again and isinstance(committed, int) and committed < now_us:
                 out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
         return tuple(out)
 
-    def _birth_step(self) -> Step:
+    def _birth_step(self, now_us: int) -> Step:
         leaf = Leaf(self.settings.node, self.outbox.epoch)
         steps = []
         for group in self.slicers:

@@ -136,17 +136,17 @@ class Merger(Node):
                 self.pool.absorb(self._promised)
                 steps = (GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups())
                 frames += self.outbox.flush(Step(tuple(steps)))
-            frames += self.outbox.open(self._birth_step())
-        frames += self._put(self._step(now_us))
+            frames += self.outbox.open(self._birth_step(now_us))
+        frames += self._put(self._step(now_us), now_us)
         return frames
 
-    def _birth_step(self) -> Step:
+    def _birth_step(self, now_us: int) -> Step:
         steps = []
         for group, family in self.parent.household.families.items():
             frontier_us = self._promised.get(group, NEVER_US)
             self._said_out[group] = family.exceptions_at(frontier_us)
             leaves = self._said_leaves[group] = self._leaves(group)
-            serving = self._said_serving[group] = family.serving()
+            serving = self._said_serving[group] = family.serving(now_us)
             steps.append(
                 GroupStep(
                     group,
@@ -168,7 +168,7 @@ class Merger(Node):
         steps = []
         moved = False
         for group, frontier_us in frontiers.items():
-            step = self._group_step(group, frontier_us)
+            step = self._group_step(group, frontier_us, now_us)
             moved = moved or bool(step.releases or step.leaves or step.dropped or step.serving)
             moved = moved or step.exceptions is not None
             self._promised[group] = frontier_us
@@ -179,12 +179,12 @@ class Merger(Node):
             return Step()
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
 
-    def _group_step(self, group: Group, frontier_us: int) -> GroupStep:
+    def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
         family = self.parent.household.families[group]
         said = self._said_leaves.get(group, {})
         leaves = self._said_leaves[group] = self._leaves(group)
         said_serving = self._said_serving.get(group, {})
-        serving = self._said_serving[group] = family.serving()
+        serving = self._said_serving[group] = family.serving(now_us)
         out = family.exceptions_at(frontier_us)
         exceptions = None if out == self._said_out.get(group, ()) else out
         self._said_out[group] = out

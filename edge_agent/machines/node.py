@@ -152,7 +152,7 @@ class Node(ABC):
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), replace)]
 
-    def _put(self, step: Step) -> list[Frame]:
+    def _put(self, step: Step, now_us: int) -> list[Frame]:
         """The frames of a step, in new epochs where the keys of one are used up (2.4).
 
         What is open stays open: the process goes on and the new epoch names the last seq of the old one.
@@ -160,12 +160,12 @@ class Node(ABC):
         try:
             return self.outbox.put(step)
         except KeysExhausted:
-            frames = self.outbox.open(without_promise(self._birth_step()))
+            frames = self.outbox.open(without_promise(self._birth_step(now_us)))
         try:
             return frames + self.outbox.put(step)
         except KeysExhausted:
             first, second = halves(step)
-            return frames + self._put(first) + self._put(second)
+            return frames + self._put(first, now_us) + self._put(second, now_us)
 
     def _after_commit(self) -> list[Action]:
         tokens, self._tokens = self._tokens, []
@@ -199,7 +199,7 @@ class Node(ABC):
         """What this commit sends."""
 
     @abstractmethod
-    def _birth_step(self) -> Step:
+    def _birth_step(self, now_us: int) -> Step:
         """What a birth says: members, frontiers, definitions in force (1.2)."""
 
     @abstractmethod

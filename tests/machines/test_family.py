@@ -103,9 +103,20 @@ def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_i
     family = family_of("a", "b")
     family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S, None, 50 * S),)))
     family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, None),)))
-    assert family.serving() == {("q", 1): Serving("q", 1, 8 * S, None, None)}
+    assert family.serving(0) == {("q", 1): Serving("q", 1, 8 * S, None, None)}
     family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, 60 * S),)))
-    assert family.serving() == {("q", 1): Serving("q", 1, 8 * S, None, 60 * S)}
+    assert family.serving(0) == {("q", 1): Serving("q", 1, 8 * S, None, 60 * S)}
+
+
+def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_first() -> None:
+    """protocol 6.3: one that came to a node late starts there, one meant for some nodes only does not wait for ever."""
+    family = family_of("a", "b")
+    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S), Serving("p", 1, 5 * S))))
+    assert family.serving(100 * S) == {}
+    family.change_members("b", Members(0, serving=(Serving("q", 1, 9 * S),)))
+    assert family.serving(110 * S) == {("q", 1): Serving("q", 1, 9 * S)}
+    again = Family.restore(GRACE, family.snapshot())
+    assert set(again.serving(100 * S + GRACE)) == {("q", 1), ("p", 1)}
 
 
 def test_silence_counts_only_while_the_parent_is_connected() -> None:
