@@ -91,12 +91,17 @@ class Definition:
 
 
 def _fits(node: str, pattern: str) -> bool:
-    """Whether a pattern of letters, `*` and `?` fits; without regular expressions, since patterns come from outside."""
-    head, star, tail = pattern.partition("*")
-    if len(node) < len(head) or not all(p in {"?", n} for p, n in zip(head, node, strict=False)):
-        return False
-    rest = node[len(head) :]
-    return any(_fits(rest[n:], tail) for n in range(len(rest) + 1)) if star else not rest
+    """Whether a pattern of letters, `*` and `?` fits. Quadratic at worst: patterns come from outside."""
+    states = {0}  # places in the pattern that the text so far can have reached
+    for letter in [*node, ""]:
+        for place in sorted(states):  # a star may stand for nothing
+            while place < len(pattern) and pattern[place] == "*":
+                place += 1
+                states.add(place)
+        if letter:
+            stays = {p for p in states if p < len(pattern) and pattern[p] == "*"}
+            states = stays | {p + 1 for p in states if p < len(pattern) and pattern[p] in {"?", letter}}
+    return len(pattern) in states
 
 
 def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> Definition:

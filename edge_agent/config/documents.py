@@ -114,6 +114,8 @@ def _json_lines(text: str) -> dict[Path, int]:
     stack: list[str | int] = []  # the key or index that is being read, a level each
     line, key_next = 1, False
     for piece in _JSON_PIECE.findall(text):
+        if piece not in "\n,:]}" and stack and isinstance(stack[-1], int):
+            lines.setdefault(tuple(stack), line)  # the first of a list's entry
         if piece == "\n":
             line += 1
         elif piece == "{":
@@ -122,14 +124,12 @@ def _json_lines(text: str) -> dict[Path, int]:
         elif piece == "[":
             stack.append(0)
             key_next = False
-            lines.setdefault(tuple(stack), line)
         elif piece in "}]":
             stack.pop()
             key_next = False
         elif piece == ",":
             if isinstance(top := stack[-1], int):
                 stack[-1] = top + 1
-                lines[tuple(stack)] = line
             key_next = not isinstance(top, int)
         elif key_next and piece.startswith('"'):
             stack[-1] = json.loads(piece)

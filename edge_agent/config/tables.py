@@ -159,7 +159,7 @@ class Lander:
     flush_messages: int = setting(
         Number(1, 10**6, whole=True), 8000, "or that many messages", "keeps one file in memory"
     )
-    flush_bytes: int = setting(Size(10**4, 10**9), 32 * 10**6, "or that many bytes", "keeps one file in memory")
+    flush_size_bytes: int = setting(Size(10**4, 10**9), 32 * 10**6, "or that many bytes", "keeps one file in memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,155 @@
+"""`headwater check`: read configurations and name every mistake at once, each with its place and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from edge_agent.config.checker import line_of
+from edge_agent.config.definitions import parse_definition
+from edge_agent.config.documents import read
+from edge_agent.config.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
+from edge_agent.config.tables import TABLES, keys_of
+from edge_agent.config.topics import ITEM_ID, KINDS
+from edge_agent.errors import ConfigError, NotSupported, Problem
+
+HELP = "Read configurations and name every mistake at once: place, nearest valid name, what to do. Changes nothing."
+EXAMPLES = """\
+  headwater check                         # headwater.toml here
+  headwater check --connect press-1.toml  # also look whether the files and brokers it names are there
+  headwater check boiler.json             # a sensor or a query, before it is published
+  headwater check --json *.toml
+
+exit codes: 0 all is right; 1 right, but something it names is not there (--connect); 2 mistakes; 3 not supported yet
+"""
+CONNECT_S = 3.0  # a broker that takes longer to answer a connection is worth a line
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in one file. code: its exit code. lines: for people."""
+
+    file: str
+    kind: str
+    code: int
+    about: str
+    lines: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("files", nargs="*", default=[DEFAULT_FILE], metavar="FILE", help=f"default {DEFAULT_FILE}")
+    parser.add_argument(
+        "--as", dest="kind", choices=("settings", *KINDS), help="what the files are (default: by content)"
+    )
+    parser.add_argument("--connect", action="store_true", help="also look for the files and brokers that are named")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Check every file; the exit code of the worst."""
+    verdicts = [_check(file, args.kind, args.connect) for file in args.files]
+    if args.json:
+        print(json.dumps([_as_json(v) for v in verdicts], indent=2, ensure_ascii=False))
+    else:
+        for verdict in verdicts:
+            for line in verdict.lines:
+                print(line, file=sys.stderr)
+            print(f"{verdict.file}: {verdict.about}", file=sys.stderr if verdict.code else sys.stdout)
+            for note in verdict.notes:
+                print(f"{verdict.file}: note: {note}", file=sys.stderr)
+    codes = {verdict.code for verdict in verdicts}
+    return next((code for code in (2, 3, 1) if code in codes), 0)
+
+
+def _check(file: str, kind: str | None, connect: bool) -> Verdict:
+    kind = kind or "settings"
+    try:
+        kind = _kind_of(Path(file)) if kind == "settings" and Path(file).exists() else kind
+        if kind in KINDS:
+            return _definition(file, kind)
+        settings = load(file)
+    except NotSupported as err:
+        return Verdict(file, kind, 3, "not supported by this version", tuple(str(err).splitlines()), err.problems)
+    except ConfigError as err:
+        lines = tuple(str(err).splitlines())
+        return Verdict(file, kind, 2, f"{_many(len(lines), 'mistake')}", lines, err.problems)
+    missing = tuple(_missing(settings)) if connect else ()
+    if missing:
+        return Verdict(file, kind, 1, "right, but not all it names is there", missing, (), notes(settings))
+    return Verdict(file, kind, 0, _about(settings), (), (), notes(settings))
+
+
+def _kind_of(file: Path) -> str:
+    """By content: what has a driver is a sensor, what has a window or a source a query."""
+    try:
+        table = read(file.read_bytes(), MAX_FILE_BYTES).value
+    except (ConfigError, OSError):
+        return "settings"  # its reader says what is wrong
+    if any(name in table for name in (*TABLES, *KINDS)):
+        return "settings"
+    return "sensor" if "driver" in table else "query" if {"window", "source", "aggregates"} & set(table) else "settings"
+
+
+def _definition(file: str, kind: str) -> Verdict:
+    path = Path(file)
+    item = path.stem if ITEM_ID.fullmatch(path.stem) else ""
+    payload = path.read_bytes()
+    said = read(payload).value.get("id")
+    definition = parse_definition(kind, said if isinstance(said, str) and said else item, payload, file)
+    return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right")
+
+
+def _about(settings: Settings) -> str:
+    node, uplink = settings.node, settings.uplink
+    above = f" below {uplink.parent} at {uplink.broker}" if uplink is not None else ""
+    counts = {kind: sum(d.kind == kind for d in settings.definitions) for kind in KINDS}
+    has = f", {_many(counts['sensor'], 'sensor')}, {_many(counts['query'], 'query')}" if node.role == "gateway" else ""
+    return f"{node.role} {node.id}{above}{has}, all right"
+
+
+def _missing(settings: Settings) -> Iterator[str]:
+    """Files and brokers that the settings name and that are not there."""
+    for name in ("uplink", "lower", "local"):
+        table = getattr(settings, name)
+        if table is None:
+            continue
+        for key in keys_of(type(table)):
+            value = getattr(table, key.inside)
+            if key.name.endswith("_file") and value is not None and not Path(value).is_file():
+                yield f"[{name}] {key.name}: no file {value}"
+        if table.broker is not None and (why := _unreachable(table.broker)):
+            yield f"[{name}] broker {table.broker}: {why}"
+
+
+def _unreachable(broker: str) -> str:
+    url = urlsplit(broker)
+    try:
+        socket.create_connection((url.hostname or "", url.port or 1883), timeout=CONNECT_S).close()
+    except OSError as err:
+        return f"{(err.strerror or str(err)).lower()}; is it running, is the port open?"
+    return ""
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    problems = [{**asdict(p), "text": line_of(p, verdict.file)} for p in verdict.problems]
+    if verdict.lines and not problems:
+        problems = [
+            {"at": "", "got": None, "why": line, "hint": "", "line": None, "text": line} for line in verdict.lines
+        ]
+    said = {"file": verdict.file, "kind": verdict.kind, "ok": verdict.code == 0, "about": verdict.about}
+    return {**said, "problems": problems, "notes": list(verdict.notes)}
+
+
+def _many(count: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.windows import TYPES
+from edge_agent.algebra.windows.sliding import Sliding
+from edge_agent.algebra.windows.tumbling import Tumbling
+from edge_agent.config.aggregates import ALIASES, LATER_FUNCTIONS
+from edge_agent.config.definitions import (
+    Definition,
+    canonical_query,
+    canonical_sensor,
+    parse_definition,
+    parse_query,
+    parse_recording_query,
+    parse_sensor,
+    query_of,
+    sensor_of,
+)
+from edge_agent.config.windows import LATER_WINDOWS, WINDOWS
+from edge_agent.errors import ConfigError, NotSupported
+from tests.config.strategies import queries, sensors
+
+QUERY = """{"source": "boiler", "where": "value > 0 and site = 'a'", "by": ["site"], "window": {"type": "sliding",
+ "length": "10m", "slide": "1m", "offset": "0s"}, "aggregates": ["avg", {"fn": "stddev", "ddof": 0, "as": "sd"}],
+ "lateness": "5s", "scope": "global", "revision": 3, "effective_from": "2026-11-21T00:00:00Z"}"""
+SENSOR = """{"driver": "mqtt", "topic": "plant/+/temp", "value": "/temperature", "time": "/ts",
+ "labels": {"site": "a", "machine": "{topic[1]}"}, "unit": "°C", "resolution": 0.1, "range": [-40, 125],
+ "timeout": "60s", "nan": "skip", "delay": "0s"}"""
+
+
+def query(**changes: Any) -> dict[str, Any]:
+    table = {"source": "boiler", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["avg"], **changes}
+    return {name: value for name, value in table.items() if value is not ...}
+
+
+def test_the_query_of_the_documents_is_this_value() -> None:
+    assert parse_query("boiler-10m", QUERY) == Query(
+        id="boiler-10m",
+        revision=3,
+        source="boiler",
+        window=Sliding(600_000_000, 60_000_000),
+        aggregates=(Aggregate("avg", "avg"), Aggregate("stddev", "sd", (("ddof", 0),))),
+        where="value > 0 and site = 'a'",
+        by=("site",),
+        lateness_us=5_000_000,
+        effective_from_us=1_795_219_200_000_000,
+    )
+
+
+def test_the_sensor_of_the_documents_is_this_value() -> None:
+    options = (("topic", "plant/+/temp"), ("value", "/temperature"), ("time", "/ts"), ("qos", 1), ("format", "auto"))
+    assert parse_sensor("boiler", SENSOR.encode()) == Sensor(
+        id="boiler",
+        revision=0,
+        driver="mqtt",
+        options=options,
+        labels=(("machine", "{topic[1]}"), ("site", "a")),
+        unit="°C",
+        scale=-1,
+        range=(-40.0, 125.0),
+        timeout_us=60_000_000,
+    )
+
+
+@given(queries())
+def test_a_query_reads_back_from_its_canonical_text(value: Query) -> None:
+    text = canonical_query(value)
+    assert query_of(text) == value
+    assert canonical_query(query_of(text)) == text
+    assert "\n" not in text
+
+
+@given(sensors())
+def test_a_sensor_reads_back_from_its_canonical_text(value: Sensor) -> None:
+    text = canonical_sensor(value)
+    assert sensor_of(text) == value
+    assert canonical_sensor(sensor_of(text)) == text
+
+
+@given(queries())
+def test_toml_and_json_say_the_same(value: Query) -> None:
+    table = json.loads(canonical_query(value))
+    lines = [f"{name} = {_toml(item)}" for name, item in table.items()]
+    assert tomllib.loads("\n".join(lines)) == table
+    assert parse_query(value.id, "\n".join(lines)) == value
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def test_a_moment_may_be_written_as_toml_has_it() -> None:
+    text = """
+        source = "b"
+        aggregates = ["avg"]
+        effective_from = 2026-11-21T01:00:00+01:00
+        window = { type = "tumbling", length = "1m" }
+    """
+    assert parse_query("x", text).effective_from_us == 1_795_219_200_000_000
+
+
+def test_queries_that_mean_the_same_share_a_group() -> None:
+    one, other = (
+        parse_query("x", query(where=text)) for text in ("value>0  AND site='a'", "(value > 0) and site = 'a'")
+    )
+    assert one.group == other.group
+
+
+def test_the_short_form_is_one_aggregate() -> None:
+    table = query(aggregates=..., aggregate="var", param={"ddof": 0})
+    assert parse_query("x", table).aggregates == (Aggregate("var", "var", (("ddof", 0),)),)
+    assert parse_query("x", query(aggregates=..., aggregate="sum", param=None)).aggregates == (Aggregate("sum", "sum"),)
+
+
+def test_a_parameter_that_equals_its_default_is_not_said() -> None:
+    assert parse_query("x", query(aggregates=[{"fn": "var", "ddof": 1}])).aggregates == (Aggregate("var", "var"),)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "scale"), [(0.1, -1), (0.5, -1), (0.25, -2), (1, 0), (5, 0), (10, 1), (200, 2), (1e-3, -3), (1e9, 9)]
+)
+def test_a_resolution_is_the_power_of_ten_that_represents_it(resolution: float, scale: int) -> None:
+    assert parse_sensor("x", {"driver": "host", "resolution": resolution}).scale == scale
+
+
+@pytest.mark.parametrize("fn", sorted(FUNCTIONS))
+def test_every_function_of_the_registry_can_be_asked_for(fn: str) -> None:
+    assert parse_query("x", query(aggregates=[fn])).aggregates == (Aggregate(fn, fn),)
+
+
+def test_every_window_type_of_the_registry_can_be_asked_for() -> None:
+    assert set(WINDOWS) == set(TYPES)
+
+
+def test_other_tools_words_lead_to_functions_that_are_there() -> None:
+    assert set(ALIASES.values()) <= set(FUNCTIONS)
+    assert not set(ALIASES) & set(FUNCTIONS)
+    assert not set(LATER_FUNCTIONS) & set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("word", LATER_WINDOWS)
+def test_window_types_of_a_later_version_are_not_mistakes(word: str) -> None:
+    with pytest.raises(NotSupported, match=f'window type "{word}" is not supported yet'):
+        parse_query("x", query(window={"type": word, "gap": "5s", "length": 7}))
+
+
+@pytest.mark.parametrize("word", LATER_FUNCTIONS)
+def test_functions_of_a_later_version_are_not_mistakes(word: str) -> None:
+    with pytest.raises(NotSupported, match=f'function "{word}" is not supported yet'):
+        parse_query("x", query(aggregates=["avg", {"fn": word, "q": 0.5}]))
+
+
+def test_local_windows_are_of_a_later_version() -> None:
+    with pytest.raises(NotSupported, match=r'scope "local" is not supported yet'):
+        parse_query("x", query(scope="local"))
+
+
+def test_a_mistake_beside_a_later_word_is_still_a_mistake() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_query("x", query(window={"type": "session"}, aggregates=["avrg"]))
+    assert not isinstance(caught.value, NotSupported)
+    assert len(caught.value.problems) == 2
+
+
+# --- recordings -----------------------------------------------------------------------------------------------------
+
+
+def test_plain_numbers_of_a_recording_are_in_its_unit() -> None:
+    table = {"id": "q1", "window": {"type": "sliding", "length": 700, "slide": 300, "unit": "ms"}, "aggregate": "avg"}
+    read = parse_recording_query(table)
+    assert (read.window, read.aggregates) == (Sliding(700_000, 300_000), (Aggregate("avg", "avg"),))
+    assert (read.id, read.source, read.lateness_us, read.late, read.by) == ("q1", "recording", 0, "per_window", ())
+    assert parse_recording_query({**table, "window": {"type": "tumbling", "length": 3}}, 1).window == Tumbling(3)
+
+
+def test_what_a_recording_says_for_all_its_queries_goes_where_a_query_is_silent() -> None:
+    table = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
+    read = parse_recording_query(table, 1000, by=["key"], lateness=40, late="drop", source="s")
+    assert (read.by, read.lateness_us, read.late, read.source) == (("key",), 40_000, "drop", "s")
+    assert (
+        parse_recording_query(
+            {**table, "window": {"type": "tumbling", "length": 1, "keyed": False}}, 1000, by=["key"]
+        ).by
+        == ()
+    )
+
+
+def test_a_recording_may_hold_fields_we_do_not_know() -> None:
+    table = {
+        "id": "Q.1 %",
+        "aggregate": "max",
+        "slice_group": "g",
+        "added_after_items": 3,
+        "window": {"type": "tumbling", "length": 10, "slide": None, "unit": "ms", "hue": 1},
+    }
+    assert parse_recording_query(table).id == "Q.1 %"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"window": {"type": "session", "gap": 60, "unit": "ms"}, "aggregate": "max"},
+        {"window": {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}, "aggregate": "sum"},
+        {"window": {"type": "punctuation", "interpretation": "local", "leading": "drop"}, "aggregate": "sum"},
+        {
+            "window": {"type": "tumbling", "length": 1000},
+            "aggregate": "quantile",
+            "param": {"q": 0.1, "method": "linear"},
+        },
+        {"window": {"type": "fixed_band", "start": 5, "length": 10}, "aggregate": "median", "param": {"even": "mean"}},
+        {"window": {"type": "tumbling", "length": 1000}, "aggregate": "sum", "scope": "local"},
+    ],
+)
+def test_what_a_recording_asks_too_early_is_one_line(table: dict[str, Any]) -> None:
+    with pytest.raises(NotSupported) as caught:
+        parse_recording_query({"id": "q", **table})
+    assert str(caught.value).startswith('query "q"')
+
+
+@pytest.mark.parametrize(
+    "window", [{"type": "tumbling", "length": 0}, {"type": "sliding", "length": 5, "slide": 9}, {}, None]
+)
+def test_a_recording_can_be_wrong_too(window: object) -> None:
+    with pytest.raises(ConfigError):
+        parse_recording_query({"id": "q", "window": window, "aggregate": "sum"})
+
+
+# --- what all definitions share -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "concerned"),
+    [
+        ((), "press-1", True),
+        (("press-*",), "press-1", True),
+        (("press-*",), "saw-1", False),
+        (("press-?",), "press-12", False),
+        (("press-?", "saw-1"), "saw-1", True),
+        (("press-*", "!press-3"), "press-3", False),
+        (("press-*", "!press-3"), "press-33", True),
+        (("!press-3",), "saw-1", True),
+        (("*",), "anything", True),
+        (("*-*-a*b",), "x-y-acb", True),
+        (("a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b",), "a" * 32, False),
+    ],
+)
+def test_nodes_narrow_a_definition(nodes: tuple[str, ...], node: str, concerned: bool) -> None:
+    assert Definition("query", "x", 1, None, nodes).concerns(node) is concerned
+
+
+def test_a_removal_is_a_definition_with_a_revision() -> None:
+    read = parse_definition("query", "x", '{"removed": true, "revision": 4}')
+    assert (read.removed, read.revision, read.value) == (True, 4, None)
+    assert parse_definition("query", "", read.text) == read
+    with pytest.raises(ConfigError, match="is a removal"):
+        parse_query("x", '{"removed": true, "revision": 4}')
+
+
+def test_content_is_what_two_definitions_share_whatever_their_number() -> None:
+    one, two = (parse_definition("query", "x", query(revision=n, nodes=["a*"])) for n in (1, 2))
+    assert one.content == two.content
+    assert one.text != two.text
+    assert one.numbered(2) == two
+    assert parse_definition("query", "x", query(revision=1)).content != one.content
+
+
+def test_the_id_may_be_said_and_must_then_agree() -> None:
+    assert parse_query("x", query(id="x")).id == "x"
+    assert parse_definition("query", "", query(id="x")).id == "x"
+    with pytest.raises(ConfigError, match='the topic or table says "x"'):
+        parse_query("x", query(id="y"))
