@@ -33,6 +33,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         "edge_agent.errors",
         "edge_agent.log",
     },
+    "edge_agent/recording": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config", *CORE},
     "edge_agent/rim": RIM,
     "edge_agent/loop.py": RIM,
     "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *RIM},
