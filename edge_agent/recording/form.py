@@ -1,0 +1,291 @@
+"""A recording's text to values: streams as columns, the tree of nodes, queries. Source: docs/query.md, "Recordings"."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
+from edge_agent.config.definitions import parse_recording_query
+from edge_agent.config.durations import UNITS_US
+from edge_agent.errors import ConfigError
+
+MODES: Final = ("end_of_stream", "markers", "implicit")
+KEY: Final = "key"  # the label that carries a recording's key, as JSON text so that 1 and "1" stay apart
+FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
+EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
+MS: Final = UNITS_US["ms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One child's items in arrival order, as columns.
+
+    time_us, value, series: shape (k,), a reading each; series indexes Recording.labels. item: position of each reading
+    among all items. mark_us, mark_item: shape (m,), the watermark items.
+    """
+
+    child: str
+    time_us: Ints
+    value: Column
+    series: Ints
+    item: Ints
+    mark_us: Ints
+    mark_item: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query of a recording. given: its id as it stands there. after_items: configured once so many items came."""
+
+    given: object
+    query: Query
+    several: bool
+    after_items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One file. streams: in the global order of nodes. tree: merger -> its inputs; root: inputs of the root.
+
+    scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how far the frontier stays
+    behind the newest reading (markers: behind the mark). refused: a line for each query that this version cannot do.
+    """
+
+    name: str
+    unit_us: int
+    streams: tuple[Stream, ...]
+    labels: tuple[Labels, ...]
+    scale: int | None
+    tree: Mapping[str, tuple[str, ...]]
+    root: tuple[str, ...]
+    mode: str
+    late_by_us: int
+    asked: tuple[Asked, ...]
+    refused: tuple[str, ...]
+
+
+def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
+    """Read a recording. number: makes the ids of its queries and nodes differ from those of others.
+
+    Raises: ConfigError, one line, for what is no recording. Queries that are not understood are in `refused`.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(f"{name}: no JSON: {err}") from err
+    try:
+        return _recording(given, name, number)
+    except ConfigError as err:
+        raise ConfigError(f"{name}: {err}") from err
+
+
+def source_of(number: int) -> str:
+    """The sensor of a recording; also leads the ids of its nodes and queries."""
+    return f"r{number:05d}"
+
+
+def _recording(given: Any, name: str, number: int) -> Recording:
+    if not isinstance(given, dict):
+        raise ConfigError(f"wanted an object, got {type(given).__name__}")
+    unit_us = UNITS_US.get(str(given.get("unit", "ms")))
+    if unit_us is None:
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {given['unit']!r}")
+    raw = given.get("streams")
+    if not isinstance(raw, dict):
+        raise ConfigError("streams: wanted an object of child -> items")
+    streams, labels, scale = _streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
+    tree, root = _tree(given.get("topology"), [stream.child for stream in streams])
+    known = {stream.child for stream in streams}
+    silent = [leaf for leaf in _leaves(tree, root) if leaf not in known]
+    streams += [_columns(child, [], unit_us, {}, scale) for child in silent]
+    if not streams:
+        raise ConfigError("streams: there is none")
+    watermarks = given.get("watermarks") or {}
+    mode = watermarks.get("mode", "end_of_stream") if isinstance(watermarks, dict) else watermarks
+    if mode not in MODES:
+        raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {mode!r}")
+    late_by_us = _late_by(given, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
+    late = given.get("late_policy") or "per_window"
+    if late not in LATE_POLICIES:
+        raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
+    keyed = any(label for (label,) in labels if label != (KEY, "null"))
+    asked, refused = _queries(given.get("queries"), name, number, unit_us)
+    asked = [
+        replace(
+            one,
+            query=replace(
+                one.query,
+                source=source_of(number),
+                by=one.query.by if keyed else (),
+                lateness_us=late_by_us,
+                late=late,
+            ),
+        )
+        for one in asked
+    ]
+    return Recording(
+        name, unit_us, tuple(streams), tuple(labels), scale, tree, root, mode, late_by_us, tuple(asked), tuple(refused)
+    )
+
+
+# --- streams ------------------------------------------------------------------------------------------------------
+
+
+def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
+    """The global order of children: `child_order` if given, those it does not name after it."""
+    if given is None:
+        return children
+    if not isinstance(given, list) or not all(isinstance(child, str) for child in given):
+        raise ConfigError("child_order: wanted a list of children")
+    return (*dict.fromkeys(given), *(child for child in children if child not in given))
+
+
+def _streams(
+    raw: Mapping[str, Any], order: Sequence[str], unit_us: int
+) -> tuple[list[Stream], list[Labels], int | None]:
+    """Streams in order, the labels of their series, and the scale of all values."""
+    items = {child: raw.get(child, []) for child in order}
+    for child, stream in items.items():
+        if not isinstance(stream, list):
+            raise ConfigError(f"streams.{child}: wanted a list of items")
+        for at, item in enumerate(stream):
+            if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
+                raise ConfigError(f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {item!r}")
+    values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
+    whole = all(type(value) is int and abs(value) <= EXACT for value in values)
+    scale = 0 if whole else None
+    series: dict[str, int] = {}
+    streams = [_columns(child, stream, unit_us, series, scale) for child, stream in items.items()]
+    return streams, [((KEY, text),) for text in series], scale
+
+
+def _columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> Stream:
+    readings = [at for at, item in enumerate(items) if type(item[0]) is not str]
+    marks = [at for at, item in enumerate(items) if item[0] == "wm"]
+    times = [_time(items[at][0], unit_us, child, at) for at in readings]
+    codes = [series.setdefault(_key(items[at][1]), len(series)) for at in readings]
+    values = [items[at][2] if scale is not None else _number(items[at][2], child, at) for at in readings]
+    mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
+    return Stream(
+        child,
+        np.array(times, np.int64),
+        np.array(values, np.float64 if scale is None else np.int64),
+        np.array(codes, np.int64),
+        np.array(readings, np.int64),
+        np.array(mark_us, np.int64),
+        np.array(marks, np.int64),
+    )
+
+
+def _key(key: object) -> str:
+    return json.dumps(key, ensure_ascii=False, sort_keys=True)
+
+
+def _number(value: object, child: str, at: int) -> float:
+    """A value as a float; the text "NaN" is one."""
+    try:
+        return math.nan if value is None else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as err:
+        raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {value!r}") from err
+
+
+def _us(time: object, unit_us: int, child: str, at: int) -> int:
+    us = time * unit_us if isinstance(time, int | float) and not isinstance(time, bool) else math.nan
+    if math.isinf(us):
+        return int(math.copysign(FAR_US, us))
+    if math.isnan(us) or us != int(us):
+        raise ConfigError(f"streams.{child}[{at}]: wanted a time in whole microseconds, got {time!r}")
+    return int(us)
+
+
+def _time(time: object, unit_us: int, child: str, at: int) -> int:
+    us = _us(time, unit_us, child, at)
+    if abs(us) >= FAR_US:
+        raise ConfigError(f"streams.{child}[{at}]: time {time!r} is too far")
+    return us
+
+
+# --- tree ---------------------------------------------------------------------------------------------------------
+
+
+def _tree(given: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """(merger -> inputs, inputs of the root). The root is the node that is nobody's input."""
+    if given is None:
+        given = {"root": list(children)}
+    if not isinstance(given, dict) or not all(
+        isinstance(inputs, list) and all(isinstance(node, str) for node in inputs) for inputs in given.values()
+    ):
+        raise ConfigError("topology: wanted an object of node -> list of inputs")
+    tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in given.items()}
+    fed = [node for inputs in tree.values() for node in inputs]
+    if len(fed) != len(set(fed)):
+        raise ConfigError("topology: a node has two parents")
+    tops = [node for node in tree if node not in fed]
+    both = [child for child in children if child in tree]
+    if len(tops) != 1 or both:
+        why = f"{both[0]} has a stream and inputs" if both else f"wanted one root, got {', '.join(tops) or 'none'}"
+        raise ConfigError(f"topology: {why}")
+    inputs = tree.pop(tops[0])
+    lost = [child for child in children if child not in fed]
+    reached = set(_leaves(tree, inputs))
+    if any(node in fed and node not in reached and node not in tree for node in fed):
+        raise ConfigError("topology: a circle of nodes")
+    return tree, (*inputs, *lost)
+
+
+def _leaves(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
+    """Nodes without inputs below these, in order."""
+    out: list[str] = []
+    waiting = list(inputs)[::-1]
+    while waiting:
+        node = waiting.pop()
+        if node in tree:
+            waiting += tree[node][::-1]
+        else:
+            out.append(node)
+    return out
+
+
+# --- time and queries ---------------------------------------------------------------------------------------------
+
+
+def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[Stream]) -> int:
+    """How far frontiers stay behind, in us. At `end_of_stream` so far that nothing is late."""
+    if mode == "end_of_stream":
+        found = [int((np.maximum.accumulate(s.time_us) - s.time_us).max()) for s in streams if len(s.time_us)]
+        return max([_ms(given, "max_disorder_ms"), *found])
+    lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
+    return lag_us + _ms(watermarks, "allowed_lateness_ms")
+
+
+def _ms(table: Mapping[str, Any], name: str) -> int:
+    value = table.get(name) or 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < FAR_US / MS:
+        raise ConfigError(f"{name}: wanted milliseconds, got {value!r}")
+    return round(value * MS)
+
+
+def _queries(given: Any, name: str, number: int, unit_us: int) -> tuple[list[Asked], list[str]]:
+    if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
+        raise ConfigError("queries: wanted a list of objects")
+    asked, refused = [], []
+    for at, table in enumerate(given):
+        item = table.get("id", f"q{at + 1}")
+        after = table.get("added_after_items") or 0
+        try:
+            if not isinstance(after, int):
+                raise ConfigError(f"added_after_items: wanted a number of items, got {after!r}")
+            query = parse_recording_query({**table, "id": f"{source_of(number)}-q{at:03d}"}, unit_us, by=[KEY])
+        except ConfigError as err:
+            why = "; ".join(problem.why for problem in err.problems) or str(err)
+            refused.append(f"{name}: query {item}: {why}")
+        else:
+            asked.append(Asked(item, query, "aggregates" in table and len(query.aggregates) > 1, after))
+    return asked, refused

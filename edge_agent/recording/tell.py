@@ -1,0 +1,87 @@
+"""Rows of a recording as people and programs read them: its own ids, keys and unit; integers as integers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from edge_agent.algebra.query import Aggregate
+from edge_agent.recording.form import KEY, Recording
+
+Told = dict[str, Any]
+TIMES: Final = frozenset({"time_of_min", "time_of_max"})
+READ: Final = frozenset({"sum", "min", "max", "range", "first", "last"})  # whole numbers of whole numbers
+
+
+class Result(Protocol):
+    """What is told of a row, of whichever root (docs/query.md)."""
+
+    @property
+    def query(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def values(self) -> Mapping[str, float | None]: ...
+    @property
+    def details(self) -> str | None: ...
+    @property
+    def readings(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+
+
+class Teller:
+    """Tells the rows of one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._asked = {one.query.id: (at, one) for at, one in enumerate(recording.asked)}
+
+    def final(self, rows: Iterable[Result]) -> list[Told]:
+        """The last revision of each row, by query, start and key."""
+        last = {(row.query, row.start, row.labels.get(KEY)): row for row in rows}
+        return [self.tell(row) for row in sorted(last.values(), key=self._place)]
+
+    def revisions(self, rows: Iterable[Result]) -> list[Told]:
+        """Every row as it appeared, with its revision."""
+        return [{**self.tell(row), "revision": row.revision} for row in rows]
+
+    def tell(self, row: Result) -> Told:
+        """One row."""
+        _, asked = self._asked[row.query]
+        details: Mapping[str, Any] = json.loads(row.details) if row.details else {}
+        values = {a.name: self._value(a, row.values[a.name], details.get(a.name)) for a in asked.query.aggregates}
+        return {
+            "recording": self._recording.name,
+            "query": asked.given,
+            "key": json.loads(row.labels.get(KEY, "null")),
+            "start": self._time(row.start),
+            "end": self._time(row.end),
+            **({"values": values} if asked.several else {"value": next(iter(values.values()))}),
+            "readings": row.readings,
+        }
+
+    def _place(self, row: Result) -> tuple[int, int, str]:
+        return self._asked[row.query][0], row.start, row.labels.get(KEY, "")
+
+    def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
+        if value is None or not math.isfinite(value):
+            return None
+        if aggregate.fn in TIMES:
+            return self._time(int(value))
+        if detail is not None:
+            return detail
+        whole = aggregate.fn in READ and self._recording.scale is not None
+        truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
+        return int(value) if whole or truncated or aggregate.fn == "count" else value
+
+    def _time(self, us: int) -> int | float:
+        """Microseconds in the recording's unit."""
+        whole, rest = divmod(us, self._recording.unit_us)
+        return us / self._recording.unit_us if rest else whole
