@@ -8,6 +8,7 @@ A float stays a float and an integer an integer, so that a column says its own t
 from __future__ import annotations
 
 from math import isfinite
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ SINT_TAGS: Final[tuple[tuple[int, int, Dtype], ...]] = (
     (1 << 31, 78, np.dtype("<i4")),
 )
 INT_DTYPES: Final[dict[int, Dtype]] = {tag: dtype for _, tag, dtype in (*UINT_TAGS, *SINT_TAGS)} | {79: np.dtype("<i8")}
+_SINGLE: Final = Struct("<f")
 FLOAT_DTYPES: Final[dict[int, Dtype]] = {84: np.dtype("<f2"), 85: np.dtype("<f4"), 86: np.dtype("<f8")}
 DTYPES: Final[dict[int, Dtype]] = INT_DTYPES | FLOAT_DTYPES
 
@@ -78,15 +80,23 @@ def encode_floats(column: NDArray[np.float64]) -> object:
         raise ValueError("a column holds NaN or an infinity")
     first = float(column[0])
     bits = column.view(np.int64)  # by bits, so that -0.0 is not 0.0
-    if len(column) == 1 or (bits == bits[0]).all():
+    if len(column) == 1 or (first == column[-1] and bool((bits == bits[0]).all())):
         return first
     tag, dtype = 86, FLOAT_DTYPES[86]
-    for near_tag in (85, 84):
-        near = FLOAT_DTYPES[near_tag]
-        if not _same(column[:1], bits[:1], near) or not _same(column, bits, near):  # the first row settles it mostly
-            break
-        tag, dtype = near_tag, near
-    return CBORTag(tag, column.astype(dtype).tobytes())
+    if _is_single(first):  # the first row settles it mostly
+        for near_tag in (85, 84):
+            near = FLOAT_DTYPES[near_tag]
+            if not _same(column, bits, near):
+                break
+            tag, dtype = near_tag, near
+    return CBORTag(tag, column.astype(dtype, copy=False).tobytes())
+
+
+def _is_single(value: float) -> bool:
+    try:
+        return bool(_SINGLE.unpack(_SINGLE.pack(value))[0] == value)
+    except OverflowError:
+        return False
 
 
 def _same(column: NDArray[np.float64], bits: Ints, near: Dtype) -> bool:
