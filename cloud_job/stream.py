@@ -1,0 +1,78 @@
+"""The one streaming query: new landing files, a micro-batch at a time, to the job."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.job import Job
+from cloud_job.lander import SUFFIX
+from edge_agent.errors import PortError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA: Final = "path string, modificationTime timestamp, length long, content binary"  # streaming wants it said
+MAX_FILES: Final = 2_000  # of one batch
+MAX_BYTES: Final = "128m"  # of one batch: it passes through the driver, some three times over
+POLL_S: Final = 0.5
+
+
+class Stream:
+    """Runs a job until it is told to stop, or (`once`) until the files that are there are done."""
+
+    def __init__(self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000) -> None:
+        """trigger_us: between the starts of two micro-batches."""
+        self.job, self.once, self.trigger_us = job, once, trigger_us
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._failed: BaseException | None = None
+
+    def stop(self) -> None:
+        """End after the batch under way; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Serve, then write what was put off. Raises: PortError."""
+        query = self._start()
+        while query.isActive and not self._stopping.is_set():
+            self._stopping.wait(POLL_S)
+        with self._busy:
+            query.stop()
+            if self._failed is not None:
+                raise self._failed
+            if (error := query.exception()) is not None and not self._stopping.is_set():
+                raise PortError(f"the streaming query ended: {str(error).splitlines()[0][:300]}")
+            self.job.finish()
+
+    def _start(self) -> StreamingQuery:
+        landing, checkpoint = self.job.settings.landing, self.job.settings.checkpoint
+        if "://" not in landing:
+            Path(landing).mkdir(parents=True, exist_ok=True)
+        files = (
+            self.job.spark.readStream.format("binaryFile")
+            .schema(SCHEMA)
+            .option("pathGlobFilter", f"*{SUFFIX}")
+            .option("maxFilesPerTrigger", MAX_FILES)
+            .option("maxBytesPerTrigger", MAX_BYTES)
+            .load(landing)
+        )
+        writer = files.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint)
+        writer = (
+            writer.trigger(availableNow=True)
+            if self.once
+            else writer.trigger(processingTime=f"{max(self.trigger_us // 1000, 0)} milliseconds")
+        )
+        return writer.start()
+
+    def _process(self, files: DataFrame, spark_batch: int) -> None:
+        with self._busy:
+            if self._stopping.is_set():
+                raise PortError("stopping")  # a batch that returns counts as done, and this one is not
+            try:
+                self.job.process(files, spark_batch)
+            except BaseException as err:
+                self._failed = err
+                raise

@@ -1,0 +1,55 @@
+"""`headwater land`: be the top of the tree on MQTT."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+from types import FrameType
+
+from edge_agent.cli.main import version
+from edge_agent.cli.serving import add_config, settings_of
+from edge_agent.errors import ConfigError
+
+HELP = (
+    "Be the top of the tree on MQTT: write the frames of gateways and regions to landing files, fsync, then receipt "
+    "them. `headwater root` makes tables of the files. Definitions without a revision get the next number here."
+)
+EXAMPLES = """\
+  headwater land root.toml
+  headwater land --dry-run root.toml        # say what it would do; touches nothing
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of land."""
+    add_config(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    settings = settings_of(args)
+    if settings.node.role != "root":
+        raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "root"')
+    if args.dry_run:
+        lower = settings.lower
+        print(f"root {settings.node.id}, landing files in {settings.lander.folder}")
+        print(f"below {lower.broker if lower is not None else '-'}, grace {settings.grace_us / 1e6:g} s")
+        return 0
+    from cloud_job.lander import LanderLoop
+
+    loop = LanderLoop(settings, version())
+    logging.getLogger("headwater").info(
+        "lander.start", extra={"node": settings.node.id, "folder": settings.lander.folder}
+    )
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        loop.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        loop.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0

@@ -1,0 +1,95 @@
+"""`headwater root`: landing files to Delta tables, with Spark."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from types import FrameType
+
+from edge_agent.cli.serving import add_config, settings_of
+from edge_agent.config.settings import Settings
+from edge_agent.errors import ConfigError
+
+HELP = (
+    "Make tables of the landing files: one Spark Structured Streaming query that closes windows as soon as every "
+    "gateway has got that far, and revises them when late readings come."
+)
+EXAMPLES = """\
+  headwater root root.toml                  # until told to stop
+  headwater root --once root.toml           # what is there now, with all revisions, then end
+  headwater root --dry-run root.toml
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of root."""
+    add_config(parser)
+    parser.add_argument("--once", action="store_true", help="handle the files that are there now, then end")
+    parser.add_argument("--master", help="Spark master; left out: local[2], or $HEADWATER_SPARK_MASTER")
+    parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of the driver (2g)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    settings = settings_of(args)
+    if settings.node.role != "root":
+        raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "root"')
+    if args.dry_run:
+        return _dry_run(settings)
+    from cloud_job import session, tables
+    from cloud_job.complete import Limits
+    from cloud_job.job import Job
+    from cloud_job.job import Settings as JobSettings
+    from cloud_job.stream import Stream
+    from cloud_job.warmup import warm
+
+    log = logging.getLogger("headwater.root")
+    for name in ("py4j", "pyspark"):  # they tell every call
+        logging.getLogger(name).setLevel(logging.ERROR)
+    catalog = settings.root.catalog
+    place = tables.Place(f"{catalog}.", named=True) if catalog else tables.place(settings.root.tables)
+    begin = time.monotonic()
+    _tell("starting Spark and warming it up: half a minute before the first rows")
+    spark = session.start("headwater-root", args.master, args.driver_memory)
+    job = Job(
+        spark,
+        place,
+        JobSettings(
+            settings.lander.folder,
+            settings.root.checkpoint,
+            settings.grace_us,
+            Limits(settings.root.revise_every_us, settings.root.horizon_us),
+        ),
+    )
+    job.open()
+    stream = Stream(job, once=args.once, trigger_us=settings.root.trigger_us)
+    if not args.once:
+        warm(spark)
+    log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stream.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stream.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        spark.stop()
+    return 0
+
+
+def _dry_run(settings: Settings) -> int:
+    where = f"catalog {settings.root.catalog}" if settings.root.catalog else settings.root.tables
+    print(f"root {settings.node.id}, landing files in {settings.lander.folder}, tables in {where}")
+    print(f"checkpoint {settings.root.checkpoint}, a micro-batch every {settings.root.trigger_us / 1e6:g} s")
+    return 0
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"headwater: {text}", file=sys.stderr)
