@@ -50,6 +50,7 @@ IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: 
 STABLE_S: Final = 30.0  # up that long, a connection counts as good and the back-off begins anew
 FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
 PUBACK: Final = 0x40
+DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
 PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the properties we use, generously
 
 
@@ -165,12 +166,24 @@ class Connection:
         client, feed = self._client, self._feed
         if client is not None and feed is not None and self.up:
             client.on_disconnect = None
-            until = self._now() + flush_s
-            feed.sock.settimeout(flush_s)
+            self._part(client, feed, self._now() + flush_s)
+        self._forget(client)
+
+    def _part(self, client: _Client, feed: _Socket, until: float) -> None:
+        """Say goodbye behind what is queued, and wait until the broker has read it.
+
+        A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
+        """
+        try:
+            feed.sock.settimeout(max(0.01, until - self._now()))
+            client.write(DISCONNECT)
             while client.want_write() and self._now() < until and client.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 pass
-            client.disconnect()
-        self._forget(client)
+            feed.sock.shutdown(socket.SHUT_WR)
+            while self._now() < until and feed.sock.recv_into(self._buffer):
+                pass
+        except OSError:
+            pass  # it was gone already
 
     def misc(self) -> None:
         """Whatever the time asks for: dial, give up an attempt, keep-alive. Call it at `due` or more often."""
