@@ -94,7 +94,7 @@ class Report:
     def unknown(self, at: Path, name: str, names: Iterable[str], hint: str = "") -> Any:
         """Note a key that no table has here; returns BAD."""
         near = hint or nearest(name, names) or f"known here: {', '.join(sorted(names))}"
-        return self.wrong((*at, name), name, f'{UNKNOWN} "{name}"', near)
+        return self.wrong((*at, name), name, f'{UNKNOWN} "{short(name)}"', near)
 
     def unsupported(self, at: Path, got: object, what: str, hint: str = "") -> Any:
         """Note a known word that this version does not carry; returns BAD."""
@@ -152,7 +152,7 @@ def line_of(problem: Problem, name: str = "") -> str:
     at = problem.at.rpartition(".")[0] if problem.why.startswith(UNKNOWN) else problem.at  # the table it stands in
     where = _where(at)
     got = json.dumps(problem.got, ensure_ascii=False)
-    shown = "" if problem.got is None or got in problem.why else f" = {_short(got)}"
+    shown = "" if problem.got is None or got in problem.why else f" = {short(got)}"
     said = f"{where}{shown}: {problem.why}" if where else f"{problem.why}"
     hint = problem.hint and (problem.hint if " " in problem.hint else f'did you mean "{problem.hint}"?')
     return "".join([f"{place}  " if place else "", said, f"; {hint}" if hint else ""])
@@ -167,7 +167,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def dotted(path: Path) -> str:
     """`query.x.aggregates[1].fn`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in path).lstrip(".")
 
 
 def plain(value: object) -> object:
@@ -175,10 +175,10 @@ def plain(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return _short(value)
+        return short(value)
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
-    return _short(json.dumps(value, ensure_ascii=False, default=str))
+    return short(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def type_of(value: object) -> str:
@@ -202,7 +202,8 @@ def _where(at: str) -> str:
     return at
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """At most SHOWN characters of a foreign text."""
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 

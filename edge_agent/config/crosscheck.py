@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from edge_agent.algebra import where
 from edge_agent.algebra.query import Query, Sensor
@@ -12,29 +12,27 @@ from edge_agent.config.drivers import IMPLIED_LABELS
 from edge_agent.config.tables import Limits
 from edge_agent.errors import Problem
 
-Finding = Problem  # of a warning: what is no mistake but worth a look
+
+def not_usable(sensor: Sensor) -> Problem:
+    """A sensor whose driver this node cannot run."""
+    hint = "say [local] with broker = ... in the node's file" if sensor.driver == "mqtt" else ""
+    return Problem("driver", sensor.driver, f"this node cannot run driver {sensor.driver}", hint)
 
 
-def refusals(
-    kind: str, item: str, values: Sequence[Sensor | Query], limits: Limits, usable: Collection[str] | None
-) -> Problem | None:
+def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: Limits) -> Problem | None:
     """Why the node cannot take on the item, which is among the values that would be in force."""
-    sensors = [v for v in values if isinstance(v, Sensor)]
+    if kind == "sensor":
+        count = sum(isinstance(v, Sensor) for v in values)
+        if count > limits.sensors:
+            return Problem("", item, f"{count} sensors would be on this node, at most {limits.sensors}", "")
+        return None
     queries = [v for v in values if isinstance(v, Query)]
-    mine = next((v for v in (sensors if kind == "sensor" else queries) if v.id == item), None)
-    if isinstance(mine, Sensor):
-        if usable is not None and mine.driver not in usable:
-            hint = "say [local] with broker = ... in the node's file" if mine.driver == "mqtt" else ""
-            return Problem("driver", mine.driver, f"this node cannot run driver {mine.driver}", hint)
-        if len(sensors) > limits.sensors:
-            return Problem("", item, f"{len(sensors)} sensors would be on this node, at most {limits.sensors}", "")
-    if isinstance(mine, Query):
-        if len(queries) > limits.queries:
-            return Problem("", item, f"{len(queries)} queries would be on this node, at most {limits.queries}", "")
-        rate = sum(edges_per_second(w) for w in {q.window for q in queries})
-        if rate > limits.edges_per_second:
-            why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
-            return Problem("window", None, why, "take longer slides")
+    if len(queries) > limits.queries:
+        return Problem("", item, f"{len(queries)} queries would be on this node, at most {limits.queries}", "")
+    rate = sum(edges_per_second(w) for w in {q.window for q in queries})
+    if rate > limits.edges_per_second:
+        why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
+        return Problem("window", None, why, "take longer slides")
     return None
 
 
@@ -52,7 +50,7 @@ def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Proble
     return Problem("source", value.source, why, nearest(value.source, sensors) or "publish the sensor")
 
 
-def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Finding, ...]:
+def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
     """Labels of a query that its sensor does not have: their key is empty, a comparison with them never holds."""
     if not isinstance(value, Query) or value.source not in sensors:
         return ()

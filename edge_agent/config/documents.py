@@ -132,7 +132,7 @@ def _json_lines(text: str) -> dict[Path, int]:
                 stack[-1] = top + 1
             key_next = not isinstance(top, int)
         elif key_next and piece.startswith('"'):
-            stack[-1] = json.loads(piece)
+            stack[-1] = json.loads(piece) if "\\" in piece else piece[1:-1]
             lines[tuple(stack)] = line
             key_next = False
     return lines

@@ -52,7 +52,7 @@ def format_size(size: int) -> str:
 
 def _whole(text: str, found: re.Match[str] | None, units: dict[str, int], like: str, base: str) -> int:
     if found is None:
-        raise ValueError(f"wanted a number with its unit, like {like}")
+        raise ValueError(f"no number with its unit, like {like}")
     value = Decimal(found[1]) * units[found[2]]
     if value != int(value):
         raise ValueError(f"{text} is no whole number of {base}")

@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, one_of, read_table, type_of
+from edge_agent.config.checker import (
+    BAD,
+    REQUIRED,
+    Key,
+    Kind,
+    Report,
+    complete,
+    nearest,
+    one_of,
+    read_table,
+    short,
+    type_of,
+)
 from edge_agent.config.documents import Path
 
 
@@ -55,7 +67,7 @@ class Text:
             )
             return report.wrong(at, value, why, self.hint)
         if self.pattern and not re.fullmatch(self.pattern, value):
-            return report.wrong(at, value, f"no {self.what.removeprefix('a ')}", self.hint or f"like {self.pattern}")
+            return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
         return value
 
     def write(self, value: Any) -> object:
@@ -90,7 +102,9 @@ class Choice:
             return value
         if value in self.later:
             return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
-        return report.wrong(at, value, f'unknown {self.what} "{value}"', one_of(value, (*self.words, *self.later)))
+        return report.wrong(
+            at, value, f'unknown {self.what} "{short(value)}"', one_of(value, (*self.words, *self.later))
+        )
 
     def write(self, value: Any) -> object:
         """Write it as it is."""
@@ -112,7 +126,7 @@ class Pick:
         """Read the value as it is."""
         if any(value == choice and type(value) is type(choice) for choice in self.choices):
             return value
-        said = json.dumps(value, ensure_ascii=False, default=str)
+        said = short(json.dumps(value, ensure_ascii=False, default=str))
         listed = ", ".join(json.dumps(choice) for choice in self.choices)
         return report.wrong(at, value, f"{said} is none of {listed}", nearest(str(value), map(str, self.choices)))
 

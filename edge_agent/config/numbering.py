@@ -178,4 +178,5 @@ def _text(table: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime.datetime | datetime.date | datetime.time) else str(value)
+    times = datetime.datetime | datetime.date | datetime.time  # TOML has them, JSON has text
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, times) else str(value)

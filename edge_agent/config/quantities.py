@@ -35,7 +35,9 @@ class Duration:
         try:
             us = parse_duration(value)
         except ValueError as err:
-            return report.wrong(at, value, str(err), _unit_hint(value))
+            if hint := _unit_hint(value):
+                return report.wrong(at, value, "no number with its unit", hint)
+            return report.wrong(at, value, str(err))
         if us < self.low_us:
             return report.wrong(at, value, f"shorter than {format_duration(self.low_us)}", format_duration(self.low_us))
         if us > self.high_us:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edge_agent.algebra.query import Query, Sensor
-from edge_agent.config.crosscheck import Finding, refusals, unmet, warnings
+from edge_agent.config.crosscheck import edges_per_second, not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
 from edge_agent.config.tables import Limits
@@ -34,12 +34,16 @@ Slot = tuple[str, str, str]  # (scope, kind, id)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The last word on a slot, where it did not come into force. waiting: it may, without another word."""
+    """The last word on a slot, where it did not come into force.
+
+    waiting: it may, without another word. definition: what waits for room under a limit of the node.
+    """
 
     revision: int | None
     problems: tuple[Problem, ...]
     waiting: bool = False
     unsupported: bool = False
+    definition: Definition | None = None
 
 
 class Registry:
@@ -60,12 +64,15 @@ class Registry:
         self._refused: dict[Slot, Refusal] = {}
         self._highest: dict[tuple[str, str], int] = {}
         self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
+        self._slots = dict.fromkeys(KINDS, 0)  # accepted, of each kind; like the next never less than what is in force
+        self._edges = 0.0  # a second, of every accepted query
         self._version = 0
-        self._hash = ""
+        before = self._hash()
         if state is not None:
             self._restore(state)
+            before = str(state.get("hash"))
         self._take_file(tuple(local))
-        self._count()
+        self._version += self._hash() != before
 
     def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
         """A message on a definition topic. True if what is in force has changed; `state` may change without that."""
@@ -86,8 +93,12 @@ class Registry:
                 hint = f"or say revision = {self._next(kind, item)}"
                 self._refused[slot] = Refusal(None, (Problem("revision", None, why, hint),), waiting=True)
             return False
-        self._accept(slot, definition)
-        return self._count()
+        changed = self._accept(slot, definition)
+        for waiting, refusal in list(self._refused.items()):  # there may be room now
+            if refusal.definition is not None and waiting != slot:
+                changed |= self._accept(waiting, refusal.definition)
+        self._version += changed
+        return changed
 
     def in_force(self) -> tuple[tuple[Sensor, ...], tuple[Query, ...]]:
         """The sensors and the queries that this node runs, in order of their ids."""
@@ -107,12 +118,13 @@ class Registry:
             for item in sorted({s[2] for s in slots}):
                 if (said := self._item(kind, item, sensors)) is not None:
                     items[f"{kind}/{item}"] = said
-        return {"version": self._version, "hash": self._hash, "items": items}
+        return {"version": self._version, "hash": self._hash(), "items": items}
 
     def snapshot(self) -> dict[str, object]:
         """Plain values for the spool."""
         return {
             "version": self._version,
+            "hash": self._hash(),
             "accepted": [[*slot, d.text] for slot, d in self._accepted.items()],
             "highest": [[kind, item, n] for (kind, item), n in self._highest.items()],
             "files": [[kind, item, n, content] for (kind, item), (n, content) in self._files.items()],
@@ -120,24 +132,31 @@ class Registry:
 
     # --- what comes into force ------------------------------------------------------------------------------------
 
-    def _accept(self, slot: Slot, definition: Definition) -> None:
-        """Let it count, or note why not. The definition has a revision."""
+    def _accept(self, slot: Slot, definition: Definition) -> bool:
+        """Let a numbered definition count, or note why not. True if what is in force has changed."""
         _, kind, item = slot
-        problem = self._outdated(slot, definition)
-        if problem is None:
-            before = self._accepted.get(slot)
+        if (problem := self._outdated(slot, definition)) is not None:
+            self._refused[slot] = Refusal(definition.revision, (problem,))
+            return False
+        before, value = self._accepted.get(slot), self._value(kind, item)
+        self._put(slot, definition)
+        if (problem := self._beyond(kind, item)) is not None:
+            self._put(slot, before)
+            self._refused[slot] = Refusal(definition.revision, (problem,), waiting=True, definition=definition)
+            return False
+        self._refused.pop(slot, None)
+        self._highest[kind, item] = max(definition.revision or 0, self._highest.get((kind, item), 0))
+        return self._value(kind, item) != value
+
+    def _put(self, slot: Slot, definition: Definition | None) -> None:
+        for each, sign in ((self._accepted.get(slot), -1), (definition, 1)):
+            if each is not None:
+                self._slots[slot[1]] += sign
+                self._edges += sign * edges_per_second(each.value.window) if isinstance(each.value, Query) else 0
+        if definition is None:
+            self._accepted.pop(slot, None)
+        else:
             self._accepted[slot] = definition
-            found = self._beyond(kind, item)
-            if found is None:
-                self._refused.pop(slot, None)
-                self._learn(kind, item, definition.revision)
-                return
-            problem = found
-            if before is None:
-                del self._accepted[slot]
-            else:
-                self._accepted[slot] = before
-        self._refused[slot] = Refusal(definition.revision, (problem,))
 
     def _outdated(self, slot: Slot, definition: Definition) -> Problem | None:
         """Why the revision rules refuse it."""
@@ -154,8 +173,15 @@ class Registry:
 
     def _beyond(self, kind: str, item: str) -> Problem | None:
         """Why the limits of this node refuse it, now that it would be in force."""
-        values = [d.value for k in KINDS for d in self._effective(k)]
-        return refusals(kind, item, [v for v in values if v is not None], self._limits, self._usable)
+        chosen, limits = self._choose(kind, item), self._limits
+        if chosen is None or chosen.value is None:
+            return None
+        if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
+            return not_usable(chosen.value)
+        few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
+        if few and self._edges <= limits.edges_per_second:
+            return None  # nothing has to be counted: a burst of definitions stays cheap
+        return too_much(kind, item, [d.value for k in KINDS for d in self._effective(k)], limits)
 
     def _take_file(self, local: Sequence[Definition]) -> None:
         """The definitions of the local file. Unnumbered ones are numbered here; an unchanged one keeps its number."""
@@ -164,7 +190,7 @@ class Registry:
             gone = self._files.pop(key)
             have = self._accepted.get((NODE, *key))
             if have is not None and (have.revision, have.content) == gone:
-                del self._accepted[NODE, *key]
+                self._put((NODE, *key), None)
         for definition in sorted(local, key=lambda d: d.kind, reverse=True):  # sensors before queries
             key = (definition.kind, definition.id)
             known = self._files.get(key)
@@ -192,7 +218,6 @@ class Registry:
                 continue
             self._accept(slot, definition)
         self._version = int(state.get("version", 0))
-        self._hash = self._digest()
 
     # --- what is in force -----------------------------------------------------------------------------------------
 
@@ -235,30 +260,27 @@ class Registry:
             said["waiting"] = True
         if refused and all(refusal.unsupported for refusal in refused):
             said["unsupported"] = True
-        found: tuple[Finding, ...] = warnings(chosen.value, sensors) if chosen is not None else ()
+        found = warnings(chosen.value, sensors) if chosen is not None else ()
         if found:
-            said["warnings"] = [{"at": f.at, "got": f.got, "why": f.why, "hint": f.hint} for f in found]
+            said["warnings"] = [_error(problem) for problem in found]
         return said
 
-    def _count(self) -> bool:
-        """Raise the version if what is in force has changed; says whether."""
-        digest = self._digest()
-        if digest == self._hash:
-            return False
-        self._hash = digest
-        self._version += 1
-        return True
+    def _value(self, kind: str, item: str) -> Sensor | Query | None:
+        """What of one id is in force."""
+        chosen = self._choose(kind, item)
+        value = None if chosen is None else chosen.value
+        if isinstance(value, Query):
+            source = self._choose("sensor", value.source)
+            return value if source is not None and not source.removed else None
+        return value
 
-    def _digest(self) -> str:
+    def _hash(self) -> str:
         sensors, queries = self.in_force()
         text = "\n".join([*map(canonical_sensor, sensors), *map(canonical_query, queries)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _next(self, kind: str, item: str) -> int:
         return self._highest.get((kind, item), 0) + 1
-
-    def _learn(self, kind: str, item: str, revision: int | None) -> None:
-        self._highest[kind, item] = max(revision or 0, self._highest.get((kind, item), 0))
 
 
 def _error(problem: Problem) -> dict[str, Any]:

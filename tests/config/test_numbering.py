@@ -1,0 +1,219 @@
+"""The parent's side: numbers for those who do not count, and the way down the tree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.config import topics
+from edge_agent.config.registry import Numberer, Publication, Registry
+
+X = topics.definition("query", "x")
+X_AT_1 = topics.definition("query", "x", "press-1")
+LATER_US = 10**7
+
+
+def query(length: str = "1m", revision: int | None = None, **more: Any) -> bytes:
+    table = {"source": "b", "window": {"type": "tumbling", "length": length}, "aggregates": ["avg"], **more}
+    return json.dumps(table if revision is None else {**table, "revision": revision}).encode()
+
+
+def said(publications: Iterable[Publication]) -> list[tuple[str, int, Any]]:
+    """(topic, revision, length or 'removed')."""
+    tables = [(p.topic, json.loads(p.payload)) for p in publications]
+    return [(t, d["revision"], "removed" if d.get("removed") else d["window"]["length"]) for t, d in tables]
+
+
+def heard(*messages: tuple[str, bytes]) -> Numberer:
+    numberer = Numberer()
+    for topic, payload in messages:
+        numberer.hear(topic, payload, 0)
+    return numberer
+
+
+def test_a_definition_without_a_revision_gets_the_next_free_number() -> None:
+    numberer = heard((X, query("1m", 4)), (X, query("2m")))
+    assert said(numberer.due(LATER_US)) == [(X, 5, "2m")]
+    assert numberer.due(LATER_US) == ()
+
+
+def test_a_number_is_free_only_if_no_scope_has_it() -> None:
+    other = topics.definition("query", "x", "press-2")
+    numberer = heard((X, query("1m", 2)), (other, query("1m", 7)), (X_AT_1, query("3m")))
+    assert said(numberer.due(LATER_US)) == [(X_AT_1, 8, "3m")]
+
+
+def test_numbers_that_local_files_have_taken_are_not_free() -> None:
+    numberer = heard((X_AT_1, query()))
+    numberer.hear_state(b'{"version": 1, "hash": "", "items": {"query/x": {"ok": true, "revision": 3}, "query/y": 1}}')
+    assert said(numberer.due(LATER_US)) == [(X_AT_1, 4, "1m")]
+
+
+def test_the_same_content_keeps_its_number() -> None:
+    numberer = heard((X, query("1m", 4)), (X, b" " + query("1m")))
+    assert said(numberer.due(LATER_US)) == [(X, 4, "1m")]
+
+
+def test_toml_is_numbered_too() -> None:
+    text = b"""
+        source = "b"
+        aggregates = ["avg"]
+        effective_from = 2026-11-21T00:00:00Z
+        window = { type = "tumbling", length = "1m" }
+    """
+    (made,) = heard((X, text)).due(LATER_US)
+    assert json.loads(made.payload)["effective_from"] == "2026-11-21T00:00:00Z"
+    registry = Registry("press-1")
+    registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')
+    assert registry.take("all", "query", "x", made.payload)
+
+
+def test_an_empty_payload_becomes_a_removal() -> None:
+    numberer = heard((X, query("1m", 4)), (X, b""))
+    assert said(numberer.due(LATER_US)) == [(X, 5, "removed")]
+    numberer.hear(X, b"", LATER_US)
+    assert said(numberer.due(LATER_US)) == [(X, 5, "removed")], "an emptied removal is put back"
+
+
+def test_what_was_never_there_needs_no_removal() -> None:
+    assert heard((X, b"")).due(LATER_US) == ()
+
+
+def test_nothing_is_numbered_before_the_retained_definitions_are_known() -> None:
+    numberer = Numberer(settle_us=1000)
+    numberer.connected(0)
+    numberer.hear(X, query("2m"), 10)
+    assert numberer.due(999) == ()
+    assert numberer.wake_us() == 1000
+    numberer.hear(X_AT_1, query("1m", 6), 500)
+    assert said(numberer.due(1000)) == [(X, 7, "2m")]
+    assert numberer.wake_us() is None
+
+
+def test_what_cannot_be_read_or_is_foreign_is_left_to_the_nodes_to_tell() -> None:
+    messages = [
+        (X, b"\xff"),
+        (X, b"{"),
+        (X, query(revision=True)),
+        ("hw/1/all/cfg/query/X!", query()),
+        ("a/b", query()),
+    ]
+    numberer = heard(*messages)
+    numberer.hear_state(b"nonsense")
+    numberer.hear_state(b'{"items": []}')
+    assert numberer.due(LATER_US) == ()
+
+
+def test_only_a_higher_revision_than_any_seen_below_is_passed_down() -> None:
+    numberer = heard((X, query("1m", 4)))
+    numberer.hear_above(X, query("2m", 4))
+    numberer.hear_above(X, query("2m", 3))
+    assert numberer.due(LATER_US) == ()
+    numberer.hear_above(X, query("2m"))
+    assert numberer.due(LATER_US) == (), "what has no number yet waits for the parent above"
+    numberer.hear_above(X, query("2m", 5))
+    assert numberer.due(LATER_US) == (Publication(X, query("2m", 5)),)
+    assert numberer.due(LATER_US) == ()
+
+
+def test_what_is_for_one_node_is_not_passed_down() -> None:
+    numberer = heard()
+    numberer.connected(0)
+    numberer.hear_above(X_AT_1, query("2m", 5))
+    assert numberer.due(LATER_US) == ()
+
+
+def test_a_restart_forgets_no_number() -> None:
+    numberer = heard((X, query("1m", 4)))
+    again = Numberer.restore(json.loads(json.dumps(numberer.snapshot())))
+    again.hear(X, query("1m"), 0)
+    assert said(again.due(LATER_US)) == [(X, 4, "1m")]
+    again.hear(X, query("2m"), LATER_US)
+    assert said(again.due(LATER_US)) == [(X, 5, "2m")]
+    assert Numberer.restore(None).due(LATER_US) == ()
+
+
+class Broker:
+    """Retained messages; every client hears every one, its own too."""
+
+    def __init__(self) -> None:
+        self.retained: dict[str, bytes] = {}
+        self.log: list[Publication] = []
+
+    def publish(self, publication: Publication) -> None:
+        self.log.append(publication)
+        if publication.payload:
+            self.retained[publication.topic] = publication.payload
+        else:
+            self.retained.pop(publication.topic, None)
+
+
+def settle(broker: Broker, parents: list[Numberer], above: Broker | None = None) -> int:
+    """Let everybody hear and answer until it is quiet; how many answers it took."""
+    answers, heard_to, above_to = 0, 0, 0
+    for _ in range(50):
+        fresh, heard_to = broker.log[heard_to:], len(broker.log)
+        for message in fresh:
+            for parent in parents:
+                parent.hear(message.topic, message.payload, 0)
+        if above is not None:
+            for message in above.log[above_to:]:
+                for parent in parents:
+                    parent.hear_above(message.topic, message.payload)
+            above_to = len(above.log)
+        made = [p for parent in parents for p in parent.due(LATER_US)]
+        answers += len(made)
+        for publication in made:
+            broker.publish(publication)
+        if not made and heard_to == len(broker.log):
+            return answers
+    raise AssertionError("two parents answer each other for ever")
+
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from([X, X_AT_1, topics.definition("query", "y")]),
+        st.sampled_from([b"", query("1m"), query("2m"), query("1m", 2), query("2m", 3), query("3m", 5)]),
+    ),
+    max_size=8,
+)
+
+
+@given(MESSAGES, MESSAGES, st.integers(1, 3), st.booleans())
+def test_parents_on_one_broker_come_to_rest_and_every_definition_has_a_number(
+    messages: list[tuple[str, bytes]], from_above: list[tuple[str, bytes]], parents: int, same_broker: bool
+) -> None:
+    broker = Broker()
+    above = broker if same_broker else Broker()
+    numberers = [Numberer() for _ in range(parents)]
+    for numberer in numberers:
+        numberer.connected(0)
+    for topic, payload in messages:
+        broker.publish(Publication(topic, payload))
+        if not same_broker and from_above:
+            above.publish(Publication(*from_above.pop()))
+        assert settle(broker, numberers, above) <= 4 * parents
+    for payload in broker.retained.values():
+        assert "revision" in json.loads(payload)
+
+
+@given(MESSAGES)
+def test_a_node_below_a_parent_ends_with_the_last_word(messages: list[tuple[str, bytes]]) -> None:
+    """People need not count: what was published last, without a number, is what runs."""
+    broker, numberer = Broker(), Numberer()
+    numberer.connected(0)
+    registry = Registry("press-1")
+    registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')
+    for topic, payload in [*messages, (X_AT_1, query("7m"))]:
+        broker.publish(Publication(topic, payload))
+        settle(broker, [numberer])
+    for message in broker.log:
+        parsed = topics.parse(message.topic)
+        assert parsed is not None
+        registry.take(parsed.scope, parsed.kind, parsed.other, message.payload)
+    found = {q.id: q.window.length_us for q in registry.in_force()[1]}
+    assert found["x"] == 7 * 60_000_000
