@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import socket
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edge_agent.ports.dial import Dial
 from edge_agent.ports.link import Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up, Will
 from edge_agent.ports.packets import DUP, RETAIN, Message, Refused, Splitter, acknowledgements
+from edge_agent.ports.stream import READ_BYTES, Stream
 
 __all__ = [
     "DUP",
@@ -44,8 +44,6 @@ __all__ = [
     "Will",
 ]
 
-READ_BYTES: Final = 256 * 1024  # one read; thousands of small messages, or a few large ones
-READS_A_TURN: Final = 4  # then others get their turn
 IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: the next may wait `read_every_s`
 STABLE_S: Final = 30.0  # up that long, a connection counts as good and the back-off begins anew
 FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
@@ -54,40 +52,10 @@ DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
 PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the properties we use, generously
 
 
-class _Socket:
-    """The socket that paho sees: reads give it only the packets meant for it, writes go straight through."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.ready = b""
-        self.ended = False
-        self.sent_bytes = 0
-
-    def recv(self, size: int) -> bytes:
-        piece, self.ready = self.ready[:size], self.ready[size:]
-        if not piece and not self.ended:
-            raise BlockingIOError
-        return piece
-
-    def send(self, data: bytes | bytearray) -> int:
-        sent = self.sock.send(data)
-        self.sent_bytes += sent
-        return sent
-
-    def close(self) -> None:
-        self.sock.close()
-
-    def fileno(self) -> int:
-        return self.sock.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        self.sock.setblocking(flag)
-
-
 class _Client(paho.Client):
     """paho on a socket that is already connected."""
 
-    def __init__(self, link: Link, feed: _Socket) -> None:
+    def __init__(self, link: Link, stream: Stream) -> None:
         modern = link.version == MQTTProtocolVersion.MQTTv5
         super().__init__(
             CallbackAPIVersion.VERSION2,
@@ -98,10 +66,10 @@ class _Client(paho.Client):
             manual_ack=True,  # acknowledging is ours in either case
         )
         self.max_inflight_messages_set(65535)  # we hand over no more than the broker allows
-        self._feed = feed
+        self._stream = stream
 
     def _create_socket(self) -> Any:
-        return self._feed
+        return self._stream
 
     def write(self, packets: bytes) -> None:
         """Send finished packets behind what is queued."""
@@ -123,16 +91,14 @@ class Connection:
         link.address()
         self.link = link
         self.up = False
-        self.in_bytes = 0
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
-        self._out_bytes = 0  # of earlier connections
+        self._in_bytes = self._out_bytes = 0  # of earlier connections
         self._now = now
         self._jitter = random.Random(seed)
         self._reports: list[Report] = []
         self._filters: dict[str, int] = {}
         self._client: _Client | None = None
-        self._feed: _Socket | None = None
-        self._splitter: Splitter | None = None
+        self._stream: Stream | None = None
         self._generation = 0
         self._dial: Dial | None = None
         self._wanted = False
@@ -141,14 +107,12 @@ class Connection:
         self._due = 0.0  # of the next attempt, of the end of this one, or of paho's housekeeping
         self._since = 0.0  # when this attempt or connection began
         self._quiet_until = 0.0
-        self._more = False  # stopped reading before the socket was empty
         self._quota = 65535  # publishes of QoS 1 the broker lets be open
         self._open: dict[int, int] = {}  # mid -> token of publishes without PUBACK
         self._waiting: deque[tuple[int, str, bytes, bool, int | None]] = deque()
         self._tokens = 0
         self._asked: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
         self._buffer = bytearray(READ_BYTES)
-        self._view = memoryview(self._buffer)
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -163,24 +127,24 @@ class Connection:
         if self._dial is not None:
             self._dial.abandon()
             self._dial = None
-        client, feed = self._client, self._feed
-        if client is not None and feed is not None and self.up:
+        client, stream = self._client, self._stream
+        if client is not None and stream is not None and self.up:
             client.on_disconnect = None
-            self._part(client, feed, self._now() + flush_s)
+            self._part(client, stream, self._now() + flush_s)
         self._forget(client)
 
-    def _part(self, client: _Client, feed: _Socket, until: float) -> None:
+    def _part(self, client: _Client, stream: Stream, until: float) -> None:
         """Say goodbye behind what is queued, and wait until the broker has read it.
 
         A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
         """
         try:
-            feed.sock.settimeout(max(0.01, until - self._now()))
+            stream.sock.settimeout(max(0.01, until - self._now()))
             client.write(DISCONNECT)
             while client.want_write() and self._now() < until and client.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 pass
-            feed.sock.shutdown(socket.SHUT_WR)
-            while self._now() < until and feed.sock.recv_into(self._buffer):
+            stream.sock.shutdown(socket.SHUT_WR)
+            while self._now() < until and stream.sock.recv_into(self._buffer):
                 pass
         except OSError:
             pass  # it was gone already
@@ -208,7 +172,7 @@ class Connection:
     @property
     def due(self) -> float:
         """Monotonic time at which `misc` or `on_readable` is wanted even if no socket is ready."""
-        if self._more:
+        if self.unread:
             return 0.0
         if self._quiet_until > self._now():
             return min(self._due, self._quiet_until)
@@ -218,7 +182,7 @@ class Connection:
         """What to wait on for reading; -1 if nothing is."""
         if self._dial is not None:
             return self._dial.fileno()
-        return -1 if self._feed is None else self._feed.fileno()
+        return -1 if self._stream is None else self._stream.fileno()
 
     @property
     def wants_read(self) -> bool:
@@ -233,7 +197,7 @@ class Connection:
     @property
     def unread(self) -> bool:
         """Bytes are known to wait in the socket: read again without asking."""
-        return self._more
+        return self._stream is not None and self._stream.more
 
     def take(self) -> list[Report]:
         """What has happened since the last call, in order."""
@@ -252,9 +216,9 @@ class Connection:
         link = self.link
         self._generation += 1
         modern = link.version == MQTTProtocolVersion.MQTTv5
-        self._splitter = Splitter(modern, self._generation, link.max_packet_bytes)
-        self._feed = _Socket(sock)
-        client = self._client = _Client(link, self._feed)
+        splitter = Splitter(modern, self._generation, link.max_packet_bytes)
+        stream = self._stream = Stream(sock, splitter, self._buffer)
+        client = self._client = _Client(link, stream)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_publish = self._on_publish
@@ -294,7 +258,7 @@ class Connection:
         self._ask(self._filters.items())
 
     def _on_disconnect(self, _client: paho.Client, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
-        self._drop("closed by the broker" if self._feed is not None and self._feed.ended else str(reason))
+        self._drop("closed by the broker" if self._stream is not None and self._stream.ended else str(reason))
 
     def _drop(self, why: str) -> None:
         """This attempt or connection is over."""
@@ -321,12 +285,13 @@ class Connection:
     def _forget(self, client: _Client | None) -> None:
         if client is not None:
             client.on_disconnect = None
-        feed, self._client, self._feed, self._splitter = self._feed, None, None, None
-        self.up = self._more = False
+        stream, self._client, self._stream = self._stream, None, None
+        self.up = False
         self._quiet_until = 0.0
-        if feed is not None:
-            self._out_bytes += feed.sent_bytes
-            feed.close()
+        if stream is not None:
+            self._in_bytes += stream.in_bytes
+            self._out_bytes += stream.out_bytes
+            stream.close()
         self._open.clear()
         self._waiting.clear()
         self._asked.clear()
@@ -338,55 +303,32 @@ class Connection:
         if self._dial is not None:
             self.misc()
             return
-        feed, splitter = self._feed, self._splitter
-        if feed is None or splitter is None:
+        stream = self._stream
+        if stream is None:
             return
-        self._more, got = False, 0
-        for _ in range(READS_A_TURN):
-            try:
-                size = feed.sock.recv_into(self._buffer)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                break
-            except OSError:
-                size = 0
-            if size == 0:
-                feed.ended = True
-                break
-            got += size
-            others = splitter.feed(bytes(self._view[:size]))
-            if others or splitter.refused or len(splitter.messages) > 1 << 15:
-                self._hand_over(splitter, feed, others)
-                if self._splitter is not splitter:
-                    return  # what paho read ended the connection
-            if size < READ_BYTES and not isinstance(feed.sock, ssl.SSLSocket):
-                break
-        else:
-            self._more = True
-        self.in_bytes += got
-        self._hand_over(splitter, feed, b"")
+        got, others = stream.read()
         if 0 < got < IDLE_BYTES and self.up:
             self._quiet_until = self._now() + self.link.read_every_s
-
-    def _hand_over(self, splitter: Splitter, feed: _Socket, others: bytes) -> None:
         if not self.up:
-            self._pass_on(feed, others)  # CONNACK says whether the tokens of what follows are known
+            self._pass_on(stream, others)  # CONNACK says whether the tokens of what follows are known
             others = b""
+        splitter = stream.splitter
         if splitter.messages:
             messages, splitter.messages = splitter.messages, []
             self._reports.append(Messages(messages))
             if not self.link.manual_ack:
                 self.ack([message[2] for message in messages])
         if splitter.refused:
-            self._reports.extend(splitter.refused)
-            self.ack([refused.token for refused in splitter.refused])  # settled: it would come again for ever
-            splitter.refused.clear()
-        self._pass_on(feed, others)
+            refused, splitter.refused = splitter.refused, []
+            self._reports += refused
+            self.ack([one.token for one in refused])  # settled: it would come again for ever
+        self._pass_on(stream, others)
 
-    def _pass_on(self, feed: _Socket, others: bytes) -> None:
+    def _pass_on(self, stream: Stream, others: bytes) -> None:
         """Let paho read the packets that are its own, or the end of the connection."""
-        feed.ready += others
+        stream.ready += others
         client = self._client
-        while client is not None and client is self._client and (feed.ready or feed.ended):
+        while client is not None and client is self._client and (stream.ready or stream.ended):
             if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and client is self._client:
                 self._drop("connection lost")
 
@@ -443,7 +385,12 @@ class Connection:
     @property
     def out_bytes(self) -> int:
         """Bytes written to the broker so far, all packets, without TLS."""
-        return self._out_bytes + (self._feed.sent_bytes if self._feed is not None else 0)
+        return self._out_bytes + (self._stream.out_bytes if self._stream is not None else 0)
+
+    @property
+    def in_bytes(self) -> int:
+        """Bytes read from the broker so far, all packets, without TLS."""
+        return self._in_bytes + (self._stream.in_bytes if self._stream is not None else 0)
 
     @property
     def open_publishes(self) -> int:
