@@ -58,12 +58,10 @@ def document(payload: bytes) -> Any:
         found, end = _scan(text, 0)
         if end == len(text):
             return found
-        return json.loads(text)  # white space around it
-    except StopIteration:
-        try:
-            return json.loads(payload)  # white space before it, a byte order mark, UTF-16
-        except (ValueError, RecursionError) as err:
-            raise BadPayloadError(f"no JSON: {err}") from err
+    except (ValueError, StopIteration, RecursionError):
+        pass  # broken; or white space before it, a byte order mark, UTF-16: the library knows
+    try:
+        return json.loads(payload)
     except (ValueError, RecursionError) as err:
         raise BadPayloadError(f"no JSON: {err}") from err
 
