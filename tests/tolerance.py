@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -40,9 +40,12 @@ def assert_same_column(got: Column, want: Column, scale: float = 1.0) -> None:
         assert got.tolist() == want.tolist()
 
 
+Row = TypeVar("Row", bound=Hashable)
+
+
 def assert_same_rows(
-    got: Mapping[Hashable, Mapping[str, float | None]],
-    want: Mapping[Hashable, Mapping[str, float | None]],
+    got: Mapping[Row, Mapping[str, float | None]],
+    want: Mapping[Row, Mapping[str, float | None]],
     scale: float = 1.0,
 ) -> None:
     """Rows of results: the same rows, each value within tolerance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,9 +113,34 @@ def combine(
 def assign_windows(partials: Partials, window: Window, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
     """Partials of slices to partials of the windows that contain them, combined: a row a (window, key)."""
     row, start = window.assign(partials.start, partials.end)
+    return combine(_moved(partials, row, start, window.length_us), basis, window.slide_us, ranks)
+
+
+def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
+    """Partials of slices once in each range [start, end) that is a window of any of these; not combined.
+
+    Windows of several specs can be one range, as the first of sliding (3, 2) and of tumbling 3: it is there once.
+    """
+    by_length: dict[int, list[Window]] = {}
+    for window in windows:
+        by_length.setdefault(window.length_us, []).append(window)
+    parts = []
+    for length_us, alike in by_length.items():
+        pairs = [window.assign(partials.start, partials.end) for window in alike]
+        row, start = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        if len(alike) > 1:
+            order = np.lexsort((start, row))
+            row, start = row[order], start[order]
+            new = np.concatenate([[True], (row[1:] != row[:-1]) | (start[1:] != start[:-1])])[: len(row)]
+            row, start = row[new], start[new]
+        parts.append(_moved(partials, row, start, length_us))
+    return concat(parts)
+
+
+def _moved(partials: Partials, row: Ints, start: Ints, length_us: int) -> Partials:
+    """The states of those rows with the ranges [start, start + length)."""
     states = {name: column[row] for name, column in partials.states.items()}
-    inside = Partials(start, start + window.length_us, partials.key[row], states)
-    return combine(inside, basis, window.slide_us, ranks)
+    return Partials(start, start + length_us, partials.key[row], states)
 
 
 def _in_order(partials: Partials) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -82,22 +83,25 @@ def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tup
     return hashlib.sha256(text.encode()).digest()[:8]
 
 
-def rates(windows: list[Window]) -> tuple[Fraction, Fraction]:
-    """(slices, windows) per second and key. Exact where the edges repeat soon enough, else counted over a sample."""
-    lattices = union(lattice for window in windows for lattice in window.lattices)
-    period = math.lcm(*(lattice.step_us for lattice in lattices))
-    if sum(period // lattice.step_us for lattice in lattices) <= _SAMPLE:
-        whole = sum((Fraction(1_000_000, window.slide_us) for window in windows), Fraction(0))
-        return Fraction(1_000_000 * _edges(lattices, period), period), whole
-    span = int(_SAMPLE / sum(1 / window.slide_us for window in windows))
-    starts = sum(_edges((Lattice(window.slide_us, 0),), span) for window in windows)
-    return Fraction(1_000_000 * _edges(lattices, span), span), Fraction(1_000_000 * starts, span)
+def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
+    """(slices, windows) per second and key; windows of several queries that are one range count once."""
+    starts: dict[int, list[Lattice]] = {}
+    for window in windows:
+        starts.setdefault(window.length_us, []).append(window.lattices[0])
+    slices = _rate(lattice for window in windows for lattice in window.lattices)
+    return slices, sum((_rate(alike) for alike in starts.values()), Fraction(0))
 
 
-def _edges(lattices: tuple[Lattice, ...], span_us: int) -> int:
-    """Different edges in a span of that length, all lattices under way."""
-    points = [Lattice(each.step_us, each.phase_us % each.step_us).points(0, span_us - 1) for each in lattices]
-    return len(points[0]) if len(points) == 1 else len(np.unique(np.concatenate(points)))
+def _rate(lattices: Iterable[Lattice]) -> Fraction:
+    """Different edges per second: exact where they repeat soon enough, else counted over a sample."""
+    fewest = union(lattices)
+    span_us = math.lcm(*(lattice.step_us for lattice in fewest))
+    if sum(span_us // lattice.step_us for lattice in fewest) > _SAMPLE:
+        span_us = int(_SAMPLE / sum(1 / lattice.step_us for lattice in fewest))
+    elif len(fewest) == 1:
+        return Fraction(1_000_000, fewest[0].step_us)
+    points = [Lattice(each.step_us, each.phase_us % each.step_us).points(0, span_us - 1) for each in fewest]
+    return Fraction(1_000_000 * len(np.unique(np.concatenate(points))), span_us)
 
 
 def _per_s(rate: Fraction) -> str:

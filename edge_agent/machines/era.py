@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, assign_windows, concat
+from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, in_windows
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
@@ -74,7 +74,7 @@ class Era:
         self._late = Store(basis, None, _NODES)
         self._newest_us = NEVER_US
         self._closed_us = NEVER_US  # the frontier as of the last `close`
-        self._gone_us = NEVER_US  # readings below it have left in a flush: no longer ours to move
+        self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: not there to move
         # (slice start, first and last reading) of slices that may move to another plan
         self._extents: list[tuple[Ints, Ints, Ints]] = []
 
@@ -114,19 +114,20 @@ class Era:
                 rows, start = window.assign(slices.start, slices.end)
                 gone[rows[start + window.length_us <= frontier_us]] = True
             lost = int(slices.states["count"][gone].sum())
-            rows_of = self._in_windows(slices)
+            rows_of = in_windows(slices, self._windows)
             self._late.add(rows_of.take(rows_of.end > frontier_us))
         else:
-            self._late.add(self._in_windows(slices))
+            self._late.add(in_windows(slices, self._windows))
         return outside, lost
 
     def _inside(self, run: Run) -> tuple[Run, int]:
         """The readings at or after the first edge, and how many are before."""
-        if self._edges is None:
-            return run.part(0, 0), len(run.time_us)
-        if run.time_us[0] >= self._edges.first_us:
-            return run, 0
-        outside = int(np.searchsorted(run.time_us, self._edges.first_us))
+        outside = len(run.time_us)
+        if self._edges is not None:
+            if run.time_us[0] >= self._edges.first_us:
+                return run, 0
+            outside = int(np.searchsorted(run.time_us, self._edges.first_us))
+        self._gone_us = max(self._gone_us, int(run.time_us[outside - 1]) + 1)
         return run.part(outside, len(run.time_us)), outside
 
     def _slice(self, run: Run, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
@@ -173,18 +174,15 @@ class Era:
 
     def _keep(self, slices: Partials) -> None:
         assert self.plan is not None
-        self._store.add(slices if self.plan.kind == "slice" else self._in_windows(slices))
-
-    def _in_windows(self, slices: Partials) -> Partials:
-        return concat([assign_windows(slices, window, self._basis) for window in self._windows])
+        self._store.add(slices if self.plan.kind == "slice" else in_windows(slices, self._windows))
 
     # --- what leaves --------------------------------------------------------------------------------------------
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
         """(plan, late, rows): what ends by the frontier (FAR_US: everything that is open), and all that is late."""
-        if frontier_us == FAR_US:
-            self._gone_us = self._newest_us + 1
-        else:
+        if frontier_us == FAR_US and self._newest_us > NEVER_US:
+            self._gone_us = max(self._gone_us, self._newest_us + 1)
+        elif frontier_us != FAR_US:
             self._closed_us = frontier_us
         for plan_, late, rows in (
             (self.plan, False, self._store.close(frontier_us)),
@@ -210,7 +208,7 @@ class Era:
         parts; else it comes after them.
         """
         at_us = max(at_us, self._gone_us)
-        if self.plan is None or self._newest_us < at_us:
+        if self.plan is None or self._newest_us < max(at_us, NEVER_US + 1):
             return at_us
         if not self._moves:
             return self._newest_us + 1
@@ -251,11 +249,13 @@ class Era:
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
         """Take slices of another plan that fit this one. Answers how many readings lie in no window."""
         if self._edges is None:
+            self._gone_us = max(self._gone_us, int(high.max()) + 1)
             return int(slices.states["count"].sum())
         start, end = self._edges.around(low)
         inside = start != NO_EDGE
         outside = int(slices.states["count"][~inside].sum())
         if outside:
+            self._gone_us = max(self._gone_us, int(high[~inside].max()) + 1)
             start, end, low, high, slices = start[inside], end[inside], low[inside], high[inside], slices.take(inside)
         if not len(slices):
             return outside

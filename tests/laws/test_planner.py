@@ -44,6 +44,7 @@ def test_slices_travel_where_windows_overlap_and_windows_where_they_are_fewer() 
     assert odd.kind == "window"
     assert "fewer" in odd.reason
     assert rates([Sliding(65, 10)]) == (Fraction(200_000), Fraction(100_000))
+    assert rates([Tumbling(10), Sliding(10, 10), Tumbling(15)]) == (Fraction(400_000, 3), Fraction(500_000, 3))
 
 
 def test_readings_that_count_per_window_need_windows_beside_the_slices() -> None:

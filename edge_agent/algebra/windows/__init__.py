@@ -37,7 +37,7 @@ class Window(Protocol):
 
     @property
     def lattices(self) -> tuple[Lattice, ...]:
-        """Where windows start and end, as evenly spaced edges; their union is what `edges` lists."""
+        """Where windows start (the first) and end, as evenly spaced edges; their union is what `edges` lists."""
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""

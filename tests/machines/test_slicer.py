@@ -1,0 +1,485 @@
+"""The slicer against the oracle: what leaves, whatever comes in which order, gives exactly the oracle's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.query import Aggregate, Group, Labels, Query
+from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.errors import ConfigError
+from edge_agent.machines import slicer as module
+from edge_agent.machines.release import Release
+from edge_agent.machines.slicer import Slicer
+from tests import oracle, strategies
+from tests.naive_root import NaiveRoot, expected
+from tests.tolerance import assert_same_rows
+
+LABELS: list[Labels] = [(("room", "1"), ("site", "a")), (("room", "2"), ("site", "a")), (("site", "b,=%"),), ()]
+SUMS = (Aggregate("sum", "sum"), Aggregate("count", "count"))
+
+
+def batch(times: list[int], values: list[float] | None = None, series: list[int] | None = None) -> Batch:
+    """Floats; value = time where none is given."""
+    k = len(times)
+    return Batch(
+        np.array(times, np.int64),
+        np.array(times if values is None else values, np.float64),
+        np.array(series or [0] * k, np.int64),
+        LABELS,
+    )
+
+
+def query(name: str, window: Tumbling | Sliding, revision: int = 1, **more: Any) -> Query:
+    return Query(name, revision, "s", window, more.pop("aggregates", SUMS), lateness_us=0, **more)
+
+
+def started(*queries: Query, scale: int | None = None, node: str = "n") -> Slicer:
+    slicer = Slicer(queries[0].group, scale, node)
+    slicer.change(queries)
+    return slicer
+
+
+def spans(releases: list[Release]) -> list[tuple[int, int, str, float]]:
+    """(start, end, key, sum) of every row."""
+    return [
+        (int(p.start[i]), int(p.end[i]), r.keys[int(p.key[i])], float(p.states["sum"][i]))
+        for r in releases
+        for p in [r.partials]
+        for i in range(len(p))
+    ]
+
+
+# --- against the oracle ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """A slicer with everything that went in and came out."""
+
+    slicer: Slicer
+    root: NaiveRoot = field(default_factory=NaiveRoot)
+    readings: list[oracle.Reading] = field(default_factory=list)
+    late: list[tuple[oracle.Reading, int]] = field(default_factory=list)  # with the frontier they met
+    queries: dict[tuple[str, int], Query] = field(default_factory=dict)
+    servings: tuple[Serving, ...] = ()
+
+    def reach(self) -> float:
+        """The scale of float results: squares where variances are among them. Scaled integers are exact."""
+        if self.slicer.scale is not None:
+            return 0.0
+        return float(sum(float(r.value) ** 2 for r in (*self.readings, *(late for late, _ in self.late))))
+
+    def change(self, queries: tuple[Query, ...]) -> None:
+        self.queries.update({(q.id, q.revision): q for q in queries})
+        self.root.know(queries)
+        self.servings = self.slicer.change(queries)
+        self.slicer.check()
+
+    def push(self, times: list[int], values: list[Any], series: list[int]) -> None:
+        scale = self.slicer.scale
+        value = np.array(values, np.float64) if scale is None else np.array(values, np.int64)
+        self.slicer.push(Batch(np.array(times, np.int64), value, np.array(series, np.int64), LABELS))
+        self.slicer.check()
+        for time_us, value, which in zip(times, values, series, strict=True):
+            number = value if scale is None else oracle.exact(value, scale)
+            reading = oracle.Reading(time_us, number, "n", len(self.readings) + len(self.late), dict(LABELS[which]))
+            if time_us < self.slicer.frontier_us:
+                self.late.append((reading, self.slicer.frontier_us))
+            else:
+                self.readings.append(reading)
+
+    def advance(self, frontier_us: int) -> None:
+        releases = self.slicer.advance(frontier_us)
+        for release in releases:
+            assert release.late or (release.partials.end <= self.slicer.frontier_us).all()
+        self.root.take(releases)
+        self.slicer.check()
+
+    def restart(self) -> None:
+        state = self.slicer.snapshot()
+        self.slicer = Slicer(self.slicer.group, self.slicer.scale, "n")
+        self.slicer.restore(state)
+        self.slicer.check()
+
+    def flush(self) -> None:
+        self.root.take(self.slicer.flush())
+
+    def end(self) -> None:
+        self.flush()
+        assert not self.slicer.flush()
+
+
+def play(draw: st.DrawFn, run: Run, changes: st.SearchStrategy[tuple[Query, ...]] | None, steps: int = 8) -> None:
+    """Random things happen, in disorder, with time going on."""
+    now = 0
+    kinds = [
+        "push",
+        "push",
+        "push",
+        "advance",
+        "restart",
+        "flush",
+        *(["change", "change"] if changes is not None else []),
+    ]
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=steps)):
+        if kind == "push":
+            times = draw(st.lists(st.integers(max(0, now - 25), now + 15), max_size=8))
+            values = draw(st.lists(strategies.values(run.slicer.scale), min_size=len(times), max_size=len(times)))
+            run.push(times, values, draw(st.lists(st.integers(0, 3), min_size=len(times), max_size=len(times))))
+            now = max(now, *times) if times else now
+        elif kind == "advance":
+            run.advance(now - draw(st.integers(-2, 12)))
+        elif kind == "restart":
+            run.restart()
+        elif kind == "flush":
+            run.flush()
+        elif changes is not None:
+            run.change(draw(changes))
+    run.end()
+
+
+@st.composite
+def runs(draw: st.DrawFn, late: str) -> Run:
+    by = draw(st.sampled_from([(), ("site",), ("room", "site")]))
+    queries = draw(strategies.queries(by=by, late=late))
+    run = Run(Slicer(queries[0].group, draw(strategies.scales), "n"))
+    run.change(queries)
+    play(draw, run, None)
+    return run
+
+
+@settings(deadline=None)
+@given(run=runs("revise"))
+def test_every_reading_counts_once_in_each_of_its_windows_however_late_it_comes(run: Run) -> None:
+    """protocol 4.2, 6.1, 6.2: on-time slices, late partials, flushes and restarts add up to the oracle's rows."""
+    readings = [*run.readings, *(reading for reading, _ in run.late)]
+    assert_same_rows(run.root.results(run.servings), expected(run.queries, run.servings, readings), run.reach())
+    assert run.slicer.counters["late"] == len(run.late)
+    assert run.slicer.counters["readings"] == len(readings)
+
+
+@settings(deadline=None)
+@given(run=runs("drop"))
+def test_dropped_late_readings_are_in_no_window_and_counted(run: Run) -> None:
+    want = expected(run.queries, run.servings, run.readings)
+    assert_same_rows(run.root.results(run.servings), want, run.reach())
+    assert run.slicer.counters["dropped_late"] == run.slicer.counters["late"] == len(run.late)
+
+
+@settings(deadline=None)
+@given(run=runs("per_window"))
+def test_late_readings_count_in_the_windows_that_are_still_open_and_in_no_other(run: Run) -> None:
+    rows: dict[oracle.Row, list[oracle.Reading]] = {}
+    arrived = [(reading, NEVER_US) for reading in run.readings] + run.late
+    for asked in run.queries.values():
+        for reading, frontier_us in sorted(arrived, key=lambda pair: (pair[0].time_us, pair[0].order)):
+            for start, end in oracle.windows(asked, [reading]):
+                if end > frontier_us:
+                    rows.setdefault((asked.id, oracle.key_of(asked, reading), start, end), []).append(reading)
+    want = {row: oracle.answers(run.queries[row[0], 1], inside) for row, inside in rows.items()}
+    assert_same_rows(run.root.results(run.servings), want, run.reach())
+    missed = sum(
+        any(end <= frontier_us for asked in run.queries.values() for _, end in oracle.windows(asked, [reading]))
+        for reading, frontier_us in run.late
+    )
+    assert run.slicer.counters["dropped_late"] == missed
+
+
+@st.composite
+def changing(draw: st.DrawFn) -> Run:
+    """Queries come, go and change while readings flow; a (query, revision) never comes back."""
+    revision = iter(range(1, 1_000))
+    in_force: dict[str, Query] = {}
+
+    @st.composite
+    def changes(draw: st.DrawFn) -> tuple[Query, ...]:
+        for name in ("a", "b"):
+            what = draw(st.sampled_from(["keep", "set", "set", "remove"]))
+            if what == "set":
+                begin = draw(st.one_of(st.none(), st.integers(0, 60)))
+                window, wanted = draw(strategies.windows()), draw(strategies.aggregates())
+                in_force[name] = Query(
+                    name, next(revision), "s", window, wanted, by=("site",), lateness_us=0, effective_from_us=begin
+                )
+            elif what == "remove":
+                in_force.pop(name, None)
+        return tuple(in_force.values())
+
+    run = Run(Slicer(Group("s", "", ("site",), 0), draw(st.sampled_from([None, -1])), "n"))
+    play(draw, run, changes(), steps=12)
+    return run
+
+
+@settings(deadline=None, max_examples=300)
+@given(run=changing())
+def test_at_changes_of_plan_every_window_of_every_serving_is_exact(run: Run) -> None:
+    """protocol 6.3: every reading goes to exactly one of the plans that succeed each other, also the late ones."""
+    readings = [*run.readings, *(reading for reading, _ in run.late)]
+    assert_same_rows(run.root.results(run.servings), expected(run.queries, run.servings, readings), run.reach())
+    for serving in run.servings:
+        begin = run.queries[serving.query, serving.revision].effective_from_us
+        assert begin is None or (serving.start_from_us is not None and serving.start_from_us >= begin)
+        assert serving.start_from_us is None or serving.start_from_us > -100  # unbounded is said so
+
+
+# --- examples ----------------------------------------------------------------------------------------------------
+
+
+def test_before_any_reading_a_query_is_served_from_the_beginning() -> None:
+    """protocol 6.3"""
+    slicer = Slicer(query("q", Tumbling(10)).group, None, "n")
+    assert slicer.drained
+    assert slicer.change((query("q", Tumbling(10)),)) == (Serving("q", 1),)
+    assert not slicer.drained
+
+
+def test_a_query_added_while_running_takes_slices_that_fit_its_windows() -> None:
+    """protocol 6.3: the earliest exact time, here everything, since no slice is parted by an edge of the new one."""
+    ten = query("ten", Tumbling(10))
+    slicer = started(ten)
+    slicer.push(batch([1, 19]))
+    assert slicer.change((ten, query("twenty", Tumbling(20))))[1] == Serving("twenty", 1)
+    assert {len(r.plan.queries) for r in slicer.flush()} == {2}
+
+
+def test_a_query_added_while_running_starts_after_a_slice_that_its_edges_part() -> None:
+    """protocol 6.3"""
+    twenty = query("twenty", Tumbling(20))
+    slicer = started(twenty)
+    slicer.push(batch([1, 19]))
+    assert slicer.change((twenty, query("ten", Tumbling(10))))[1] == Serving("ten", 1, 20)
+    slicer.push(batch([15, 25]))
+    assert spans(slicer.flush()) == [(0, 20, "", 35.0), (20, 30, "", 25.0)]
+
+
+def test_a_query_that_needs_more_state_starts_after_the_newest_reading() -> None:
+    """protocol 6.3"""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1, 13]))
+    more = query("more", Tumbling(10), aggregates=(Aggregate("max", "max"),))
+    assert slicer.change((query("q", Tumbling(10)), more))[1] == Serving("more", 1, 14)
+
+
+def test_a_switch_never_goes_below_the_frontier_nor_below_what_was_flushed() -> None:
+    """protocol 6.3, 1.3"""
+    asked = query("q", Tumbling(10))
+    slicer = started(asked)
+    slicer.push(batch([1, 33]))
+    slicer.advance(21)
+    assert slicer.change((asked, query("r", Tumbling(10))))[1] == Serving("r", 1, 21)
+    slicer.flush()
+    assert slicer.change((asked, query("r", Tumbling(10)), query("t", Tumbling(10))))[2] == Serving("t", 1, 34)
+
+
+def test_a_window_belongs_to_the_revision_in_force_at_its_start() -> None:
+    """protocol 6.3: the older revision is fed until the last window that started before the switch has ended."""
+    slicer = started(query("q", Tumbling(20), 1))
+    slicer.push(batch([1]))
+    slicer.advance(5)
+    servings = slicer.change((query("q", Tumbling(10), 2),))
+    assert servings == (Serving("q", 1, None, 5), Serving("q", 2, 5))
+    slicer.push(batch([6, 15, 25]))
+    fed = {
+        (int(p.start[i]), int(p.end[i])): r.plan.queries
+        for r in slicer.flush()
+        for p in [r.partials]
+        for i in range(len(p))
+    }
+    assert fed == {
+        (0, 5): (("q", 1),),
+        (5, 10): (("q", 1), ("q", 2)),
+        (10, 20): (("q", 1), ("q", 2)),
+        (20, 30): (("q", 2),),
+    }
+
+
+def test_a_removed_query_gives_no_row_after_its_removal_and_the_slicer_drains() -> None:
+    """protocol 6.3"""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1, 7]))
+    slicer.advance(5)
+    assert slicer.change(()) == (Serving("q", 1, None, None, 8),)
+    slicer.push(batch([12]))
+    assert slicer.counters["outside"] == 1
+    assert not slicer.drained
+    assert spans(slicer.advance(8)) == [(0, 8, "", 8.0)]
+    assert slicer.drained
+
+
+def test_the_same_queries_again_change_nothing() -> None:
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1]))
+    before = slicer.snapshot()
+    slicer.change((query("q", Tumbling(10)),))
+    assert repr(slicer.snapshot()) == repr(before)
+
+
+def test_what_cannot_be_served_is_refused_and_the_running_plan_goes_on() -> None:
+    asked = query("q", Tumbling(10))
+    slicer = started(asked)
+    with pytest.raises(ConfigError, match="scope"):
+        slicer.change((asked, replace(query("r", Tumbling(10)), scope="local")))
+    slicer.push(batch([1]))
+    assert spans(slicer.advance(10)) == [(0, 10, "", 1.0)]
+    with pytest.raises(ConfigError, match="column 7"):
+        Slicer(Group("s", "value ~ 3", (), 0), None, "n")
+
+
+def test_late_readings_leave_at_once_with_the_span_of_their_own() -> None:
+    """protocol 4.2"""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([3, 25]))
+    slicer.advance(20)
+    slicer.push(batch([14, 5, 12, 26]))
+    (release,) = slicer.advance(20)
+    assert release.late
+    assert spans([release]) == [(5, 6, "", 5.0), (12, 15, "", 26.0)]
+    assert slicer.counters["late"] == 3
+
+
+def test_a_frontier_never_falls() -> None:
+    """protocol 4.1"""
+    slicer = started(query("q", Tumbling(10)))
+    slicer.advance(30)
+    slicer.advance(10)
+    assert slicer.frontier_us == 30
+
+
+def test_nan_is_skipped_and_counted_and_infinities_are_bad() -> None:
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([1, 2, 3, 4, 5], [1.0, float("nan"), float("inf"), -float("inf"), 1e200]))
+    slicer.push(batch([6], [float("nan")]))
+    assert slicer.counters["nan_skipped"] == 2
+    assert slicer.counters["bad"] == 3
+    assert slicer.newest_us == 6
+    assert spans(slicer.flush()) == [(0, 10, "", 1.0)]
+
+
+def test_scaled_integers_beyond_2_to_the_53_are_bad() -> None:
+    """protocol 7.1"""
+    slicer = started(query("q", Tumbling(10)), scale=-1)
+    values = np.array([2**53, 2**53 + 1, -(2**53)], np.int64)
+    slicer.push(Batch(np.arange(3), values, np.zeros(3, np.int64), LABELS))
+    assert slicer.counters["bad"] == 1
+    assert spans(slicer.flush()) == [(0, 10, "", 0.0)]
+
+
+def test_values_of_the_wrong_type_are_the_callers_mistake() -> None:
+    with pytest.raises(ValueError, match="scale -1"):
+        started(query("q", Tumbling(10)), scale=-1).push(batch([1]))
+
+
+def test_the_filter_sees_values_in_the_sensors_unit_and_labels() -> None:
+    asked = query("q", Tumbling(10), where="value > 0.3 and site = 'a'", by=("room",))
+    slicer = started(asked, scale=-1)
+    slicer.push(Batch(np.arange(4), np.array([3, 4, 5, 9]), np.array([0, 0, 1, 2]), LABELS))
+    assert spans(slicer.flush()) == [(0, 10, "room=1", 4.0), (0, 10, "room=2", 5.0)]
+    assert slicer.counters["filtered"] == 2
+    assert slicer.newest_us == 3  # what is filtered moves time
+
+
+def test_keys_are_the_labels_in_the_order_asked_for_and_can_be_taken_apart() -> None:
+    slicer = started(query("q", Tumbling(10), by=("site", "room")))
+    slicer.push(batch([1, 2, 3, 4], series=[2, 1, 3, 1]))
+    assert {key: total for _, _, key, total in spans(slicer.flush())} == {
+        "site=b%2C%3D%25,room=": 1.0,
+        "site=a,room=2": 6.0,
+        "site=,room=": 3.0,
+    }
+
+
+def test_one_series_costs_no_array_of_keys_and_a_growing_or_another_table_of_labels_is_noticed() -> None:
+    table: list[Labels] = [(("site", "a"),)]
+    slicer = started(query("q", Tumbling(10), by=("site",)))
+    one = np.broadcast_to(np.int64(0), (2,))
+    slicer.push(Batch(np.array([1, 2]), np.ones(2), one, table))
+    table.append((("site", "b"),))
+    slicer.push(Batch(np.array([3, 4]), np.ones(2), np.array([1, 0]), table))
+    slicer.push(Batch(np.array([5]), np.ones(1), np.zeros(1, np.int64), [(("site", "b"),)]))
+    assert spans(slicer.flush()) == [(0, 10, "site=a", 3.0), (0, 10, "site=b", 2.0)]
+
+
+def test_ties_of_time_go_by_arrival_also_over_batches_and_restarts() -> None:
+    """protocol 7.3"""
+    ends = (Aggregate("first", "first"), Aggregate("last", "last"))
+    asked = query("q", Tumbling(10), aggregates=ends)
+    run = Run(Slicer(asked.group, None, "n"))
+    run.change((asked,))
+    run.push([5, 3, 3], [1.0, 2.0, 3.0], [0, 0, 0])
+    run.restart()
+    run.push([3, 5, 5], [4.0, 5.0, 6.0], [0, 0, 0])
+    run.end()
+    assert run.root.results(run.servings) == {("q", "", 0, 10): {"first": 2.0, "last": 6.0}}
+
+
+def test_whole_windows_leave_when_they_end_where_that_is_fewer_rows() -> None:
+    """protocol 6.2: kind window"""
+    slicer = started(query("q", Sliding(15, 10)))
+    slicer.push(batch([1, 12, 21]))
+    assert slicer.advance(14) == []
+    (release,) = slicer.advance(25)
+    assert release.plan.kind == "window"
+    assert spans([release]) == [(0, 15, "", 13.0), (10, 25, "", 33.0)]
+
+
+def test_readings_before_the_first_window_are_outside_and_counted() -> None:
+    slicer = started(query("q", Tumbling(10, 5)))
+    slicer.push(batch([-3, 4, 5]))
+    assert slicer.counters["outside"] == 2
+    assert spans(slicer.flush()) == [(5, 15, "", 5.0)]
+
+
+def test_plans_are_kept_for_late_readings_until_the_horizon_and_not_longer() -> None:
+    slicer = started(query("q", Tumbling(10), 1))
+    slicer.push(batch([1]))
+    slicer.advance(5)
+    slicer.change((query("q", Tumbling(10), 2),))
+    slicer.push(batch([30]))
+    slicer.advance(1_000)
+    slicer.push(batch([4]))
+    (late,) = slicer.advance(1_000)
+    assert late.plan.queries == (("q", 1),)
+    slicer.advance(module.HORIZON_US + 2_000)
+    slicer.check()
+    slicer.push(batch([4]))
+    (late,) = slicer.advance(module.HORIZON_US + 2_000)
+    assert late.plan.queries == (("q", 2),)  # the root keeps it in ops.late
+    assert [s.revision for s in slicer.servings] == [2]
+
+
+def test_definitions_that_change_all_the_time_do_not_fill_the_memory() -> None:
+    slicer = Slicer(query("q", Tumbling(10)).group, None, "n")
+    for revision in range(1, 200):
+        slicer.change((query("q", Tumbling(10 + revision % 3), revision),))
+        slicer.push(batch([revision * 50]))
+        slicer.advance(revision * 50)
+        slicer.check()
+    assert len(slicer._eras) <= module.MAX_ERAS + 2
+    assert len(slicer.servings) <= module.MAX_ERAS + 2
+
+
+def test_scattered_keys_and_times_need_no_table_of_all_groups() -> None:
+    """100 000 known keys, few readings: the work follows the readings."""
+    table: list[Labels] = [(("unit", str(i)),) for i in range(100_000)]
+    slicer = started(query("q", Tumbling(10), by=("unit",)))
+    series = np.array([99_999, 5, 99_999, 7])
+    slicer.push(Batch(np.array([1, 2, 3, 25]), np.ones(4), series, table))
+    assert spans(slicer.flush()) == [
+        (0, 10, "unit=5", 1.0), (0, 10, "unit=99999", 2.0), (20, 30, "unit=7", 1.0),
+    ]  # fmt: skip
+
+
+def test_nothing_in_nothing_out() -> None:
+    slicer = started(query("q", Tumbling(10)))
+    slicer.push(batch([]))
+    assert slicer.advance(100) == []
+    assert slicer.flush() == []
+    assert slicer.unit_us == 10
