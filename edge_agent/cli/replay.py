@@ -70,6 +70,6 @@ def answers(recordings: Iterable[Recording], *, spark: bool, revisions: bool) ->
             bar.at(number, recording.name)
             if not recording.asked:
                 continue
-            rows = Tree(recording, number).run()
+            rows = Tree(recording).run()
             teller = Teller(recording)
             yield from teller.revisions(rows) if revisions else teller.final(rows)

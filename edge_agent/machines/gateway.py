@@ -23,7 +23,6 @@ from edge_agent.machines.source import Source
 
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
 REREADABLE: Final = ("file", "simulated")  # drivers that go on at a committed position (3.1)
-FLOOR_US: Final = 1_000  # frontiers are whole milliseconds, which keeps frames short (schemas/frame.cddl)
 
 
 class Gateway(Node):
@@ -230,8 +229,9 @@ class Gateway(Node):
         if reached_us <= NEVER_US:
             return before
         frontier_us = reached_us - group.lateness_us
-        if slicer.unit_us % FLOOR_US == 0:
-            frontier_us -= frontier_us % FLOOR_US
+        step_us = self.settings.frontier_step_us
+        if slicer.unit_us % step_us == 0:
+            frontier_us -= frontier_us % step_us
         return max(before, frontier_us)
 
     def _state(self, now_us: int) -> Mapping[str, object]:

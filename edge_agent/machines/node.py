@@ -43,13 +43,18 @@ QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none ha
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Who a node is and how often it speaks. Durations in us."""
+    """Who a node is and how often it speaks. Durations in us.
+
+    frontier_step_us: frontiers are multiples of it where all window edges are, which keeps frames short
+    (schemas/frame.cddl).
+    """
 
     node: str
     version: str = "0"
     commit_interval_us: int = 1_000_000
     heartbeat_us: int = 1_000_000
     in_flight: int = 20
+    frontier_step_us: int = 1_000
 
 
 class Node(ABC):

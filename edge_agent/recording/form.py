@@ -52,13 +52,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One file. streams: in the global order of nodes. tree: merger -> its inputs; root: inputs of the root.
+    """One file.
 
-    scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how far the frontier stays
-    behind the newest reading (markers: behind the mark). refused: a line for each query that this version cannot do.
+    source: its sensor, and what its ids begin with. streams: in the global order of nodes. tree: merger -> its inputs;
+    root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
+    far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query that
+    this version cannot do.
     """
 
     name: str
+    source: str
     unit_us: int
     streams: tuple[Stream, ...]
     labels: tuple[Labels, ...]
@@ -81,17 +84,12 @@ def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{name}: no JSON: {err}") from err
     try:
-        return _recording(given, name, number)
+        return _recording(given, name, f"r{number:05d}")
     except ConfigError as err:
         raise ConfigError(f"{name}: {err}") from err
 
 
-def source_of(number: int) -> str:
-    """The sensor of a recording; also leads the ids of its nodes and queries."""
-    return f"r{number:05d}"
-
-
-def _recording(given: Any, name: str, number: int) -> Recording:
+def _recording(given: Any, name: str, source: str) -> Recording:
     if not isinstance(given, dict):
         raise ConfigError(f"wanted an object, got {type(given).__name__}")
     unit_us = UNITS_US.get(str(given.get("unit", "ms")))
@@ -116,13 +114,13 @@ def _recording(given: Any, name: str, number: int) -> Recording:
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
-    asked, refused = _queries(given.get("queries"), name, number, unit_us)
+    asked, refused = _queries(given.get("queries"), name, source, unit_us)
     asked = [
         replace(
             one,
             query=replace(
                 one.query,
-                source=source_of(number),
+                source=source,
                 by=one.query.by if keyed else (),
                 lateness_us=late_by_us,
                 late=late,
@@ -131,7 +129,18 @@ def _recording(given: Any, name: str, number: int) -> Recording:
         for one in asked
     ]
     return Recording(
-        name, unit_us, tuple(streams), tuple(labels), scale, tree, root, mode, late_by_us, tuple(asked), tuple(refused)
+        name,
+        source,
+        unit_us,
+        tuple(streams),
+        tuple(labels),
+        scale,
+        tree,
+        root,
+        mode,
+        late_by_us,
+        tuple(asked),
+        tuple(refused),
     )
 
 
@@ -272,7 +281,7 @@ def _ms(table: Mapping[str, Any], name: str) -> int:
     return round(value * MS)
 
 
-def _queries(given: Any, name: str, number: int, unit_us: int) -> tuple[list[Asked], list[str]]:
+def _queries(given: Any, name: str, source: str, unit_us: int) -> tuple[list[Asked], list[str]]:
     if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
         raise ConfigError("queries: wanted a list of objects")
     asked, refused = [], []
@@ -282,7 +291,7 @@ def _queries(given: Any, name: str, number: int, unit_us: int) -> tuple[list[Ask
         try:
             if not isinstance(after, int):
                 raise ConfigError(f"added_after_items: wanted a number of items, got {after!r}")
-            query = parse_recording_query({**table, "id": f"{source_of(number)}-q{at:03d}"}, unit_us, by=[KEY])
+            query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
         except ConfigError as err:
             why = "; ".join(problem.why for problem in err.problems) or str(err)
             refused.append(f"{name}: query {item}: {why}")

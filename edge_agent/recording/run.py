@@ -40,12 +40,11 @@ from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
-from edge_agent.recording.form import Recording, source_of
+from edge_agent.recording.form import Recording
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.wire import frames, receipts
 
 JOURNAL: Final = 1
-SLACK_US: Final = 1_000_000  # time goes on a little after the last window: frontiers may be whole milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Host:
         return owed
 
     def hear(self, now_us: int) -> None:
-        """Take the receipts that came."""
+        """Take the receipts that came; after the event of the round, so that the commit is the event's."""
         came, self.receipts = self.receipts, []
         for payload in came:
             self.do(Receipted(receipts.decode(payload)), now_us)
@@ -107,12 +106,11 @@ class Host:
 class Tree:
     """All nodes of a recording, from its children to the root."""
 
-    def __init__(self, recording: Recording, number: int) -> None:
-        """number: of the recording; makes its nodes differ from those of others."""
-        self.recording, self.source = recording, source_of(number)
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.source = recording, recording.source
         times = [int(us.max()) for s in recording.streams for us in (s.time_us, s.mark_us) if len(us)]
         longest_us = max((one.query.window.length_us for one in recording.asked), default=0)
-        self.end_us = max([0, *times]) + longest_us + recording.late_by_us + SLACK_US
+        self.end_us = max([0, *times]) + longest_us + recording.late_by_us
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
         self.names = {stream.child: f"{self.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
         self.names |= {merger: f"{self.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
@@ -129,7 +127,7 @@ class Tree:
         return self.queries[text].query
 
     def _host(self, name: str) -> Host:
-        settings = NodeSettings(self.names[name], "replay", commit_interval_us=1, heartbeat_us=1)
+        settings = NodeSettings(self.names[name], "replay", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
         random = Random(self.names[name])
         if name not in self.recording.tree:
             return Host(self.names[name], Gateway(settings, random))
@@ -168,14 +166,14 @@ class Tree:
         """One event a child, and all that follows up to the root."""
         self.now_us += 1
         for child, event in events.items():
-            self.leaves[child].hear(self.now_us)
             self.leaves[child].do(event, self.now_us)
+            self.leaves[child].hear(self.now_us)
         for merger, host in self.mergers.items():
             came = self._came(self.recording.tree[merger])
-            host.hear(self.now_us)
             event = Arrived(tuple((name, frames.decode(payload), None) for name, payload in came)) if came else Tick()
             for action in host.do(event, self.now_us):
                 self._by_name[action.node].receipts.append(receipts.encode(action.receipt))
+            host.hear(self.now_us)
         for name, payload in self._came(self.recording.root):
             self.messages.append(Message(self.now_us, name, payload))
             message = frames.decode(payload)
@@ -205,7 +203,7 @@ class Tree:
     def _all_closed(self) -> bool:
         """Whether every frontier has passed the last window."""
         families = self.root.decider.parent.household.families.values()
-        least_us = self.end_us - self.recording.late_by_us - SLACK_US
+        least_us = self.end_us - self.recording.late_by_us
         return all(frontier >= least_us for f in families for frontier, _ in f.leaf_frontiers().values())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.partial import NO_INTS, Batch, Ints
 from edge_agent.machines.events import Read
-from edge_agent.recording.form import Recording, Stream
+from edge_agent.recording.form import FAR_US, Recording, Stream
 
 PORTIONS: Final = 4  # of a stream without marks: enough that frames of one child fall between those of another
 
@@ -43,6 +43,8 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
         return Read(sensor, batch, mark_us=mark_us)
 
+    if recording.mode == "markers":  # until the first mark nothing is promised, however new the readings
+        yield read(0, 0, -FAR_US)
     done = 0
     for item, stop in sorted(stops, key=lambda each: (each[0], isinstance(each[1], Add))):
         upto = int(np.searchsorted(stream.item, item))
