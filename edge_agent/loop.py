@@ -276,7 +276,11 @@ class Loop:
 
     def _command(self, command: Asked, now_us: int) -> None:
         """Do what the operator asks, and answer."""
-        log.info("command", extra={"command": command.name, "id": command.id})
+        log.log(
+            logging.DEBUG if command.name == "diagnose" else logging.INFO,
+            "command",
+            extra={"command": command.name, "id": command.id},
+        )
         match command.name:
             case "rebirth" | "resend":
                 self.feed(Command(command.name), now_us)

@@ -1,0 +1,104 @@
+"""`headwater demo`: see the whole tree work on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from edge_agent.demo.show import Outcome, Show
+
+HELP = (
+    "The whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, lander "
+    "and Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed with -9. "
+    "At the end every window in Delta is compared with a direct computation over the raw readings. About three minutes."
+)
+EXAMPLES = """\
+  headwater demo
+  headwater demo --seconds 60 --gateways 4
+  headwater demo --no-kill --keep           # keep spools, logs and landing files too
+"""
+SQL: Final = (
+    'select query, key, window_start, readings, revision, complete, "values" from gold.results '
+    "where query = 'boiler-1s' and not withdrawn order by window_start desc, key limit 10"
+)
+NEXT: Final = 'select * from "boiler-10s" order by window_start desc limit 10'
+LEAST_GATEWAYS: Final = 2  # one simulated and this machine
+MOST_GATEWAYS: Final = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of demo."""
+    parser.add_argument("--gateways", type=int, default=8, metavar="N", help="gateways, one of them real (8)")
+    parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree works (120)")
+    parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill nothing")
+    parser.add_argument("--keep", action="store_true", help="keep everything, not only the tables")
+    parser.add_argument("--picture", type=Path, default=Path("demo.png"), metavar="FILE", help="(demo.png)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it, tell what came of it."""
+    gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
+    check()
+    from edge_agent.demo.show import Options, Show
+
+    show = Show(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
+    print(f"everything is in {show.folder}")
+    print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
+    outcome = show.run()
+    tell(show, outcome)
+    picture(show, args.picture)
+    show.tidy(outcome)
+    return 0 if outcome.verdict.good else 1
+
+
+def check() -> None:
+    """Everything that is needed is there. Raises: PortError, ModuleNotFoundError."""
+    import deltalake  # noqa: F401 - missing: the front says what to install
+    import matplotlib as mpl  # noqa: F401
+
+    from cloud_job.session import check_java
+    from edge_agent.demo.processes import mosquitto
+
+    mosquitto()
+    check_java()
+
+
+def tell(show: Show, outcome: Outcome) -> None:
+    """The end: the verdict, the SQL and ten rows, where things are."""
+    from edge_agent.demo import tables
+
+    verdict = outcome.verdict
+    print(f"\n{SQL}")
+    for row in tables.query(show.tables, SQL):
+        print("  ".join(f"{value}" for value in row.values()))
+    print()
+    if outcome.killed:
+        print(f"killed with -9 and started again: {', '.join(outcome.killed)}")
+    if outcome.stale_s:
+        later = outcome.stale_s[len(outcome.stale_s) // 2 :]
+        print(f"from a window's end to its row in Delta: median {statistics.median(later):.1f} s, second half")
+    for name, why in verdict.skipped.items():
+        print(f"not compared: {name}: {why}")
+    for line in verdict.told:
+        print(f"  {line}")
+    print(f"{verdict.revised} rows were revised by late readings, {verdict.incomplete} are not complete")
+    print(verdict.line)
+    print(f"the tables: {show.tables}")
+    print(f"  headwater query --tables {show.tables} '{NEXT}'")
+
+
+def picture(show: Show, file: Path) -> None:
+    """Write demo.png; where it cannot be written, beside the tables."""
+    from edge_agent.demo.picture import draw
+    from edge_agent.demo.show import raw_of
+
+    raw, windows, title = raw_of(show)
+    try:
+        draw(file, raw, windows, show.traffic, title)
+    except OSError:
+        file = show.folder / "demo.png"
+        draw(file, raw, windows, show.traffic, title)
+    print(f"the picture: {file.absolute()}")

@@ -1,0 +1,164 @@
+"""What the demo's tree consists of: who is where, which sensors they have, which queries run over all of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.algebra.query import Sensor
+from edge_agent.config import topics
+from edge_agent.config.definitions import parse_sensor
+
+REGIONS: Final = ("north", "south")
+HOST: Final = "gw-host"  # the gateway with the one real sensor: this machine
+SECOND_US: Final = 1_000_000
+HEARTBEAT: Final = "500ms"
+
+BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact whatever the order of merging
+    "driver": "simulated",
+    "wave": "walk",
+    "rate": 400,
+    "series": 2,
+    "mean": 70,
+    "amplitude": 15,
+    "period": "40s",
+    "noise": 0.4,
+    "gaps": 0.01,
+    "disorder": "800ms",
+    "resolution": 0.1,
+    "unit": "°C",
+    "timeout": "60s",
+}
+POWER: Final[Mapping[str, Any]] = {  # floats; some readings come later than the lateness allows, and revise rows
+    "driver": "simulated",
+    "wave": "sine",
+    "rate": 100,
+    "mean": 3.2,
+    "amplitude": 1.4,
+    "period": "25s",
+    "noise": 0.2,
+    "disorder": "1300ms",
+    "unit": "kW",
+    "timeout": "60s",
+}
+QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "boiler-1s": {
+        "source": "boiler",
+        "by": ["site"],
+        "window": {"type": "tumbling", "length": "1s"},
+        "aggregates": ["count", "sum", "avg", "min", "max"],
+        "lateness": "1s",
+    },
+    "boiler-10s": {
+        "source": "boiler",
+        "by": ["site"],
+        "window": {"type": "sliding", "length": "10s", "slide": "2s"},
+        "aggregates": ["avg", {"fn": "stddev", "ddof": 0, "as": "sd"}, "first", "last"],
+        "lateness": "1s",
+    },
+    "hot-5s": {
+        "source": "boiler",
+        "where": "value > 80",
+        "window": {"type": "tumbling", "length": "5s"},
+        "aggregates": ["count", "max", "time_of_max"],
+        "lateness": "1s",
+    },
+    "power-5s": {
+        "source": "power",
+        "by": ["machine"],
+        "window": {"type": "tumbling", "length": "5s"},
+        "aggregates": ["avg", "range", "var"],
+        "lateness": "1s",
+    },
+    "host-5s": {
+        "source": "host",
+        "by": ["metric"],
+        "window": {"type": "tumbling", "length": "5s"},
+        "aggregates": ["avg", "max"],
+        "lateness": "1s",
+    },
+}
+YOURS: Final = {  # the query that the printed line adds to the running demo
+    "source": "boiler",
+    "by": ["machine"],
+    "window": {"type": "tumbling", "length": "2s"},
+    "aggregates": ["avg", "count"],
+    "lateness": "1s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A gateway: its region, and its sensors as definitions (id -> table)."""
+
+    name: str
+    region: str
+    sensors: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def simulated(self) -> dict[str, Sensor]:
+        """The sensors whose every reading can be made again."""
+        return {
+            name: parse_sensor(name, json.dumps(table))
+            for name, table in self.sensors.items()
+            if table["driver"] == "simulated"
+        }
+
+
+def seats(gateways: int, begin_us: int) -> list[Seat]:
+    """So many gateways, the last one real; the simulated ones share their event time."""
+    begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begin_us // SECOND_US))
+    made = []
+    for n in range(1, gateways):
+        region = REGIONS[n % 2]
+        name = f"gw-{n}"
+        shared = {"begin": begin, "labels": {"site": region, "machine": name}}
+        sensors = {"boiler": {**BOILER, **shared, "seed": n}, "power": {**POWER, **shared, "seed": 100 + n}}
+        made.append(Seat(name, region, sensors))
+    host = {"driver": "host", "every": "500ms", "labels": {"site": REGIONS[0], "machine": HOST}}
+    return [*made, Seat(HOST, REGIONS[0], {"host": host})]
+
+
+def sensor_messages(seat: Seat) -> Iterator[tuple[str, bytes]]:
+    """Topic and payload of a gateway's sensors, to be published on its region's broker."""
+    for name, table in seat.sensors.items():
+        yield topics.definition("sensor", name, seat.name), json.dumps(table, ensure_ascii=False).encode()
+
+
+def query_messages() -> Iterator[tuple[str, bytes]]:
+    """Topic and payload of the queries, to be published once, on the broker at the top."""
+    for name, table in QUERIES.items():
+        yield topics.definition("query", name), json.dumps(table).encode()
+
+
+def gateway_config(seat: Seat, broker: str) -> str:
+    """The local file of a gateway: who and where, nothing about sensors."""
+    return (
+        f'[node]\nid = "{seat.name}"\n\n[uplink]\nbroker = "{broker}"\nparent = "{seat.region}"\n'
+        f'heartbeat = "{HEARTBEAT}"\n\n[spool]\npath = "spool.db"\n'
+    )
+
+
+def region_config(region: str, broker: str, lower: str) -> str:
+    """The local file of a merger."""
+    return (
+        f'[node]\nid = "{region}"\nrole = "region"\n\n[uplink]\nbroker = "{broker}"\nparent = "root"\n'
+        f'heartbeat = "{HEARTBEAT}"\n\n[lower]\nbroker = "{lower}"\n\n[spool]\npath = "journal.db"\n'
+    )
+
+
+def root_config(broker: str) -> str:
+    """The local file of the lander and the root."""
+    return (
+        f'[node]\nid = "root"\nrole = "root"\n\n[lower]\nbroker = "{broker}"\n\n[lander]\nfolder = "landing"\n\n'
+        '[root]\ntables = "./tables"\ncheckpoint = "checkpoint"\n'
+    )
+
+
+def your_line(port: int) -> str:
+    """The line that adds a query to the running demo."""
+    topic = topics.definition("query", "mine")
+    return f"mosquitto_pub -V 5 -r -q 1 -p {port} -t {topic} -m '{json.dumps(YOURS)}'"
