@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Sliding, Tumbling
@@ -17,7 +18,8 @@ from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway import Gateway
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.root import Root, Row
+from edge_agent.machines.results import Row
+from edge_agent.machines.root import Root
 from tests import oracle
 from tests.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World
 from tests.tolerance import close
@@ -25,6 +27,7 @@ from tests.tolerance import close
 GRACE = 20 * SECOND
 LABELS = tuple(((("machine", name)),) for name in "xyz")
 START = 1_000 * SECOND
+ADDED_US, REMOVED_US = 12 * SECOND, 27 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +48,22 @@ class GatewayHost(Host):
         self.readings, self.fleet = readings, fleet
         self.position = 0
         self.labels = list(LABELS)
+        self.on_time: set[Reading] = set()
+        self.version = 0
+        self.hears_after_us = world.random.randint(0, 2_000) * MS
 
     def build(self, restored: Restored) -> Gateway:
         settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
         return Gateway(settings, self.rng, restored, self.load)
 
     def started(self, now_us: int) -> None:
-        self.do(self.fleet.configuration(self.name), now_us)
+        self.version = self.fleet.version_at(now_us - self.hears_after_us)
+        self.do(self.fleet.configuration(self.version), now_us)
         source = self.machine.sources.get("s") if isinstance(self.machine, Gateway) else None
         self.position = source.position if source is not None and isinstance(source.position, int) else 0
 
     def tick(self, now_us: int) -> None:
+        self.configure_again(now_us)
         first = self.position
         while self.position < len(self.readings) and self.readings[self.position].arrives_us <= now_us:
             self.position += 1
@@ -67,8 +75,22 @@ class GatewayHost(Host):
                 np.array([r.series for r in part], np.int64),
                 self.labels,
             )
+            self.note_lateness(part)
             self.do(Read("s", batch, position=self.position), now_us)
         super().tick(now_us)
+
+    def configure_again(self, now_us: int) -> None:
+        """Definitions that changed reach this gateway some time after they were published."""
+        version = self.fleet.version_at(now_us - self.hears_after_us)
+        if version != self.version and self.machine is not None:
+            self.version = version
+            self.do(self.fleet.configuration(version), now_us)
+
+    def note_lateness(self, part: list[Reading]) -> None:
+        """Remember which readings are on time as this gateway has promised so far; the last processing counts."""
+        promised = max(self.machine._frontiers().values(), default=NEVER_US) if self.machine is not None else NEVER_US
+        for reading in part:
+            (self.on_time.add if reading.time_us >= promised else self.on_time.discard)(reading)
 
 
 class Fleet:
@@ -80,6 +102,7 @@ class Fleet:
         self.changes = changes
         self.sensor = Sensor("s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND)
         self.queries = self._queries(random)
+        self.added = replace(self.queries[0], id="added", window=Tumbling(2 * SECOND))
         self.length_us = 40 * SECOND
         hosts = self.world.hosts
         hosts["root"] = RootHost(self.world, self._root)
@@ -121,14 +144,21 @@ class Fleet:
             out.append(Reading(time_us + late_us, time_us, random.randrange(3), random.randint(-500, 500)))
         return sorted(out, key=lambda r: r.arrives_us)
 
-    def configuration(self, node: str) -> Configured:
-        """What is in force at a node now."""
-        del node
-        texts = tuple(json.dumps([q.id, q.revision]) for q in self.queries)
-        return Configured((self.sensor,), self.queries, (), texts)
+    def version_at(self, now_us: int) -> int:
+        """How many changes of the definitions were published by then: first one is added, then one removed."""
+        return sum(now_us >= START + at_us for at_us in (ADDED_US, REMOVED_US)) if self.changes else 0
+
+    def configuration(self, version: int) -> Configured:
+        """The definitions after that many changes."""
+        queries = [*self.queries]
+        if version >= 1:
+            queries.append(self.added)
+        if version >= 2:
+            del queries[0]
+        return Configured((self.sensor,), tuple(queries), (), tuple(_text(q) for q in queries))
 
     def _root(self, journal: int) -> Root:
-        by_text = {json.dumps([q.id, q.revision]): q for q in self.queries}
+        by_text = {_text(q): q for q in (*self.queries, self.added)}
         return Root(journal, grace_us=GRACE, parse=by_text.__getitem__)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
@@ -161,25 +191,55 @@ class Fleet:
         want = self.expected()
         for key, values in want.items():
             got = final.get(key)
+            if self.removed_about(*key):
+                continue
             if got is None:
-                out.append(f"missing {key}")
+                out += [f"missing {key}"] if key[0] != "added" or key[2] >= START + ADDED_US + 15 * SECOND else []
             elif not all(close(got.values[name], value) for name, value in values.items()):
                 out.append(f"{key}: want {values}, got {dict(got.values)}")
             elif not got.complete:
                 out.append(f"{key}: incomplete at the end: {got}")
         out += [f"extra {key}" for key in final if key not in want]
+        return out + self.lies(root.rows)
+
+    def removed_about(self, query: str, _key: str, start: int) -> bool:
+        """Whether a window ends about when its query goes: then it holds what the nodes that still serve it saw."""
+        return self.changes and query == self.queries[0].id and start >= START + REMOVED_US - 25 * SECOND
+
+    def lies(self, rows: list[Row]) -> list[str]:
+        """Rows that say they are complete and lack a reading that was on time (4.7)."""
+        on_time = {name: h.on_time for name, h in self.world.hosts.items() if isinstance(h, GatewayHost)}
+        out = []
+        for row in rows:
+            if row.complete and not self.removed_about(row.query, row.key, row.start):
+                series = [i for i, labels in enumerate(LABELS) if row.key in ("", f"machine={labels[0][1]}")]
+                expected = (r for leaf in row.coverage.expected for r in on_time[leaf])
+                inside = sum(row.start <= r.time_us < row.end and r.series in series for r in expected)
+                if row.readings < inside:
+                    out.append(f"complete, yet {row.readings} of {inside} readings on time: {row}")
         return out
 
     def expected(self) -> dict[tuple[str, str, int], dict[str, float | None]]:
-        """The oracle's rows for windows that must have closed."""
-        raise NotImplementedError
+        """The oracle's rows over all readings; after the calm every window has closed."""
+        readings = [
+            oracle.Reading(r.time_us, oracle.exact(r.value, -1), node, order, dict(LABELS[r.series]))
+            for node, stream in self.truth.items()
+            for order, r in enumerate(stream)
+        ]
+        queries = (*self.queries, self.added) if self.changes else self.queries
+        rows = oracle.results(queries, readings)
+        return {(query, key, start): values for (query, key, start, _), values in rows.items()}
 
 
-def fleets(first: int, count: int, chaos: Callable[[Random], Chaos]) -> list[str]:
+def _text(query: Query) -> str:
+    return json.dumps([query.id, query.revision])
+
+
+def fleets(first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
     for seed in range(first, first + count):
-        fleet = Fleet(seed, replace(chaos(Random(seed))))
+        fleet = Fleet(seed, chaos(Random(seed)), changes=changes)
         wrong = fleet.run()
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))

@@ -1,8 +1,8 @@
 """A whole fleet in one thread under a seed: real machines, simulated clock, disks, network and crashes.
 
-Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and reorders;
-a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves what was
-committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
+Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and
+reorders; a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves
+what was committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Protocol
 
 from edge_agent.algebra.frame import Frame, Receipt
+from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -43,7 +44,7 @@ MS = 1_000
 SECOND = 1_000_000
 
 
-class Crashed(Exception):
+class CrashError(Exception):
     """The process died at a failpoint; what it had committed is on its disk."""
 
 
@@ -167,7 +168,7 @@ class Host:
             for action in actions:
                 self.world.failpoint(self, type(action).__name__)
                 self.perform(action, now_us)
-        except Crashed:
+        except CrashError:
             self.machine = None
             self.down_until_us = now_us + self.world.random.choice([SECOND, 3 * SECOND, 20 * SECOND])
 
@@ -256,7 +257,7 @@ class RootHost:
                         self.world.network.send(now_us, node, ("receipt", "root", receipt))
                     case _:
                         pass
-        except Crashed:
+        except CrashError:
             self.lander = None
             self.down_until_us = now_us + 2 * SECOND
 
@@ -281,6 +282,9 @@ class RootHost:
             for sender, content, received_us in objects:
                 self.root.take(sender, content, received_us)
         self.rows += self.root.step(files[-1][0])
+        fresh = Decider(self.journal, self.root.decider.parent.household.grace_us)
+        fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
+        self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row
 
 
 class World:
@@ -299,7 +303,7 @@ class World:
         """Die here, sometimes."""
         if self.random.random() < self.chaos.crash:
             self.crashes[f"{type(host).__name__}:{name}"] += 1
-            raise Crashed(name)
+            raise CrashError(name)
 
     def calm(self) -> None:
         """No more faults: what is left must come to its end."""
