@@ -93,7 +93,9 @@ class Era:
         slices, rows, start = self._slice(run)
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
         if self._moves:
-            last = np.append(rows[1:], len(run.time_us)) - 1
+            last = np.empty_like(rows)
+            np.subtract(rows[1:], 1, out=last[:-1])
+            last[-1] = len(run.time_us) - 1
             self._extents.append((start, run.time_us[rows], run.time_us[last]))
         self._keep(slices)
         return outside

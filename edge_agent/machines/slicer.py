@@ -57,6 +57,7 @@ class Slicer:
         self._where_labels: object = None
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
+        self._plain_tenures: list[dict[str, object]] = []
         self._eras: list[Era] = [Era(NEVER_US, FAR_US, (), scale)]
 
     # --- definitions --------------------------------------------------------------------------------------------
@@ -92,8 +93,13 @@ class Slicer:
         tenures = tenure.changed(self._tenures, queries, at_us)
         fresh = [Era(*cut, self.scale) for cut in tenure.eras(tenures, at_us)]
         self._switch(at_us, fresh)
-        self._tenures = tenures
+        self._hold(tenures)
         return self.servings
+
+    def _hold(self, tenures: tuple[Tenure, ...]) -> None:
+        """Keep them, and as plain values too: they are asked for at every commit."""
+        self._tenures = tenures
+        self._plain_tenures = [tenure.to_plain(each) for each in tenures]
 
     def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
         """The event time from which these can be fed exactly beside what older revisions still need."""
@@ -235,7 +241,7 @@ class Slicer:
                 return
             del self._eras[0]
             self._eras[0].from_us = NEVER_US
-            self._tenures = tuple(t for t in self._tenures if t.fed_until_us > oldest.until_us)
+            self._hold(tuple(t for t in self._tenures if t.fed_until_us > oldest.until_us))
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
@@ -247,7 +253,7 @@ class Slicer:
             "arrivals": self._arrivals,
             "keys": list(self._keys.table),
             "counters": dict(self.counters),
-            "tenures": [tenure.to_plain(each) for each in self._tenures],
+            "tenures": list(self._plain_tenures),
             "eras": [era.snapshot() for era in self._eras],
         }
 
@@ -257,7 +263,7 @@ class Slicer:
         self._arrivals = state["arrivals"]
         self._keys = Keys(self.group.by, state["keys"])
         self.counters = {**self.counters, **state["counters"]}
-        self._tenures = tuple(tenure.from_plain(each) for each in state["tenures"])
+        self._hold(tuple(tenure.from_plain(each) for each in state["tenures"]))
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
         self._eras = [Era.restore(each, known, self.scale) for each in state["eras"]]
 

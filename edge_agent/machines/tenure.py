@@ -74,8 +74,8 @@ def changed(tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int)
         ended = tenure
         if successor is None:
             ended = replace(tenure, end_until_us=min(tenure.end_until_us, at_us))
-        elif tenure.current and successor != tenure.query:
-            ended = replace(tenure, start_until_us=_start(successor, at_us))
+        elif successor != tenure.query:  # also one that a revision not yet begun, and now replaced, was to end later
+            ended = replace(tenure, start_until_us=min(tenure.start_until_us, _start(successor, at_us)))
         if ended.start_from_us < min(ended.start_until_us, ended.fed_until_us):
             out.append(ended)
     fresh = (query for query in queries if before.get(query.id) != query)
