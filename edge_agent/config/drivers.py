@@ -77,7 +77,9 @@ class Speed:
 
 METRICS: Final = ("cpu", "memory", "load", "thermal")
 WAVES: Final = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
-_POINTER: Final = Text("a JSON pointer", POINTER, 'like "/temperature"; leave it out for a bare number', 200)
+_POINTER: Final = Text(
+    "a JSON pointer", POINTER, 'like "/temperature"; leave it out for a bare number', 200, empty=True
+)
 _COLUMN: Final = Text("a column or JSON pointer", longest=200)
 
 DRIVERS: Final[dict[str, tuple[Key, ...]]] = {

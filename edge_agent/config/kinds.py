@@ -66,7 +66,7 @@ class Text:
                 "longer than " + str(self.longest) + " characters" if len(value) > self.longest else "no printable text"
             )
             return report.wrong(at, value, why, self.hint)
-        if self.pattern and not re.fullmatch(self.pattern, value):
+        if self.pattern and value and not re.fullmatch(self.pattern, value):
             return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
         return value
 
@@ -80,7 +80,7 @@ class Text:
         if not self.empty:
             made["minLength"] = 1
         if self.pattern:
-            made["pattern"] = f"^(?:{self.pattern})$"
+            made["pattern"] = f"^(?:{self.pattern}){'?' * self.empty}$"
         return made
 
 

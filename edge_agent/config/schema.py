@@ -12,7 +12,7 @@ from typing import Final
 
 from edge_agent.config import definitions
 from edge_agent.config.kinds import object_schema
-from edge_agent.config.tables import FOR_ROLE, TABLES, keys_of
+from edge_agent.config.tables import FOR_ROLE, ROLES, TABLES, keys_of
 from edge_agent.config.topics import ITEM_ID
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -41,13 +41,12 @@ def settings(of: dict[str, dict[str, object]]) -> dict[str, object]:
     for kind in ("sensor", "query"):
         names = {"pattern": f"^{ITEM_ID.pattern}$"}
         tables[kind] = {"type": "object", "propertyNames": names, "additionalProperties": {"$ref": f"#/$defs/{kind}"}}
-    roles = [
-        {
-            "if": {"properties": {"node": {"properties": {"role": {"const": role}}, "required": ["role"]}}},
-            "then": {"properties": {name: False for name in TABLES if name not in allowed}},
-        }
-        for role, allowed in FOR_ROLE.items()
-    ]
+    roles = []
+    for role, allowed in FOR_ROLE.items():
+        said: dict[str, object] = {"properties": {"role": {"const": role}}}
+        node = said if role == ROLES[0] else {**said, "required": ["role"]}  # the first is the default
+        others = {name: False for name in TABLES if name not in allowed}
+        roles.append({"if": {"properties": {"node": node}}, "then": {"properties": others}})
     return {
         "type": "object",
         "properties": tables,

@@ -82,7 +82,7 @@ _DRIVER: Final = Key(
 )
 COMMON: Final = (
     Key("labels", MapOf(LABEL, LabelText()), (), "name = text of every reading; {topic[1]} and {/pointer} fill in"),
-    Key("unit", Text("a unit", longest=32), "", "for people: °C, bar, kWh"),
+    Key("unit", Text("a unit", longest=32, empty=True), "", "for people: °C, bar, kWh"),
     Key("resolution", Resolution(), None, "smallest step; makes values scaled integers and sums exact"),
     Key("range", Range(), None, "[lowest, highest] possible; what lies outside is counted and left out"),
     Key("timeout", Duration(10_000, 30 * DAY_US), 10_000_000, "silent that long it is idle", "ten missed 1 s reports"),

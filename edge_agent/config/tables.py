@@ -167,8 +167,10 @@ class Root:
     """[root]: the Spark job and its Delta tables."""
 
     tables: str = setting(_PATH, "tables", "folder or URI of the tables; beside the configuration if relative")
-    catalog: str = setting(
-        Text("a catalog", r"[A-Za-z0-9_-]{1,64}", longest=64), "", "three-part names in that catalog; left out: by path"
+    catalog: str | None = setting(
+        Text("a catalog", r"[A-Za-z0-9_-]{1,64}", longest=64),
+        None,
+        "three-part names in that catalog; left out: by path",
     )
     checkpoint: str = setting(_PATH, "checkpoint", "folder of Spark's checkpoint")
     trigger_us: int = setting(Duration(0, 3600 * SECOND), SECOND, "between micro-batches", "a batch costs 1 to 2 s")

@@ -1,0 +1,112 @@
+"""`headwater check` and `headwater init`, as typed."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from edge_agent.cli.main import main
+
+BAD = '[node]\nid = "press-1"\n[uplink]\nbroker = "mqtt://127.0.0.1"\nhartbeat = "1s"\nkeepalive = 30\n'
+QUERY = 'source = "b"\naggregates = ["avg"]\nwindow = { type = "tumbling", length = "1m" }\n'
+
+
+@pytest.mark.parametrize("role", ["gateway", "region", "root"])
+def test_what_init_writes_passes_the_check(role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "headwater.toml")
+    assert main(["init", file, "--role", role, "--id", "n-1"]) == 0
+    assert "headwater check" in capsys.readouterr().out
+    assert main(["check", file]) == 0
+    assert "all right" in capsys.readouterr().out
+
+
+def test_init_overwrites_nothing_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "headwater.toml").write_text("mine")
+    assert main(["init"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert (tmp_path / "headwater.toml").read_text() == "mine"
+    assert main(["init", "--force"]) == 0
+    assert main(["check"]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["headwater.toml"]
+
+
+def test_init_refuses_what_makes_no_right_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / "x.toml"), "--id", "Press 1", "--broker", "nowhere"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert not (tmp_path / "x.toml").exists()
+    assert main(["init", str(tmp_path / "none" / "x.toml"), "--id", "a"]) == 2
+
+
+def test_init_prints_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "-", "--id", "a"]) == 0
+    assert '[sensor.host]\ndriver = "host"' in capsys.readouterr().out
+
+
+def test_check_names_every_mistake_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text(BAD)
+    assert main(["check", str(file)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    why = "wanted a duration with its unit, got a number"
+    assert said.err.splitlines() == [
+        f'{file}:5  uplink: unknown key "hartbeat"; did you mean "heartbeat"?',
+        f'{file}:6  uplink.keepalive = 30: {why}; say the unit: "30s" or "30ms"',
+        f"{file}: 2 mistakes",
+    ]
+
+
+def test_check_reads_sensors_and_queries_by_their_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "boiler-1m.toml").write_text(QUERY)
+    (tmp_path / "boiler.json").write_text('{"driver": "host"}')
+    assert main(["check", str(tmp_path / "boiler-1m.toml"), str(tmp_path / "boiler.json")]) == 0
+    out = capsys.readouterr().out
+    assert "a query named boiler-1m, all right" in out
+    assert "a sensor named boiler, all right" in out
+    (tmp_path / "boiler-1m.toml").write_text(QUERY.replace("avg", "mean"))
+    assert main(["check", str(tmp_path / "boiler-1m.toml")]) == 2
+    assert 'boiler-1m.toml:2  aggregates[0]: unknown function "mean"' in capsys.readouterr().err
+
+
+def test_what_is_not_supported_yet_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "q.toml").write_text(QUERY.replace("avg", "median"))
+    assert main(["check", str(tmp_path / "q.toml")]) == 3
+    assert "not supported yet" in capsys.readouterr().err
+
+
+def test_check_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "edge.toml").write_text(BAD)
+    assert main(["check", "--json", str(tmp_path / "edge.toml"), str(tmp_path / "none.toml")]) == 2
+    bad, none = json.loads(capsys.readouterr().out)
+    assert (bad["ok"], [p["line"] for p in bad["problems"]], bad["problems"][0]["hint"]) == (False, [5, 6], "heartbeat")
+    assert "no such file" in none["problems"][0]["text"]
+
+
+def test_check_connect_looks_for_what_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        file = tmp_path / "edge.toml"
+        file.write_text(f'[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:{port}"\n')
+        assert main(["check", "--connect", str(file)]) == 0
+    file.write_text(
+        f'[node]\nid = "a"\n[uplink]\nbroker = "mqtt://127.0.0.1:{port}"\nuser = "a"\npassword_file = "p"\n'
+    )
+    capsys.readouterr()
+    assert main(["check", "--connect", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f"password_file: no file {tmp_path / 'p'}" in said
+    assert "connection refused" in said
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[[[", b"{" * 1000, b"x" * 2_000_000])
+def test_no_content_breaks_the_check(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(content)
+    assert main(["check", str(tmp_path / "x.toml")]) == 2
+    assert main(["check", "--as", "query", str(tmp_path / "x.toml")]) == 2
