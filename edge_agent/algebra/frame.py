@@ -8,12 +8,13 @@ here" elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.aggregates import COLUMNS, components_of
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
 
@@ -110,15 +111,39 @@ class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """What the rows of a head were: enough to check them once the plan is known, without the rows.
+
+    key: the highest. kinds: the numpy kind of each column, a letter a column ('f', 'i', 'O'). low, high: of each column
+    of 64-bit integers, 0 for others.
+    """
+
+    key: int
+    kinds: str
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: Partials) -> Extent:
+        """Of at least one row."""
+        columns = rows.states.values()
+        low = tuple(int(column.min()) if column.dtype == np.int64 else 0 for column in columns)
+        high = tuple(int(column.max()) if column.dtype == np.int64 else 0 for column in columns)
+        return cls(int(rows.key.max()), "".join(column.dtype.kind for column in columns), low, high)
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """Rows of one plan. plan: its number in this epoch; partials.key: key numbers of this epoch.
 
     Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
-    their names, once the plan is known (frames may come before the one that defines it).
+    their names, once the plan is known (frames may come before the one that defines it). extent: of a head, whose rows
+    are elsewhere; a section that has rows speaks for itself.
     """
 
     plan: int
     partials: Partials
+    extent: Extent | None = None
 
     @classmethod
     def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
@@ -127,27 +152,55 @@ class Section:
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
 
     def named(self, plan: Plan) -> Section:
-        """The same rows with columns named by the basis. Raises: WireError where they are not what the plan says."""
+        """The same rows with columns named by the basis. Raises: WireError as `check`."""
+        self.check(plan)
+        rows = self.partials
+        states = dict(zip(plan.basis, rows.states.values(), strict=True))
+        return Section(self.plan, Partials(rows.start, rows.end, rows.key, states), self.extent)
+
+    def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None) -> None:
+        """Refuse rows that are not what their plan says, or that use numbers which are not defined.
+
+        keys, nodes: how many are defined in the epoch. Raises: WireError.
+        """
         rows, basis = self.partials, plan.basis
-        if len(rows.states) != len(basis):
-            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(rows.states)}")
-        states = dict(zip(basis, rows.states.values(), strict=True))
-        for name, column in states.items():
-            _check_column(name, column, plan.scale)
-        if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
-            raise WireError(f"plan {self.plan}: a minimum above the maximum")
-        return Section(self.plan, Partials(rows.start, rows.end, rows.key, states))
+        extent = Extent.of(rows) if len(rows) else self.extent
+        if extent is None:
+            return
+        if len(extent.kinds) != len(basis):
+            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(extent.kinds)}")
+        _check_basis(basis)
+        if extent.key >= keys:
+            raise WireError(f"key number {extent.key} in plan {self.plan}, {keys} are defined")
+        for name, kind, low, high in zip(basis, extent.kinds, extent.low, extent.high, strict=True):
+            _check_column(name, kind, plan.scale)
+            if COLUMNS[name].kind == "count" and low < (name == "count"):
+                raise WireError(f"column {name}: {low} readings in a row")
+            if COLUMNS[name].kind == "node" and (low < 0 or (nodes is not None and high >= nodes)):
+                raise WireError(f"column {name}: node numbers {low}..{high}, {nodes} are defined")
+        if len(rows) and "min" in basis and "max" in basis:
+            least, most = (list(rows.states.values())[basis.index(name)] for name in ("min", "max"))
+            if bool((least > most).any()):
+                raise WireError(f"plan {self.plan}: a minimum above the maximum")
 
 
-def _check_column(name: str, column: Column, scale: int | None) -> None:
-    known = COLUMNS.get(name)
-    if known is None:
-        raise WireError(f"a state column {name!r}, which this version does not know")
+@lru_cache(maxsize=1024)
+def _check_basis(basis: tuple[str, ...]) -> None:
+    """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any."""
+    unknown = [name for name in basis if name not in COLUMNS]
+    if unknown:
+        raise WireError(f"state columns that this version does not know: {', '.join(unknown)}")
+    try:
+        components_of(basis)
+    except ValueError as err:
+        raise WireError(str(err)) from None
+
+
+def _check_column(name: str, kind: str, scale: int | None) -> None:
+    known = COLUMNS[name]
     floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
-    if (column.dtype == np.float64) != floats or (column.dtype == object and known.kind != "wide"):
-        raise WireError(f"column {name} ({known.kind}, scale {scale}) came as {column.dtype}")
-    if known.kind == "count" and len(column) and int(column.min()) < (name == "count"):
-        raise WireError(f"column {name}: {int(column.min())} readings in a row")
+    if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
+        raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,7 @@ class ParentHalf:
                 for section in (*part.sections, *part.late):
                     if section.plan not in book.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
-                    basis, columns = book.plans[section.plan][1].basis, len(section.partials.states)
-                    if len(section.partials) and columns != len(basis):
-                        raise WireError(f"plan number {section.plan} has {len(basis)} columns, got {columns}")
+                    section.check(book.plans[section.plan][1], len(book.keys), len(book.nodes))
         except WireError as err:
             return Applied(replace(effect, frame=None, why=str(err)), book)
         if effect.stale:

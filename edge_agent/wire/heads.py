@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
@@ -66,7 +66,7 @@ def head_body(
     for group, decoded in came:
         rows = decoded.section.partials
         if decoded.section.plan in known:
-            decoded.section.named(known[decoded.section.plan])
+            decoded.section.check(known[decoded.section.plan])
         first, last = int(rows.start.min()), int(rows.start.max())
         if first // BUCKET_US == last // BUCKET_US:
             parts.append(_part(len(parts) + 1, group, decoded, decoded.section, _anchored(decoded)))
@@ -108,7 +108,7 @@ def _part(number: int, group: int, decoded: sections.Decoded, section: Section, 
 
 def _without_rows(frame: Frame) -> Frame:
     def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
-        return tuple(replace(section, partials=section.partials.take(slice(0, 0))) for section in found)
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), Extent.of(s.partials)) for s in found)
 
     groups = tuple(replace(part, sections=heads(part.sections), late=heads(part.late)) for part in frame.groups)
     return replace(frame, groups=groups)

@@ -188,11 +188,12 @@ def test_columns_travel_in_the_order_of_the_basis() -> None:
         (("count",), None, [np.array([3]), np.array([1.0])], "has 1 columns"),
         (("count", "sum"), None, [np.array([0]), np.array([1.0])], "0 readings"),
         (("count", "sum"), None, [np.array([-2]), np.array([1.0])], "-2 readings"),
-        (("count", "sum"), None, [np.array([3]), np.array([1])], "came as int64"),
-        (("count", "sum"), -1, [np.array([3]), np.array([1.0])], "came as float64"),
-        (("count", "min"), -1, [np.array([3]), np.array([2**70], object)], "came as object"),
+        (("count", "sum"), None, [np.array([3]), np.array([1])], "values of kind 'i'"),
+        (("count", "sum"), -1, [np.array([3]), np.array([1.0])], "values of kind 'f'"),
+        (("count", "min"), -1, [np.array([3]), np.array([2**70], object)], "values of kind 'O'"),
         (("count", "min", "max"), None, [np.array([3]), np.array([2.0]), np.array([1.0])], "minimum above the maximum"),
-        (("count", "median"), None, [np.array([3]), np.array([2.0])], "does not know"),
+        (("count", "m2"), None, [np.array([3]), np.array([1.5])], "not a basis: sum"),
+        (("count", "median"), None, [np.array([3]), np.array([2.0])], "not know: median"),
     ],
 )
 def test_rows_that_are_not_what_the_plan_says_are_refused(

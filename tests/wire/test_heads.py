@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.frame import Define, Frame, GroupPart, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
@@ -52,7 +52,7 @@ def narrow(rows: Partials) -> Partials:
 
 def _without_rows(part: GroupPart) -> GroupPart:
     def empty(sections: tuple[Section, ...]) -> tuple[Section, ...]:
-        return tuple(Section(s.plan, s.partials.take(slice(0, 0))) for s in sections)
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), Extent.of(narrow(s.partials))) for s in sections)
 
     return GroupPart(
         part.group, part.frontier_us, empty(part.sections), empty(part.late), part.exceptions, part.registers

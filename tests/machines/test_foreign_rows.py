@@ -1,0 +1,84 @@
+"""Rows of a child that are not what its definitions say: the frame is settled as bad, and the line goes on.
+
+A merger that fell over them would fall again after every restart: the frame comes back until it has a receipt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Section
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+from edge_agent.machines.parent import ParentHalf
+from edge_agent.wire import frames, heads
+
+SECOND = 1_000_000
+NOW = 1_790_000_000 * SECOND
+GROUP = Group("boiler", "", (), 0)
+FLOATS = Plan(b"floats  ", "slice", ("count", "sum"), None, SECOND, (("q", 1),))
+FIRSTS = ("count", "first_time", "first_node", "first_order", "first_value")
+FIRST = Plan(b"first   ", "slice", FIRSTS, None, SECOND, (("q", 1),))
+DEFINE = Define((0, ("",)), (0, ("a",)), ((0, GROUP),), ((0, 0, FLOATS), (1, 0, FIRST)))
+
+
+def rows(*columns: Any, key: int = 0) -> Partials:
+    """One row."""
+    states = {str(i): np.array([column], object if isinstance(column, int) and column >= 2**63 else None)
+              for i, column in enumerate(columns)}  # fmt: skip
+    return Partials(np.array([NOW]), np.array([NOW + SECOND]), np.array([key]), states)
+
+
+BAD = {
+    "a key that is not defined": (0, rows(3, 1.5, key=1)),
+    "a plan that is not defined": (2, rows(3, 1.5)),
+    "a column too few": (0, rows(3)),
+    "a column too many": (0, rows(3, 1.5, 2.5)),
+    "no reading in a row": (0, rows(0, 1.5)),
+    "integers where the plan says floats": (0, rows(3, 1)),
+    "floats where a count stands": (0, rows(3.0, 1.5)),
+    "a node that is not defined": (1, rows(3, NOW, 1, 0, 1.5)),
+    "a negative node": (1, rows(3, NOW, -1, 0, 1.5)),
+    "a time beyond 64 bits": (1, rows(3, 2**70, 0, 0, 1.5)),
+}
+
+
+def parent() -> ParentHalf:
+    """With a child whose birth has taken effect."""
+    half = ParentHalf(7, 60 * SECOND)
+    assert [a.effect.seq for a in half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), DEFINE), NOW)] == [0]
+    return half
+
+
+@pytest.mark.parametrize("only_head", [False, True])
+@pytest.mark.parametrize("name", BAD)
+def test_rows_that_break_their_definitions_are_settled_as_bad(name: str, only_head: bool) -> None:
+    """protocol 2.4, 3.6; the root sees heads only, and refuses the same."""
+    plan, bad = BAD[name]
+    half = parent()
+    for seq, (number, partials) in enumerate([(0, rows(3, 1.5)), (plan, bad), (1, rows(3, NOW, 0, 5, 1.5))], start=1):
+        payload = frames.encode(Frame(1, seq, groups=(GroupPart(0, NOW, (Section(number, partials),)),)))
+        message = heads.head(payload)[0] if only_head else frames.decode(payload)
+        [applied] = half.take("a", message, NOW)
+        assert (applied.effect.frame is None) == (seq == 2), applied.effect.why
+        assert bool(applied.effect.why) == (seq == 2)
+    assert half.inbox.receipt("a", 1).upto == 4
+
+
+def test_a_plan_that_this_version_cannot_merge_does_no_harm_until_rows_of_it_come() -> None:
+    """protocol 2.4, 3.6: a newer child keeps its line; only frames with such rows are settled as bad."""
+    for basis, why in (("count", "entropy"), "not know: entropy"), (("count", "m2"), "not a basis: sum"):
+        half = ParentHalf(7, 60 * SECOND)
+        newer = Plan(b"newer   ", "slice", basis, None, SECOND, ())
+        define = replace(DEFINE, plans=((0, 0, newer), (1, 0, FLOATS)))
+        [applied] = half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)
+        assert applied.effect.frame is not None
+        [applied] = half.take("a", Frame(1, 1, groups=(GroupPart(0, NOW, (Section(0, rows(3, 1.5)),)),)), NOW)
+        assert applied.effect.frame is None
+        assert why in applied.effect.why
+        [applied] = half.take("a", Frame(1, 2, groups=(GroupPart(0, NOW, (Section(1, rows(3, 1.5)),)),)), NOW)
+        assert applied.effect.frame is not None
