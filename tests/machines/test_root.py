@@ -1,0 +1,305 @@
+"""The plain-Python root, by the frames it is given (docs/protocol.md 4, 6, 7, 8.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import Exception_, Frame, Serving
+from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.config.definitions import query_of
+from edge_agent.errors import ConfigError
+from edge_agent.machines.results import Row
+from edge_agent.machines.root import HORIZON_US, Root
+from tests.machines.sender import JOURNAL, S, Sender
+
+SUM = (Aggregate("sum", "sum"),)
+TEN = Query("ten", 1, "boiler", Tumbling(10 * S), SUM, by=("k",))
+GRACE = 60 * S
+
+
+def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> Root:
+    """A root that has heard the birth of each."""
+    root = Root(JOURNAL, grace_us=grace_us, parse=query_of, revise_every_us=revise_every_us)
+    for sender in senders:
+        root.take(sender.node, sender.birth(), 0)
+    assert root.step(0) == []
+    return root
+
+
+def told(rows: list[Row]) -> list[tuple[str, int, float | None, int]]:
+    """(key, start in s, sum, revision) of each."""
+    return [(row.key, row.start // S, row.values["sum"], row.revision) for row in rows]
+
+
+def test_a_window_closes_when_every_child_has_reached_its_end() -> None:
+    """protocol 4.4: the frontier is the minimum over the expected members."""
+    a, b = Sender("a", TEN), Sender("b", TEN)
+    root = root_of(a, b)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=20 * S), S)
+    assert root.step(S) == []
+    root.take("b", b.send((0, 10 * S, "k=x", 2.0), (0, 10 * S, "k=y", 5.0), frontier_us=10 * S), S)
+    rows = root.step(S)
+    assert told(rows) == [("k=x", 0, 3.0, 0), ("k=y", 0, 5.0, 0)]
+    assert rows[0].labels == {"k": "x"}
+    assert (rows[0].end, rows[0].readings, rows[0].node, rows[0].late) == (10 * S, 2, "", 0)
+    assert (rows[0].complete, rows[0].expected, rows[0].received, rows[0].withdrawn) == (True, 2, 2, False)
+
+
+def test_a_window_without_readings_gives_no_row() -> None:
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((40 * S, 50 * S, "k=x", 1.0), frontier_us=50 * S), S)
+    assert told(root.step(S)) == [("k=x", 40, 1.0, 0)]
+
+
+def test_frames_take_effect_in_their_order_and_once() -> None:
+    """protocol 1.1 and 2.2: what comes twice or too early changes nothing."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    first = a.send((0, 10 * S, "k=x", 1.0))
+    second = a.send((0, 10 * S, "k=x", 2.0), frontier_us=10 * S)
+    root.take("a", second, S)
+    assert root.step(S) == []
+    for frame in (first, second, first):
+        root.take("a", frame, S)
+    assert told(root.step(S)) == [("k=x", 0, 3.0, 0)]
+    root.take("a", second, S)
+    assert root.step(S) == []
+
+
+def test_a_late_partial_revises_the_row_and_is_counted() -> None:
+    """protocol 4.2."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (0, 10 * S, "k=y", 1.0), frontier_us=10 * S), S)
+    root.step(S)
+    root.take("a", a.send((4 * S, 5 * S, "k=x", 2.0), late=True), S)
+    rows = root.step(S)
+    assert told(rows) == [("k=x", 0, 3.0, 1)]
+    assert (rows[0].readings, rows[0].late) == (2, 1)
+    root.take("a", a.send((4 * S, 5 * S, "k=z", 7.0), late=True), S)
+    assert told(root.step(S)) == [("k=z", 0, 7.0, 0)]
+
+
+def test_late_data_and_the_close_in_one_step_give_one_row() -> None:
+    """protocol 8.3."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    root.take("a", a.send((3 * S, 4 * S, "k=x", 2.0), late=True), S)
+    rows = root.step(S)
+    assert told(rows) == [("k=x", 0, 3.0, 0)]
+    assert rows[0].late == 1
+
+
+def test_a_slice_counts_in_every_window_that_contains_it_and_a_whole_window_only_in_its_equal() -> None:
+    """protocol 6.2."""
+    slid = replace(TEN, id="slid", window=Sliding(10 * S, 5 * S))
+    a = Sender("a", slid)
+    root = root_of(a)
+    root.take("a", a.send((5 * S, 10 * S, "k=x", 1.0)), S)
+    root.take("a", a.send((5 * S, 15 * S, "k=x", 10.0), kind="window", frontier_us=20 * S), S)
+    assert told(root.step(S)) == [("k=x", 0, 1.0, 0), ("k=x", 5, 11.0, 0)]
+
+
+@pytest.mark.parametrize(("scale", "more", "want"), [(-1, 12, 6.2), (None, 1.2, 6.2), (0, 1, 6.0)])
+def test_plans_of_unequal_scales_meet_at_the_root(scale: int | None, more: float, want: float) -> None:
+    """protocol 7.1: at the finer scale; with floats, as floats."""
+    a, b = Sender("a", TEN, scale=0), Sender("b", TEN, scale=scale)
+    root = root_of(a, b)
+    root.take("a", a.send((0, 10 * S, "k=x", 5), frontier_us=10 * S), S)
+    root.take("b", b.send((0, 10 * S, "k=x", more), frontier_us=10 * S), S)
+    assert told(root.step(S)) == [("k=x", 0, want, 0)]
+
+
+def test_large_integers_stand_in_details_in_full() -> None:
+    """protocol 7.1: sums of scaled integers are exact."""
+    a = Sender("a", TEN, scale=0)
+    root = root_of(a)
+    root.take("a", a.send(*[(0, 10 * S, "k=x", 2**53 - 1)] * 3, frontier_us=10 * S), S)
+    (row,) = root.step(S)
+    assert row.details == f'{{"sum": {3 * (2**53 - 1)}}}'
+
+
+def test_first_and_last_follow_the_bytes_of_node_ids() -> None:
+    """protocol 7.3: not the order in which the root heard of them."""
+    ends = replace(TEN, aggregates=(Aggregate("first", "first"), Aggregate("last", "last")))
+    b, a = Sender("b", ends), Sender("a", ends)
+    root = root_of(b, a)
+    root.take("b", b.send((0, 10 * S, "k=x", 2.0), frontier_us=10 * S), S)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    (row,) = root.step(S)
+    assert row.values == {"first": 1.0, "last": 2.0}
+
+
+def test_a_silent_child_is_missing_and_its_return_revises() -> None:
+    """protocol 4.4 and 4.7: also where no value changes."""
+    a, b = Sender("a", TEN), Sender("b", TEN)
+    root = root_of(a, b)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), GRACE + S)
+    (row,) = root.step(GRACE + S)
+    assert (row.complete, row.received, row.coverage.missing) == (False, 1, (("b", "behind"),))
+    root.take("b", b.send(frontier_us=30 * S), GRACE + 2 * S)
+    (again,) = root.step(GRACE + 2 * S)
+    assert again == replace(row, revision=1, coverage=again.coverage)
+    assert again.complete
+
+
+def test_leaves_that_a_merger_left_out_are_missing_until_it_says_otherwise() -> None:
+    """protocol 4.6 and 4.7."""
+    region = Sender("region", TEN, leaves=("a", "b"))
+    root = root_of(region)
+    out = (Exception_("b", 5 * S, 5 * S),)
+    root.take("region", region.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S, exceptions=out), S)
+    (row,) = root.step(S)
+    assert row.coverage.missing == (("b", "behind"),)
+    root.take("region", region.send((0, 10 * S, "k=x", 4.0), late=True, exceptions=()), S)
+    (again,) = root.step(S)
+    assert (again.values["sum"], again.revision, again.complete, again.late) == (5.0, 1, True, 1)
+
+
+def test_a_gap_record_marks_the_windows_it_touches() -> None:
+    """protocol 3.5 and 4.7: closed ones are revised."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    pieces = [(at * S, (at + 10) * S, "k=x", 1.0) for at in (0, 10, 20)]
+    root.take("a", a.send(*pieces, frontier_us=30 * S), S)
+    root.step(S)
+    root.take("a", a.lose(12 * S, 20 * S), S)
+    rows = root.step(S)
+    assert told(rows) == [("k=x", 10, 1.0, 1)]
+    assert rows[0].coverage.missing == (("a", "lost"),)
+
+
+def test_an_added_query_begins_where_the_last_member_serves_it() -> None:
+    """protocol 6.3: earlier windows give no row."""
+    fresh = replace(TEN, id="fresh")
+    a, b = Sender("a", TEN, fresh), Sender("b", TEN, fresh)
+    root = Root(JOURNAL, grace_us=GRACE, parse=query_of)
+    root.take("a", a.birth(None, [Serving("ten", 1), Serving("fresh", 1, 5 * S)]), 0)
+    root.take("b", b.birth(None, [Serving("ten", 1), Serving("fresh", 1, 15 * S)]), 0)
+    for sender in (a, b):
+        pieces = [(at * S, (at + 10) * S, "k=x", 1.0) for at in (0, 10, 20)]
+        root.take(sender.node, sender.send(*pieces, frontier_us=30 * S), S)
+    rows = root.step(S)
+    assert sorted((row.query, row.start // S) for row in rows) == [("fresh", 20), ("ten", 0), ("ten", 10), ("ten", 20)]
+
+
+def test_a_removed_query_gives_no_row_of_a_window_that_ends_later() -> None:
+    """protocol 6.3."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (10 * S, 15 * S, "k=x", 2.0)), S)
+    root.take("a", a.tell(Serving("ten", 1, None, None, 15 * S)), S)
+    root.take("a", a.send(frontier_us=40 * S), S)
+    assert told(root.step(S)) == [("k=x", 0, 1.0, 0)]
+
+
+def test_a_window_belongs_to_the_revision_in_force_at_its_start() -> None:
+    """protocol 6.3: the older revision is fed until its last window ends."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0)), S)
+    doubled = replace(TEN, revision=2, window=Tumbling(20 * S))
+    root.take("a", a.tell(Serving("ten", 1, None, 10 * S), Serving("ten", 2, 10 * S), queries=(doubled,)), S)
+    root.take("a", a.send((20 * S, 40 * S, "k=x", 2.0), (10 * S, 20 * S, "k=x", 4.0), frontier_us=40 * S), S)
+    rows = root.step(S)
+    assert [(row.definition_revision, row.start // S, row.end // S) for row in rows] == [(1, 0, 10), (2, 20, 40)]
+
+
+def test_beyond_the_horizon_a_late_reading_is_kept_apart() -> None:
+    """protocol 4.2: in no result, and not lost either."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    far_us = HORIZON_US + 20 * S
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (10 * S, 20 * S, "k=x", 1.0), frontier_us=far_us), far_us)
+    root.step(far_us)
+    root.take("a", a.send((9 * S, 10 * S, "k=x", 2.0), (far_us - S, far_us, "k=x", 3.0), late=True), far_us)
+    assert [row.values["sum"] for row in root.step(far_us)] == [3.0]
+    (kept,) = root.beyond
+    assert (kept.node, kept.source, kept.key, kept.start, kept.readings) == ("a", "boiler", "k=x", 9 * S, 1)
+
+
+def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
+    """protocol 8.3: what was put off comes when the time is up, or when the holder flushes."""
+    a = Sender("a", TEN)
+    root = root_of(a, revise_every_us=60 * S)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    root.step(S)
+    late = [a.send((0, S, "k=x", 1.0), late=True) for _ in range(4)]
+    root.take("a", late[0], 2 * S)
+    assert told(root.step(2 * S)) == [("k=x", 0, 2.0, 1)]
+    root.take("a", late[1], 3 * S)
+    root.take("a", late[2], 4 * S)
+    assert root.step(4 * S) == []
+    assert told(root.step(62 * S)) == [("k=x", 0, 4.0, 2)]
+    root.take("a", late[3], 63 * S)
+    assert root.step(63 * S) == []
+    assert told(root.step(63 * S, flush=True)) == [("k=x", 0, 5.0, 3)]
+
+
+def test_a_definition_of_a_newer_version_stops_nothing() -> None:
+    a = Sender("a", TEN, replace(TEN, id="newer"))
+
+    def parse(text: str) -> Query:
+        query = query_of(text)
+        if query.id == "newer":
+            raise ConfigError("not supported yet")
+        return query
+
+    root = Root(JOURNAL, grace_us=GRACE, parse=parse)
+    root.take("a", a.birth(), 0)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
+    assert [row.query for row in root.step(S)] == ["ten"]
+
+
+def test_what_can_no_longer_be_revised_is_forgotten() -> None:
+    a = Sender("a", TEN)
+    root = root_of(a)
+    for at in range(0, 200, 10):
+        start_us = at * HORIZON_US // 40
+        start_us -= start_us % (10 * S)
+        frame = a.send((start_us, start_us + 10 * S, "k=x", 1.0), frontier_us=start_us + 10 * S)
+        root.take("a", frame, start_us + 10 * S)
+        assert len(root.step(start_us + 10 * S)) == 1
+    assert sum(len(holding) for holding in root._holdings.values()) <= 6
+    assert len(root._shown["ten"]) <= 6
+
+
+@given(seed=st.integers(0, 2**32))
+def test_order_repetition_and_batches_change_no_final_row(seed: int) -> None:
+    """protocol 1.1, 2.2, 6.1: only revisions in between depend on what came when."""
+    random = Random(seed)
+    slid = replace(TEN, id="slid", window=Sliding(10 * S, 5 * S))
+    senders = [Sender(name, TEN, slid, scale=0) for name in ("a", "b")]
+    frames: list[tuple[str, Frame]] = []
+    want: dict[tuple[str, str, int], float] = {}
+    for sender in senders:
+        frames.append((sender.node, sender.birth()))
+        for at in range(0, 40, 5):
+            key, value = random.choice(["k=x", "k=y"]), random.randint(-9, 9)
+            start, late = at * S, random.random() < 0.2
+            frames.append((sender.node, sender.send((start, start + 5 * S, key, value), late=late)))
+            for query, opens in (("ten", [at // 10 * 10]), ("slid", [at - 5, at] if at else [0])):
+                for first in opens:
+                    want[query, key, first * S] = want.get((query, key, first * S), 0) + value
+        frames.append((sender.node, sender.send(frontier_us=60 * S)))
+    sent = frames + random.choices(frames, k=5)
+    random.shuffle(sent)
+    root = Root(JOURNAL, grace_us=GRACE, parse=query_of, named=("a", "b"))
+    final: dict[tuple[str, str, int], Row] = {}
+    for node, frame in sent:
+        root.take(node, frame, S)
+        if random.random() < 0.3:
+            for row in root.step(S):
+                assert row.revision == (final[row.query, row.key, row.start].revision + 1 if row.revision else 0)
+                final[row.query, row.key, row.start] = row
+    final |= {(row.query, row.key, row.start): row for row in root.step(S)}
+    assert {place: row.values["sum"] for place, row in final.items()} == want
+    assert all(row.complete for row in final.values())
