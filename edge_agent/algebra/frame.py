@@ -164,22 +164,28 @@ class Section:
         keys, nodes: how many are defined in the epoch. Raises: WireError.
         """
         rows, basis = self.partials, plan.basis
-        extent = Extent.of(rows) if len(rows) else self.extent
-        if extent is None:
+        if not len(rows) and self.extent is None:
             return
-        if len(extent.kinds) != len(basis):
-            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(extent.kinds)}")
+        kinds = self.extent.kinds if self.extent is not None else "".join(c.dtype.kind for c in rows.states.values())
+        if len(kinds) != len(basis):
+            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(kinds)}")
         _check_basis(basis)
-        if extent.key >= keys:
-            raise WireError(f"key number {extent.key} in plan {self.plan}, {keys} are defined")
-        for name, kind, low, high in zip(basis, extent.kinds, extent.low, extent.high, strict=True):
-            _check_column(name, kind, plan.scale)
-            if COLUMNS[name].kind == "count" and low < (name == "count"):
-                raise WireError(f"column {name}: {low} readings in a row")
-            if COLUMNS[name].kind == "node" and (low < 0 or (nodes is not None and high >= nodes)):
-                raise WireError(f"column {name}: node numbers {low}..{high}, {nodes} are defined")
+        key = self.extent.key if self.extent is not None else int(rows.key.max())
+        if key >= keys:
+            raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
+        columns = list(rows.states.values())
+        for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
+            known = _check_column(name, kind, plan.scale)
+            if known in ("count", "node"):
+                low = self.extent.low[i] if self.extent is not None else int(columns[i].min())
+                if low < (name == "count"):
+                    raise WireError(f"column {name}: {low} in a row")
+            if known == "node" and nodes is not None:
+                high = self.extent.high[i] if self.extent is not None else int(columns[i].max())
+                if high >= nodes:
+                    raise WireError(f"column {name}: node number {high}, {nodes} are defined")
         if len(rows) and "min" in basis and "max" in basis:
-            least, most = (list(rows.states.values())[basis.index(name)] for name in ("min", "max"))
+            least, most = (columns[basis.index(name)] for name in ("min", "max"))
             if bool((least > most).any()):
                 raise WireError(f"plan {self.plan}: a minimum above the maximum")
 
@@ -196,11 +202,13 @@ def _check_basis(basis: tuple[str, ...]) -> None:
         raise WireError(str(err)) from None
 
 
-def _check_column(name: str, kind: str, scale: int | None) -> None:
+def _check_column(name: str, kind: str, scale: int | None) -> str:
+    """The kind of a column by the registry, when its values fit it. Raises: WireError."""
     known = COLUMNS[name]
     floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
     if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
         raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
+    return known.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,8 +186,8 @@ def test_columns_travel_in_the_order_of_the_basis() -> None:
     ("basis", "scale", "states", "why"),
     [
         (("count",), None, [np.array([3]), np.array([1.0])], "has 1 columns"),
-        (("count", "sum"), None, [np.array([0]), np.array([1.0])], "0 readings"),
-        (("count", "sum"), None, [np.array([-2]), np.array([1.0])], "-2 readings"),
+        (("count", "sum"), None, [np.array([0]), np.array([1.0])], "count: 0"),
+        (("count", "sum"), None, [np.array([-2]), np.array([1.0])], "count: -2"),
         (("count", "sum"), None, [np.array([3]), np.array([1])], "values of kind 'i'"),
         (("count", "sum"), -1, [np.array([3]), np.array([1.0])], "values of kind 'f'"),
         (("count", "min"), -1, [np.array([3]), np.array([2**70], object)], "values of kind 'O'"),
