@@ -39,7 +39,7 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.node import Node
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
+from edge_agent.ports.mqtt import Confirmed, Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
 from edge_agent.ports.spool import DamagedError, Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.rim.quarantine import Keep
@@ -179,6 +179,9 @@ class Loop:
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
         """A connection went, or could not be made."""
 
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
+        """A broker has read these acknowledgements."""
+
     def _settle(self, now_us: int) -> None:
         """After all events of a turn."""
 
@@ -232,6 +235,8 @@ class Loop:
                         self.up.link = replace(self.up.link, will=self.persona.will())
                         if report.was_up:
                             self.feed(LinkDown(), now_us)
+                case Confirmed(tokens):
+                    self._confirmed(connection, tokens)
                 case Subscribed():
                     for name, code in report.results:
                         if code >= REFUSED_CODE:

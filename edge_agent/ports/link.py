@@ -28,8 +28,9 @@ class Link:
     """Where to connect, as whom, and how. Secrets are named by file; they are read at each attempt.
 
     version: 5 (between tiers) or 4, which is MQTT 3.1.1 (local sensors: receiving costs half). manual_ack: messages of
-    QoS 1 wait for `ack`. receive_maximum: how many may wait so. session_expiry_s: how long the broker keeps the session
-    (MQTT 5). max_packet_bytes: larger ones are refused. read_every_s: small traffic is read together, at most so often.
+    QoS 1 wait for `ack`. confirm_acks: report when the broker has read them. receive_maximum: how many may wait so.
+    session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes: larger ones are refused.
+    read_every_s: small traffic is read together, at most so often.
     """
 
     url: str
@@ -39,6 +40,7 @@ class Link:
     session_expiry_s: int = 0
     receive_maximum: int = 65535
     manual_ack: bool = False
+    confirm_acks: bool = False
     will: Will | None = None
     user: str | None = None
     password_file: Path | None = None
@@ -105,13 +107,23 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker has read the acknowledgements of these tokens and will not repeat the messages.
+
+    The first after `Up` names none: what the broker repeats of the session was in the reports before it.
+    """
+
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Messages:
     """What arrived, in order, as one list."""
 
     messages: list[Message]
 
 
-Report = Up | Down | Taken | Subscribed | Messages | Refused
+Report = Up | Down | Taken | Subscribed | Confirmed | Messages | Refused
 
 
 class TooLargeError(PortError):

@@ -23,13 +23,14 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edge_agent.ports.dial import Dial
-from edge_agent.ports.link import Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up, Will
+from edge_agent.ports.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up, Will
 from edge_agent.ports.packets import DUP, RETAIN, Message, Refused, Splitter, acknowledgements
 from edge_agent.ports.stream import READ_BYTES, Stream
 
 __all__ = [
     "DUP",
     "RETAIN",
+    "Confirmed",
     "Connection",
     "Down",
     "Link",
@@ -48,6 +49,7 @@ IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: 
 STABLE_S: Final = 30.0  # up that long, a connection counts as good and the back-off begins anew
 FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
 PUBACK: Final = 0x40
+PINGREQ: Final = 0xC0
 DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
 PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the properties we use, generously
 
@@ -66,10 +68,28 @@ class _Client(paho.Client):
             manual_ack=True,  # acknowledging is ours in either case
         )
         self.max_inflight_messages_set(65535)  # we hand over no more than the broker allows
+        self.fences: deque[tuple[int, ...] | None] = deque()  # of each PINGREQ under way; None: a mere keep-alive
+        self.passed: list[tuple[int, ...]] = []  # of fences that were answered
         self._stream = stream
 
     def _create_socket(self) -> Any:
         return self._stream
+
+    def fence(self, tokens: tuple[int, ...]) -> None:
+        """Ask for an answer behind all that was written so far: MQTT answers PINGREQ, unlike PUBACK."""
+        self.fences.append(tokens)
+        self._send_simple_command(PINGREQ)
+
+    def _send_pingreq(self) -> MQTTErrorCode:
+        self.fences.append(None)
+        return super()._send_pingreq()
+
+    def _handle_pingresp(self) -> MQTTErrorCode:
+        tokens = self.fences.popleft() if self.fences else None
+        if tokens is None:
+            return super()._handle_pingresp()
+        self.passed.append(tokens)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def write(self, packets: bytes) -> None:
         """Send finished packets behind what is queued."""
@@ -256,6 +276,8 @@ class Connection:
             client.obey_keepalive(keepalive_s)
         self._reports.append(Up(bool(flags.session_present)))
         self._ask(self._filters.items())
+        if self.link.confirm_acks and isinstance(client, _Client):
+            client.fence(())
 
     def _on_disconnect(self, _client: paho.Client, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
         self._drop("closed by the broker" if self._stream is not None and self._stream.ended else str(reason))
@@ -331,6 +353,9 @@ class Connection:
         while client is not None and client is self._client and (stream.ready or stream.ended):
             if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and client is self._client:
                 self._drop("connection lost")
+        if client is not None and client.passed:
+            passed, client.passed = client.passed, []
+            self._reports += map(Confirmed, passed)
 
     def ack(self, tokens: Iterable[int]) -> None:
         """Acknowledge messages of QoS 1; tokens of an earlier connection, and 0, are passed over."""
@@ -338,6 +363,8 @@ class Connection:
         mine = [token for token in tokens if token >> 16 == generation and token]
         if mine and client is not None:
             client.write(acknowledgements(mine))
+            if self.link.confirm_acks:
+                client.fence(tuple(mine))
 
     # --- sending -------------------------------------------------------------------------------------------------
 

@@ -125,6 +125,7 @@ def _local_link(local: Local, node: str) -> Link:
         version=4,
         clean_start=False,
         manual_ack=True,
+        confirm_acks=True,
         user=local.user,
         password_file=_path(local.password_file),
         ca_file=_path(local.ca_file),

@@ -164,6 +164,10 @@ class GatewayLoop(Loop):
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))
 
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
+        if connection is self.local:
+            self.sensors.confirmed(tokens)
+
     def _ack_local(self, tokens: list[int]) -> None:
         if tokens and self.local is not None:
             self.local.ack(tokens)

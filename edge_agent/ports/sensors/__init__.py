@@ -146,6 +146,11 @@ class Sensors:
         if self._mqtt is not None:
             self._mqtt.session(present)
 
+    def confirmed(self, tokens: Iterable[int]) -> None:
+        """The local broker has read these acknowledgements (`Confirmed`)."""
+        if self._mqtt is not None:
+            self._mqtt.confirmed(tokens)
+
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
         """Readings with these tokens (of `Read`, in `Ack`) are durable: what to acknowledge at the local broker."""
         return self._mqtt.acknowledge(tokens) if self._mqtt is not None else []

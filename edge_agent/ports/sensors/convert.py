@@ -117,8 +117,9 @@ class Fields:
         if self.in_document:
             return np.array([self._number(t, found) for t, found in zip(topics, documents, strict=True)], np.int64)
         known = self._series_of_topic
-        for topic in set(topics) - known.keys():
-            known[topic] = self._number(topic, None)
+        for topic in dict.fromkeys(topics):
+            if topic not in known:
+                known[topic] = self._number(topic, None)
         if len(set(known.values())) == 1:
             return next(iter(known.values()))
         numbers = np.array([known[topic] for topic in topics], np.int64)

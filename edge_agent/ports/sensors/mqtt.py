@@ -3,9 +3,9 @@
 All of a node's mqtt sensors share one connection (MQTT 3.1.1, one client id), so one object holds them together:
 messages are routed by topic, gathered, and become one batch a sensor at `poll`. Nothing here knows paho.
 
-Messages of QoS 1 are acknowledged after the commit that holds their readings. What the broker repeats after a lost
-connection or a restart (flag DUP) is known again by packet id and CRC, which travel in the sensor's position, and is
-not counted twice. Retained messages are old values repeated at a subscription: they are no readings.
+Messages of QoS 1 are acknowledged after the commit that holds their readings. The sensor's position names those that
+the broker may still repeat, by packet id and CRC: after a lost connection or a restart (flag DUP) they are known again
+and not counted twice. Retained messages are old values repeated at a subscription: they are no readings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from edge_agent.ports.sensors.filters import disjoint, matches
 MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
 MOST_MESSAGES: Final = 16_384  # the same for many small ones
 MOST_TOPICS: Final = 4096  # routes remembered
+MOST_IDS: Final = 2**16  # a broker tells no more messages apart
 FAR_US: Final = 3_600_000_000  # nothing gathered: nothing due
+
+
+Mark = tuple[int, int]  # packet id and CRC of the payload: what a repeated message is known by
 
 
 @dataclass(slots=True)
@@ -39,7 +43,8 @@ class Source:
     topics: list[str] = field(default_factory=list)
     arrivals: list[tuple[int, int]] = field(default_factory=list)  # (messages so far, when they came)
     open: dict[int, int] = field(default_factory=dict)  # token -> CRC, from the message to its acknowledgement
-    known: dict[tuple[int, int], bool] = field(default_factory=dict)  # (packet id, CRC) read before the restart
+    acked: dict[int, int] = field(default_factory=dict)  # token -> CRC, until the broker is known to have read that
+    known: dict[Mark, None] = field(default_factory=dict)  # durable before this session; the broker may repeat it
 
     @property
     def sensor(self) -> Sensor:
@@ -47,11 +52,15 @@ class Source:
         return self.converter.sensor
 
     def position(self) -> object:
-        """Packet ids and CRCs of what is read and not acknowledged: the broker will repeat it. None at QoS 0."""
+        """Packet ids and CRCs of what the broker may repeat. None at QoS 0."""
         if not self.sensor.option("qos", 1):
             return None
-        ids = np.fromiter((token & 0xFFFF for token in self.open), np.int64, len(self.open))
-        return {"id": ids.astype(np.uint16), "crc": np.fromiter(self.open.values(), np.uint32, len(self.open))}
+        marks = [
+            *self.known,
+            *((token & 0xFFFF, crc) for held in (self.acked, self.open) for token, crc in held.items()),
+        ]
+        ids = np.fromiter((id_ for id_, _ in marks), np.int64, len(marks))
+        return {"id": ids.astype(np.uint16), "crc": np.fromiter((crc for _, crc in marks), np.uint32, len(marks))}
 
 
 class MqttSensors:
@@ -66,9 +75,8 @@ class MqttSensors:
         self._since_us: int | None = None  # when the oldest of what is gathered came
         self._open: dict[int, None] = {}  # tokens that wait for a commit, in order of arrival
         self._fresh: list[int] = []  # of them, those gathered since the last poll
-        self._held: set[tuple[int, int]] = set()  # (id, CRC) of those that waited when the connection was lost
-        self._again: dict[tuple[int, int], int] = {}  # (id, CRC) of an open one that was repeated -> its new token
-        self._recent: dict[tuple[int, int], bool] = {}  # acknowledged last; the PUBACK may have been lost
+        self._held: set[Mark] = set()  # of those that waited for a commit when the connection was lost
+        self._again: dict[Mark, int] = {}  # of them, those that were repeated -> their new token
         self._settled: list[int] = []
         self.unrouted = 0
 
@@ -82,7 +90,8 @@ class MqttSensors:
             else:
                 source = self._sources[sensor.id] = Source(Converter(sensor))
                 source.known = _known(positions.get(sensor.id)) if before is None else before.known
-                source.open = {} if before is None else before.open
+                if before is not None:
+                    source.open, source.acked = before.open, before.acked
         self._routes.clear()
 
     @property
@@ -93,14 +102,24 @@ class MqttSensors:
 
     def session(self, present: bool) -> None:
         """The local broker has (not) kept the session; if not, packet ids begin anew and mean nothing."""
-        sources = self._sources.values()
-        self._held = {(token & 0xFFFF, crc) for source in sources for token, crc in source.open.items()}
-        if not present:
-            self._held.clear()
-            self._again.clear()
-            self._recent.clear()
-            for source in sources:
+        self._again.clear()
+        self._held.clear()
+        for source in self._sources.values():
+            if present:
+                self._held |= {(token & 0xFFFF, crc) for token, crc in source.open.items()}
+                source.known |= dict.fromkeys((token & 0xFFFF, crc) for token, crc in source.acked.items())
+            else:
                 source.known.clear()
+            source.acked.clear()
+
+    def confirmed(self, tokens: Iterable[int]) -> None:
+        """The broker has read these acknowledgements. None: all that it repeats in this session has come."""
+        gone = tuple(tokens)
+        for source in self._sources.values():
+            if not gone:
+                source.known.clear()
+            for token in gone:
+                source.acked.pop(token, None)
 
     # --- messages in --------------------------------------------------------------------------------------------------
 
@@ -149,21 +168,20 @@ class MqttSensors:
             return sources
         crc = zlib.crc32(payload)
         if flags & DUP:
-            key = (token & 0xFFFF, crc)
-            if key in self._recent:  # durable; only the PUBACK did not arrive
+            mark = (token & 0xFFFF, crc)
+            if mark in self._held:  # read, not yet durable: the new token is acknowledged with the old one
+                self._again[mark] = token
                 self._repeated(sources)
+                return []
+            old = [source for source in sources if mark in source.known]
+            for source in old:
+                del source.known[mark]
+                source.acked[token] = crc
+            self._repeated(old)
+            sources = [source for source in sources if source not in old]
+            if not sources:  # durable everywhere; only the PUBACK did not arrive
                 self._settled.append(token)
                 return []
-            if key in self._held:
-                self._repeated(sources)  # read, not yet durable: the new token is acknowledged with the old one
-                self._again[key] = token
-                return []
-            fresh = [source for source in sources if not source.known.pop(key, False)]
-            self._repeated([source for source in sources if source not in fresh])
-            if not fresh:  # all read it before the restart, and committed it with their position
-                self._settled.append(token)
-                return []
-            sources = fresh
         self._open[token] = None
         self._fresh.append(token)
         for source in sources:
@@ -207,18 +225,18 @@ class MqttSensors:
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
         """These are durable. Returns what to acknowledge at the broker: them, and repetitions that came meanwhile."""
         answer: list[int] = []
-        recent: dict[tuple[int, int], bool] = {}
         for token in _flat(tokens):
             self._open.pop(token, None)
             answer.append(token)
             for source in self._sources.values():
                 crc = source.open.pop(token, None)
-                if crc is not None:
-                    key = (token & 0xFFFF, crc)
-                    recent[key] = True
-                    again = self._again.pop(key, None)
-                    answer += [again] if again is not None else []
-        self._recent = recent
+                if crc is None:
+                    continue
+                again = self._again.get((token & 0xFFFF, crc))
+                source.acked[token if again is None else again] = crc
+                answer += [] if again is None else [again]
+                if len(source.acked) > MOST_IDS:  # nobody confirms
+                    del source.acked[next(iter(source.acked))]
         return answer
 
     def settled(self) -> list[int]:
@@ -242,10 +260,10 @@ class MqttSensors:
         return {name: source.converter.quality.count.as_dict() for name, source in self._sources.items()}
 
 
-def _known(position: object) -> dict[tuple[int, int], bool]:
+def _known(position: object) -> dict[Mark, None]:
     match position:
         case {"id": np.ndarray() as ids, "crc": np.ndarray() as crcs}:
-            return dict.fromkeys(zip(ids.tolist(), crcs.tolist(), strict=True), True)
+            return dict.fromkeys(zip(ids.tolist(), crcs.tolist(), strict=True))
     return {}
 
 
