@@ -10,7 +10,8 @@ from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import Aggregate
 from edge_agent.config.checker import BAD, Key, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Pick, Text, object_schema
+from edge_agent.config.kinds import Choice, Pick, Text
+from edge_agent.config.shapes import object_schema
 
 LATER_FUNCTIONS: Final = ("median", "quantile", "mode", "distinct", "top_k", "histogram")
 ALIASES: Final = {  # words of other tools that no spelling distance brings here

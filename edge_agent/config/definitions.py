@@ -15,9 +15,10 @@ from edge_agent.algebra.query import Query, Sensor
 from edge_agent.config.checker import BAD, Key, Report, complete, line_of, read_table
 from edge_agent.config.documents import Document, Path, read
 from edge_agent.config.durations import UNITS_US
-from edge_agent.config.kinds import Flag, ListOf, Number, Text
+from edge_agent.config.kinds import Flag, Number, Text
 from edge_agent.config.queries import query_schema, read_query, write_query
 from edge_agent.config.sensors import read_sensor, sensor_schema, write_sensor
+from edge_agent.config.shapes import ListOf
 from edge_agent.config.topics import ITEM_ID, TABLES
 from edge_agent.errors import ConfigError
 

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final
 
 from edge_agent.config.checker import REQUIRED, Key, Report, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, ListOf, Number, Text
+from edge_agent.config.kinds import Choice, Number, Text
 from edge_agent.config.quantities import Duration, Instant
+from edge_agent.config.shapes import ListOf
 from edge_agent.config.templates import POINTER
 
 DAY_US: Final = 86_400_000_000
@@ -118,4 +119,4 @@ DRIVERS: Final[dict[str, tuple[Key, ...]]] = {
         Key("speed", Speed(), 1.0, "event time against the clock"),
     ),
 }
-IMPLIED_LABELS: Final = {"host": ("metric",), "simulated": ("series",)}  # labels a driver adds by itself
+IMPLIED_LABELS: Final = {"host": ("metric", "zone"), "simulated": ("series",)}  # labels a driver adds by itself

@@ -1,25 +1,18 @@
-"""What may stand at a key: words, numbers, lists, tables. Each kind checks a value and gives its JSON Schema."""
+"""What may stand at a key: texts, words, numbers. Each kind checks a value and gives its JSON Schema."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from edge_agent.config.checker import (
-    BAD,
-    REQUIRED,
-    Key,
-    Kind,
     Report,
-    complete,
     nearest,
     one_of,
-    read_table,
     short,
     type_of,
 )
@@ -235,118 +228,6 @@ class Url:
     def schema(self) -> dict[str, object]:
         """A URL string."""
         return {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"}
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """A list of one kind; a tuple inside."""
-
-    kind: Kind
-    least: int = 0
-    most: int = 1000
-    unique: bool = True
-
-    suffix: ClassVar[str] = ""
-
-    def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a tuple."""
-        if not isinstance(value, list | tuple):
-            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "in brackets: [...]")
-        if not self.least <= len(value) <= self.most:
-            return report.wrong(at, len(value), f"wanted {self.least} to {self.most} entries, got {len(value)}")
-        read = [self.kind.read(item, (*at, n), report) for n, item in enumerate(value)]
-        if any(item is BAD for item in read):
-            return BAD
-        if self.unique:
-            for n, item in enumerate(read):
-                if item in read[:n]:
-                    return report.wrong((*at, n), value[n], "stands twice in the list", "leave one out")
-        return tuple(read)
-
-    def write(self, value: Any) -> object:
-        """Write a list."""
-        return [self.kind.write(item) for item in value]
-
-    def schema(self) -> dict[str, object]:
-        """An array."""
-        made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
-        return {**made, "uniqueItems": True} if self.unique else made
-
-
-@dataclass(frozen=True, slots=True)
-class MapOf:
-    """A table with free names; a tuple of pairs sorted by name inside."""
-
-    name: Text
-    kind: Kind
-    most: int = 64
-
-    suffix: ClassVar[str] = ""
-
-    def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read sorted pairs."""
-        if not isinstance(value, Mapping):
-            return report.wrong(at, value, f"wanted a table, got {type_of(value)}")
-        if len(value) > self.most:
-            return report.wrong(at, len(value), f"{len(value)} entries, at most {self.most}")
-        pairs = [(self.name.read(n, (*at, n), report), self.kind.read(v, (*at, n), report)) for n, v in value.items()]
-        return BAD if any(BAD in pair for pair in pairs) else tuple(sorted(pairs))
-
-    def write(self, value: Any) -> object:
-        """Write a table."""
-        return {name: self.kind.write(item) for name, item in value}
-
-    def schema(self) -> dict[str, object]:
-        """An object with free names."""
-        return {
-            "type": "object",
-            "propertyNames": self.name.schema(),
-            "additionalProperties": self.kind.schema(),
-            "maxProperties": self.most,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of declared keys, made into a value by `make` once all of it is right."""
-
-    keys: Sequence[Key]
-    make: Callable[..., Any] = dict
-
-    suffix: ClassVar[str] = ""
-
-    def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read make(**values)."""
-        values = read_table(self.keys, value, at, report)
-        return self.make(**{key.inside: values[key.name] for key in self.keys}) if complete(values) else BAD
-
-    def write(self, value: Any) -> object:
-        """Write what differs from the defaults."""
-        return write_table(self.keys, value)
-
-    def schema(self) -> dict[str, object]:
-        """An object without further keys."""
-        return object_schema(self.keys)
-
-
-def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
-    """The table people would write for these values (by their names inside): what equals its default is left out."""
-    return {
-        key.name: key.kind.write(values[key.inside])
-        for key in keys
-        if key.inside in values and values[key.inside] != key.default
-    }
-
-
-def object_schema(keys: Sequence[Key], more: Mapping[str, object] | None = None) -> dict[str, object]:
-    """JSON Schema of a table. more: further properties."""
-    properties: dict[str, object] = dict(more or {})
-    for key in keys:
-        if not key.later:
-            properties[key.name] = {**key.kind.schema(), **({"description": key.doc} if key.doc else {})}
-    required = [key.name for key in keys if key.default is REQUIRED]
-    made: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**made, "required": required} if required else made
 
 
 def _numeric(text: str) -> bool:

@@ -17,9 +17,10 @@ from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US
 from edge_agent.config.durations import format_duration
-from edge_agent.config.kinds import Choice, ListOf, Text, object_schema
+from edge_agent.config.kinds import Choice, Text
 from edge_agent.config.quantities import Duration, Instant
 from edge_agent.config.sensors import LABEL
+from edge_agent.config.shapes import ListOf, object_schema
 from edge_agent.config.topics import ITEM_ID
 from edge_agent.config.windows import WindowTable, write_window
 from edge_agent.errors import ConfigError

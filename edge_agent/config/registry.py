@@ -12,16 +12,14 @@ Pure: payloads in, values out; `snapshot` goes into the spool so that a node boo
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from edge_agent.algebra.query import Query, Sensor
 from edge_agent.config.crosscheck import edges_per_second, not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
+from edge_agent.config.refusal import Refusal, revision_in, said_of
 from edge_agent.config.tables import Limits
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
@@ -30,20 +28,6 @@ __all__ = ["Numberer", "Publication", "Registry"]
 
 MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
 Slot = tuple[str, str, str]  # (scope, kind, id)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The last word on a slot, where it did not come into force.
-
-    waiting: it may, without another word. definition: what waits for room under a limit of the node.
-    """
-
-    revision: int | None
-    problems: tuple[Problem, ...]
-    waiting: bool = False
-    unsupported: bool = False
-    definition: Definition | None = None
 
 
 class Registry:
@@ -82,9 +66,7 @@ class Registry:
         try:
             definition = parse_definition(kind, item, payload)
         except ConfigError as err:
-            self._refused[slot] = Refusal(
-                _revision_in(payload), err.problems, unsupported=isinstance(err, NotSupported)
-            )
+            self._refused[slot] = Refusal(revision_in(payload), err.problems, unsupported=isinstance(err, NotSupported))
             return False
         if definition.revision is None:
             have = self._accepted.get(slot)
@@ -128,6 +110,7 @@ class Registry:
             "accepted": [[*slot, d.text] for slot, d in self._accepted.items()],
             "highest": [[kind, item, n] for (kind, item), n in self._highest.items()],
             "files": [[kind, item, n, content] for (kind, item), (n, content) in self._files.items()],
+            "refused": [[*slot, *refusal.plain()] for slot, refusal in self._refused.items()],
         }
 
     # --- what comes into force ------------------------------------------------------------------------------------
@@ -188,6 +171,7 @@ class Registry:
         named = {(d.kind, d.id) for d in local}
         for key in [key for key in self._files if key not in named]:
             gone = self._files.pop(key)
+            self._refused.pop((NODE, *key), None)
             have = self._accepted.get((NODE, *key))
             if have is not None and (have.revision, have.content) == gone:
                 self._put((NODE, *key), None)
@@ -213,10 +197,16 @@ class Registry:
             try:
                 definition = parse_definition(slot[1], slot[2], str(text))
             except ConfigError as err:  # written by another version of this software
-                number = _revision_in(str(text))
+                number = revision_in(str(text))
                 self._refused[slot] = Refusal(number, err.problems, unsupported=isinstance(err, NotSupported))
                 continue
             self._accept(slot, definition)
+        for scope, kind, item, *values in state.get("refused", ()):
+            try:
+                refusal = Refusal.of_plain(str(kind), str(item), values)
+            except ConfigError:
+                continue  # written by another version of this software; the broker says it again
+            self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
         self._version = int(state.get("version", 0))
 
     # --- what is in force -----------------------------------------------------------------------------------------
@@ -255,14 +245,14 @@ class Registry:
             if chosen.removed:
                 said["removed"] = True
         if errors:
-            said["errors"] = [_error(problem) for problem in errors[:MOST_ERRORS]]
+            said["errors"] = [said_of(problem) for problem in errors[:MOST_ERRORS]]
         if missing or (refused and all(refusal.waiting for refusal in refused)):
             said["waiting"] = True
         if refused and all(refusal.unsupported for refusal in refused):
             said["unsupported"] = True
         found = warnings(chosen.value, sensors) if chosen is not None else ()
         if found:
-            said["warnings"] = [_error(problem) for problem in found]
+            said["warnings"] = [said_of(problem) for problem in found]
         return said
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
@@ -281,19 +271,3 @@ class Registry:
 
     def _next(self, kind: str, item: str) -> int:
         return self._highest.get((kind, item), 0) + 1
-
-
-def _error(problem: Problem) -> dict[str, Any]:
-    said: dict[str, Any] = {"at": problem.at, "got": problem.got, "why": problem.why, "hint": problem.hint}
-    return {**said, "line": problem.line} if problem.line is not None else said
-
-
-def _revision_in(payload: bytes | str) -> int | None:
-    """The revision of a payload that was refused, if it can be seen."""
-    text = payload if isinstance(payload, str) else payload.decode("utf-8", "replace")
-    try:
-        number = json.loads(text).get("revision")
-    except (ValueError, AttributeError, RecursionError):
-        found = re.search(r"^\s*revision\s*=\s*(\d{1,16})\s*$", text, re.MULTILINE)
-        number = int(found[1]) if found else None
-    return number if isinstance(number, int) and not isinstance(number, bool) else None

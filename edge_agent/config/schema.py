@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.config import definitions
-from edge_agent.config.kinds import object_schema
+from edge_agent.config.shapes import object_schema
 from edge_agent.config.tables import FOR_ROLE, ROLES, TABLES, keys_of
 from edge_agent.config.topics import ITEM_ID
 

@@ -11,8 +11,9 @@ from edge_agent.algebra.query import Sensor
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US, DRIVERS, LATER_DRIVERS
-from edge_agent.config.kinds import Anything, Choice, MapOf, Text, object_schema, write_table
+from edge_agent.config.kinds import Anything, Choice, Text
 from edge_agent.config.quantities import Duration
+from edge_agent.config.shapes import MapOf, object_schema, write_table
 from edge_agent.config.templates import LabelText, parse
 
 LABEL: Final = Text(

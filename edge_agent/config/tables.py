@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from edge_agent.config.checker import REQUIRED, Key, Kind
 from edge_agent.config.durations import UNITS_US
-from edge_agent.config.kinds import Choice, ListOf, Number, Text, Url
+from edge_agent.config.kinds import Choice, Number, Text, Url
 from edge_agent.config.quantities import Duration, Size
+from edge_agent.config.shapes import ListOf
 from edge_agent.config.topics import NODE_ID
 
 MS: Final = UNITS_US["ms"]

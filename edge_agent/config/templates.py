@@ -20,15 +20,6 @@ class Template:
 
     parts: tuple[str | int | tuple[str, ...], ...]
 
-    @property
-    def fixed(self) -> str | None:
-        """The text where nothing has to be filled in, else None."""
-        return (
-            "".join(p for p in self.parts if isinstance(p, str))
-            if all(isinstance(p, str) for p in self.parts)
-            else None
-        )
-
 
 def parse(text: str) -> Template:
     """Take a template apart. Raises: ValueError on a brace that opens no known hole."""

@@ -13,8 +13,9 @@ from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, one_
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US
 from edge_agent.config.durations import format_duration
-from edge_agent.config.kinds import Choice, object_schema
+from edge_agent.config.kinds import Choice
 from edge_agent.config.quantities import Duration
+from edge_agent.config.shapes import object_schema
 
 SHORTEST_US: Final = 1_000  # of a length or slide: a thousand edges a second is more than any uplink wants
 LONGEST_US: Final = 366 * DAY_US

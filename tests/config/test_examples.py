@@ -112,7 +112,15 @@ NOT_OF_SHAPE: Final = (  # what a schema cannot know: how values of a document g
     *("longer than", "shorter than", "not shorter", "every reading would", "two columns", "where", "column of every"),
     *("no moment", "time zone", "no such", "levels 0 to", "only the mqtt", "no payload", "2^53", "lowest comes first"),
     *("outage_every", "stands alone", "whole level", "shared subscription", "no step", "table has this name", "itself"),
-    *("without a user", "go together", "without TLS", "needs a local broker", "is missing", "two heartbeats", "among members"),
+    *(
+        "without a user",
+        "go together",
+        "without TLS",
+        "needs a local broker",
+        "is missing",
+        "two heartbeats",
+        "among members",
+    ),
     *(
         "braces hold",
         "must be 1MB",

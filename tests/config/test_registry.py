@@ -16,6 +16,7 @@ from edge_agent.config.registry import Registry
 from edge_agent.config.schema import schemas
 from edge_agent.config.settings import parse
 from edge_agent.config.tables import Limits
+from tests.config.test_mistakes import QUERIES, SENSORS
 
 STATE = jsonschema.Draft202012Validator(schemas()["state"])
 
@@ -165,6 +166,20 @@ def test_a_bad_definition_never_replaces_a_good_one(bad: bytes) -> None:
     assert item(registry) == {"ok": True, "revision": 2}
 
 
+def test_every_mistake_of_the_book_leaves_a_running_node_as_it_was() -> None:
+    registry = started()
+    registry.take("all", "query", "x", query())
+    before = registry.in_force()
+    for text, *_ in QUERIES:
+        assert registry.take("node", "query", "x", text) is False
+        assert registry.take("all", "query", "x", text) is False
+    for text, *_ in SENSORS:
+        assert registry.take("all", "sensor", "boiler", text) is False
+    assert registry.in_force() == before
+    assert item(registry)["ok"] is False
+    assert item(registry, "sensor/boiler")["in_force"] == 1
+
+
 def test_state_says_what_a_later_version_would_understand() -> None:
     registry = started()
     registry.take("all", "query", "x", query("1m", 4, window={"type": "session", "gap": "5s"}))
@@ -205,7 +220,7 @@ def test_labels_that_no_reading_has_are_told_and_harm_nothing() -> None:
     assert said["ok"] is True
     assert [(w["at"], w["got"], w["hint"]) for w in said["warnings"]] == [
         ("by", "metrik", "metric"),
-        ("where", "site", "labels are metric"),
+        ("where", "site", "labels are metric, zone"),
     ]
 
 
@@ -346,7 +361,7 @@ def test_a_restart_off_line_changes_nothing(words: list[tuple[str, str, int, str
         )
         assert straight.in_force() == broken.in_force()
         STATE.validate(straight.state())
-    assert straight.state()["version"] == broken.state()["version"]
+    assert straight.state() == broken.state()
 
 
 @given(st.lists(WORDS, max_size=12))
