@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -46,7 +45,6 @@ class Placement:
         return self.plan.kind
 
 
-@lru_cache(maxsize=1_024)  # counting edges costs milliseconds, and every change asks for the same plans again
 @functools.lru_cache(maxsize=64)  # asked for again at every change of definitions and every restart
 def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]:
     """How one group's queries are served; empty for none. scale: of the sensor's values, None for floats.

@@ -83,9 +83,9 @@ class Slicer:
     def change(self, queries: tuple[Query, ...]) -> tuple[Serving, ...]:
         """Put these queries of the group in force, from the earliest exact event time on. Answers `servings`.
 
-        That time is at or after the frontier; readings already sliced at or after it move to the new plan where their
-        slices can be taken whole, else the switch comes after them. Raises: ConfigError for what cannot be served;
-        then nothing has changed.
+        That time is at or after the frontier, for queries that only come in addition also right after the newest
+        reading; readings already sliced at or after it move to the new plan where their slices can be taken whole,
+        else the switch comes after them. Raises: ConfigError for what cannot be served; then nothing has changed.
         """
         if {query.id: query for query in queries} == tenure.current(self._tenures):
             return self.servings
@@ -107,6 +107,8 @@ class Slicer:
         trial = Era(NEVER_US, FAR_US, tuple(dict.fromkeys((*fed, *queries))), self.scale)
         cuts = sorted(query.effective_from_us for query in queries if query.effective_from_us is not None)
         at_us = self.frontier_us
+        if tenure.current(self._tenures).items() <= {query.id: query for query in queries}.items():
+            at_us = min(at_us, self.newest_us + 1 if self.newest_us > NEVER_US else NEVER_US)
         for era in self._eras:
             if era.until_us > at_us:
                 at_us = era.earliest_switch(trial, np.array(cuts, np.int64), at_us)
