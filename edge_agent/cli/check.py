@@ -95,6 +95,8 @@ def _kind_of(file: Path) -> str:
         table = read(file.read_bytes(), MAX_FILE_BYTES).value
     except (ConfigError, OSError):
         return "settings"  # its reader says what is wrong
+    if "streams" in table:
+        raise ConfigError(f"{file}: a recording, no configuration; `headwater replay {file}` runs it")
     if any(name in table for name in (*TABLES, *KINDS)):
         return "settings"
     return "sensor" if "driver" in table else "query" if {"window", "source", "aggregates"} & set(table) else "settings"

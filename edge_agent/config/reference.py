@@ -68,7 +68,7 @@ def defaults() -> str:
     wanted |= {
         "lander": ("flush_interval",),
         "root": ("horizon", "revise_every"),
-        "limits": ("sensors", "queries", "future"),
+        "limits": ("sensors", "queries"),
     }
     for name, names in wanted.items():
         found = {key.name: key for key in keys_of(TABLES[name])}

@@ -141,12 +141,6 @@ class Limits:
         "window edges a second of all queries",
         "slices become rows: more than that is raw data",
     )
-    future_us: int = setting(
-        Duration(SECOND, DAY),
-        300 * SECOND,
-        "a reading further ahead of the clock is quarantined",
-        "as parents judge us",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,12 @@ def test_check_reads_sensors_and_queries_by_their_content(tmp_path: Path, capsys
     assert 'boiler-1m.toml:2  aggregates[0]: unknown function "mean"' in capsys.readouterr().err
 
 
+def test_a_recording_is_told_where_it_belongs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.json").write_text('{"queries": [], "streams": {"a": []}}')
+    assert main(["check", str(tmp_path / "r.json")]) == 2
+    assert "headwater replay" in capsys.readouterr().err
+
+
 def test_what_is_not_supported_yet_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "q.toml").write_text(QUERY.replace("avg", "median"))
     assert main(["check", str(tmp_path / "q.toml")]) == 3
