@@ -129,7 +129,7 @@ class Era:
             if run.time_us[0] >= self._edges.first_us:
                 return run, 0
             outside = int(np.searchsorted(run.time_us, self._edges.first_us))
-        self._gone_us = max(self._gone_us, int(run.time_us[outside - 1]) + 1)
+        self.gone_until(int(run.time_us[outside - 1]))
         return run.part(outside, len(run.time_us)), outside
 
     def _slice(self, run: Run, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
@@ -182,9 +182,9 @@ class Era:
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
         """(plan, late, rows): what ends by the frontier (FAR_US: everything that is open), and all that is late."""
-        if frontier_us == FAR_US and self._newest_us > NEVER_US:
-            self._gone_us = max(self._gone_us, self._newest_us + 1)
-        elif frontier_us != FAR_US:
+        if frontier_us == FAR_US:
+            self.gone_until(self._newest_us)
+        else:
             self._closed_us = frontier_us
         for plan_, late, rows in (
             (self.plan, False, self._store.close(frontier_us)),
@@ -195,6 +195,11 @@ class Era:
                 yield plan_, late, rows
         if len(self._extents) > _CHUNKS:
             self._join_extents()
+
+    def gone_until(self, newest_us: int) -> None:
+        """Readings up to there (NEVER_US: none) are no longer here to move."""
+        if newest_us > NEVER_US:
+            self._gone_us = max(self._gone_us, newest_us + 1)
 
     # --- a change of plan ---------------------------------------------------------------------------------------
 
@@ -251,13 +256,13 @@ class Era:
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
         """Take slices of another plan that fit this one. Answers how many readings lie in no window."""
         if self._edges is None:
-            self._gone_us = max(self._gone_us, int(high.max()) + 1)
+            self.gone_until(int(high.max()))
             return int(slices.states["count"].sum())
         start, end = self._edges.around(low)
         inside = start != NO_EDGE
         outside = int(slices.states["count"][~inside].sum())
         if outside:
-            self._gone_us = max(self._gone_us, int(high[~inside].max()) + 1)
+            self.gone_until(int(high[~inside].max()))
             start, end, low, high, slices = start[inside], end[inside], low[inside], high[inside], slices.take(inside)
         if not len(slices):
             return outside

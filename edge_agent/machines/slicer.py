@@ -234,6 +234,22 @@ class Slicer:
             for plan, late, partials in era.close(FAR_US)
         ]
 
+    def rescaled(self, scale: int | None) -> Slicer:
+        """A slicer that goes on after this one for values of another scale; to be flushed before.
+
+        It serves the same windows, also those under way: its partials are deltas of plans of their own, and unequal
+        scales meet at the root (docs/protocol.md 6.1, 7.1).
+        """
+        after = Slicer(self.group, scale, self._nodes[0])
+        after.frontier_us, after.newest_us, after._arrivals = self.frontier_us, self.newest_us, self._arrivals
+        after.counters = dict(self.counters)
+        after._keys = Keys(self.group.by, self._keys.table)
+        after._hold(self._tenures)
+        after._eras = [Era(*cut, scale) for cut in tenure.eras(self._tenures, NEVER_US)]
+        for era in after._eras:
+            era.gone_until(self.newest_us)
+        return after
+
     def _forget(self) -> None:
         """Drop plans that are past the horizon; what is older still goes to the oldest plan kept."""
         while len(self._eras) > 1:

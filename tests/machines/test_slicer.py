@@ -483,3 +483,34 @@ def test_nothing_in_nothing_out() -> None:
     assert slicer.advance(100) == []
     assert slicer.flush() == []
     assert slicer.unit_us == 10
+
+
+def test_another_scale_goes_on_in_the_windows_under_way() -> None:
+    """protocol 6.1, 7.1: the plans differ, their partials add up at the root."""
+    asked = query("q", Tumbling(10), by=("site",))
+    before = started(asked, scale=-1)
+    before.push(Batch(np.array([1, 12]), np.array([15, 25]), np.zeros(2, np.int64), LABELS))
+    releases = [*before.advance(11), *before.flush()]
+    after = before.rescaled(None)
+    assert after.servings == before.servings
+    assert after.frontier_us == 11
+    after.push(batch([13, 2], [0.5, 0.25]))
+    more = after.flush()
+    after.check()
+    assert spans(releases) == [(0, 10, "site=a", 15.0), (10, 20, "site=a", 25.0)]
+    assert spans(more) == [(10, 20, "site=a", 0.5), (2, 3, "site=a", 0.25)]
+    assert releases[0].plan.queries == more[0].plan.queries
+    assert releases[0].plan.hash != more[0].plan.hash
+    assert after.change((asked, query("r", Tumbling(10), by=("site",))))[1] == Serving("r", 1, 14)
+
+
+def test_a_query_added_while_the_sensor_is_silent_is_served_from_its_newest_reading_on() -> None:
+    """protocol 6.3: nothing was sliced in between, so nothing is missing."""
+    asked = query("q", Tumbling(10))
+    slicer = started(asked)
+    slicer.push(batch([1]))
+    slicer.advance(500)
+    assert slicer.change((asked, query("r", Tumbling(10))))[1] == Serving("r", 1, 2)
+    slicer.push(batch([35]))
+    (late,) = slicer.advance(500)
+    assert late.plan.queries == (("q", 1), ("r", 1))
