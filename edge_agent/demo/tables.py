@@ -31,6 +31,11 @@ def _select(tables: Path, table: str, sql: str) -> list[dict[str, Any]]:
     return rows
 
 
+def _is_there(tables: Path, table: str) -> bool:
+    """Whether it has its first commit: the folder comes before it."""
+    return any((tables / table / "_delta_log").glob("*.json"))
+
+
 def results(tables: Path) -> list[Result]:
     """Every row of gold.results that is not withdrawn."""
     return [
@@ -53,7 +58,7 @@ def results(tables: Path) -> list[Result]:
 
 def frontiers(tables: Path) -> list[int]:
     """How far each group is by the root's last decision, in us."""
-    if not (tables / BATCHES / "_delta_log").is_dir():
+    if not _is_there(tables, BATCHES):
         return []
     rows = _select(tables, BATCHES, "select frontiers from t order by number desc limit 1")
     return [int(said["frontier"]) for row in rows for said in json.loads(row["frontiers"])]
@@ -66,7 +71,7 @@ def query(tables: Path, sql: str) -> list[dict[str, Any]]:
 
 def count(tables: Path) -> int:
     """Rows in gold.results; 0 while there is no table."""
-    if not (tables / RESULTS / "_delta_log").is_dir():
+    if not _is_there(tables, RESULTS):
         return 0
     return int(_select(tables, RESULTS, "select count(*) as n from t")[0]["n"])
 

@@ -52,6 +52,11 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathering:
+    """Readings have come that a `Read` will bring in a moment: whoever waits for silence goes on waiting."""
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The last `Commit` asked for is durable."""
 
@@ -152,6 +157,7 @@ Event = (
     Tick
     | Configured
     | Read
+    | Gathering
     | Committed
     | LinkUp
     | LinkDown

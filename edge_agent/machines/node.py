@@ -25,6 +25,7 @@ from edge_agent.machines.events import (
     Committed,
     Damaged,
     Event,
+    Gathering,
     LinkDown,
     LinkUp,
     Note,
@@ -87,6 +88,8 @@ class Node(ABC):
         match event:
             case Tick():
                 pass
+            case Gathering():
+                self._token_us = now_us
             case Committed():
                 self._committing = False
                 self.outbox.committed()

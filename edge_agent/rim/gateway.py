@@ -14,7 +14,7 @@ from edge_agent.config.registry import Registry
 from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError
 from edge_agent.loop import Loop, Outfit
-from edge_agent.machines.events import Configured, Event, Note
+from edge_agent.machines.events import Configured, Event, Gathering, Note
 from edge_agent.machines.gateway import Gateway
 from edge_agent.ports.mqtt import Connection, Message, Up
 from edge_agent.ports.sensors import DRIVERS, Sensors
@@ -152,6 +152,7 @@ class GatewayLoop(Loop):
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         if connection is self.local:
             self.sensors.feed(messages, now_us)
+            self.feed(Gathering(), now_us)
         else:
             super()._messages(connection, messages, now_us)
 

@@ -1,0 +1,181 @@
+"""A gateway process, from a broker on loopback to its spool: rates, memory, share of a core."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.demo.processes import Broker
+from edge_agent.ports.spool import Spool
+from edge_agent.wire import frames, readings
+from tests.benchmarks.bench import bench, record
+from tests.benchmarks.load import cpu_s, diagnose, one_broker, packet, rss_mb, start_publisher
+from tests.processes.tree import Node, wait_for
+
+BATCH: Final = 1_000  # readings of a CBOR message
+BATCHES: Final = 40_000
+SINGLES: Final = 700_000
+STEP_US: Final = 1  # a million readings a second of event time
+LIMIT_S: Final = 90.0
+QUERY: Final = """
+[query.avg]
+source = "s-0"
+window = {type = "tumbling", length = "1s"}
+aggregates = ["avg"]
+"""
+
+
+def sensor(name: str, topic: str, more: str = "") -> str:
+    """A sensor of the local broker."""
+    return f'\n[sensor.{name}]\ndriver = "mqtt"\ntopic = "{topic}"\n{more}\n'
+
+
+@contextmanager
+def running(broker: Broker, folder: Path, rest: str) -> Iterator[Node]:
+    """A gateway that listens on the broker, with its shipped settings."""
+    config = (
+        f'[node]\nid = "gw-1"\n[uplink]\nbroker = "{broker.url}"\n[local]\nbroker = "{broker.url}"\n'
+        f'[spool]\nquota = "1GB"\n{rest}'
+    )
+    gateway = Node("run", "gw-1", folder / "gw-1", config)
+    gateway.start()
+    try:
+        log = broker.folder / "broker.log"
+        wait_for(lambda: "gw-1-sensors" in log.read_text())
+        wait_for(lambda: diagnose(broker, "gw-1"))
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+def counted(said: dict[str, Any]) -> int:
+    """Readings taken so far."""
+    return sum(said["readings"].values())
+
+
+def drained(broker: Broker, folder: Path, gateway: Node, file: Path, total: int) -> float:
+    """Seconds from the first message published to the end of the process that had committed the last reading."""
+    began = time.monotonic()
+    publisher = start_publisher(broker.port, file)
+    until = began + LIMIT_S
+    seen, still = -1, 0
+    while time.monotonic() < until and still < 10:
+        now = counted(diagnose(broker, "gw-1"))
+        if now >= total:
+            break
+        still = still + 1 if now == seen and publisher.poll() is not None else 0
+        seen = now
+        time.sleep(0.1)
+    publisher.wait()
+    assert gateway.stop() == 0
+    ended = time.monotonic()
+    spool = Spool(folder / "gw-1" / "spool.db", "gw-1", frames.encode)
+    slot: Any = spool.open().state["source/s-0"]
+    spool.close()
+    if slot["readings"] != total:
+        raise SystemExit(f"{slot['readings']} of {total} readings are in the spool: some were dropped")
+    return ended - began
+
+
+@bench("gateway_batches", budget_s=150)
+def gateway_batches() -> None:
+    """CBOR batches of a thousand readings, each with its own int64 times and float64 values."""
+    with one_broker() as (broker, folder):
+        file, rng = folder / "packets", np.random.default_rng(1)
+        value = rng.normal(20.0, 1.0, BATCH)
+        first_us = int(time.time() * 1e6) - BATCHES * BATCH * STEP_US
+        with file.open("wb") as out:
+            for n in range(BATCHES):
+                time_us = first_us + (n * BATCH + np.arange(BATCH)) * STEP_US
+                out.write(packet("plant/s-0", readings.encode(time_us, value)))
+        with running(broker, folder, sensor("s-0", "plant/s-0") + QUERY) as gateway:
+            seconds = drained(broker, folder, gateway, file, BATCHES * BATCH)
+            cpu = cpu_of(gateway)
+    record(
+        "gateway_batches",
+        BATCHES * BATCH / seconds,
+        "readings/s",
+        f"{BATCHES} CBOR messages of {BATCH} readings over Mosquitto, QoS 0, tumbling avg of 1 s at 1 M readings/s of "
+        f"event time; from the first publish until all are committed and the process has ended: {seconds:.1f} s{cpu}",
+    )
+
+
+@bench("gateway_json", budget_s=150)
+def gateway_json() -> None:
+    """One JSON reading a message."""
+    with one_broker() as (broker, folder):
+        file, rng = folder / "packets", np.random.default_rng(1)
+        first_us = int(time.time() * 1e6) - SINGLES * 10
+        with file.open("wb") as out:
+            for n, value in enumerate(rng.normal(20.0, 1.0, SINGLES).round(2).tolist()):
+                payload = f'{{"ts":{first_us + n * 10},"temperature":{value}}}'
+                out.write(packet("plant/s-0", payload.encode()))
+        pointers = 'value = "/temperature"\ntime = "/ts"\nqos = 0'
+        with running(broker, folder, sensor("s-0", "plant/s-0", pointers) + QUERY) as gateway:
+            seconds = drained(broker, folder, gateway, file, SINGLES)
+            cpu = cpu_of(gateway)
+    record(
+        "gateway_json",
+        SINGLES / seconds,
+        "readings/s",
+        f"{SINGLES} messages over Mosquitto with one JSON reading each (time and value by pointers), QoS 0; from the "
+        f"first publish until all are committed and the process has ended: {seconds:.1f} s{cpu}",
+    )
+
+
+def cpu_of(_gateway: Node) -> str:
+    """What the gateway cost beside the clock; it has ended, so the children of this process tell."""
+    import os
+
+    times = os.times()
+    return f"; CPU of gateway and publisher {times.children_user + times.children_system:.1f} s"
+
+
+@bench("gateway_rss_mb", "gateway_cpu_share", budget_s=150)
+def gateway_size() -> None:
+    """256 sensors and 10 queries; then a thousand messages a second with one reading each."""
+    windows = ("1s", "5s", "10s", "30s", "1m", "5m", "10m", "30m", "1h", "2h")
+    sensors = "".join(sensor(f"s-{n}", f"plant/{n}/temp", 'labels = {site = "a"}') for n in range(256))
+    queries = "".join(
+        f'\n[query.q-{n}]\nsource = "s-{n}"\nby = ["site"]\nwindow = {{type = "tumbling", length = "{length}"}}\n'
+        'aggregates = ["avg", "max", "stddev"]\n'
+        for n, length in enumerate(windows)
+    )
+    per_s, seconds = 1_000, 25
+    with one_broker() as (broker, folder):
+        file, rng = folder / "packets", np.random.default_rng(1)
+        with file.open("wb") as out:
+            values = rng.normal(20.0, 1.0, per_s * seconds)
+            for n, value in enumerate(values.tolist()):
+                out.write(packet(f"plant/{n % 90 + 10:02}/temp", f"{value:06.3f}".encode()))
+        packets = len(values)
+        with running(broker, folder, sensors + queries) as gateway:
+            publisher = start_publisher(broker.port, file, per_s, packets)
+            time.sleep(5)
+            cpu, began = cpu_s(gateway.pid), time.monotonic()
+            time.sleep(seconds - 8)
+            share = (cpu_s(gateway.pid) - cpu) / (time.monotonic() - began)
+            memory = rss_mb(gateway.pid)
+            publisher.wait()
+            said = diagnose(broker, "gw-1")
+    record(
+        "gateway_rss_mb", memory, "MB", "VmRSS of `headwater run` with 256 MQTT sensors, 10 queries, under that load"
+    )
+    record(
+        "gateway_cpu_share",
+        share,
+        "1",
+        f"{per_s} MQTT messages a second with one bare number each, QoS 1 subscription, over {seconds - 8} s; "
+        f"{counted(said)} of {packets} readings counted",
+    )
+
+
+if __name__ == "__main__":
+    import sys
+
+    {"b": gateway_batches, "j": gateway_json, "s": gateway_size}[sys.argv[1]]()
