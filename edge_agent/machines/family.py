@@ -270,6 +270,15 @@ class Household:
         elif self._link_up_us is None:
             self._link_up_us = now_us
 
+    def stepped_back(self, now_us: int) -> None:
+        """The clock went back: silence and lag are counted anew."""
+        for child in self.children.values():
+            child.heard_us = min(child.heard_us, now_us)
+        if self._link_up_us is not None:
+            self._link_up_us = min(self._link_up_us, now_us)
+        for family in self.families.values():
+            family.forget_history()
+
     def silent(self, now_us: int) -> dict[str, bool]:
         """Child -> silent for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:

@@ -41,10 +41,8 @@ class Gateway(Node):
         self.sources: dict[str, Source] = {}
         self.slicers: dict[Group, Slicer] = {}
         self._restored = restored.state
-        self._restarted = bool(self.outbox.epoch_id)
         self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._configured = False
-        self._born = False
         self._serving: dict[Group, tuple[Serving, ...]] = {}
         self._said: dict[Group, tuple[Serving, ...]] = {}
         self._spent: dict[Group, list[Release]] = {}  # released by a change of scale, to leave with the next step
@@ -120,9 +118,7 @@ class Gateway(Node):
             slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
         elif sensor is not None and sensor.scale != slicer.scale:
             self._spent.setdefault(group, []).extend(slicer.flush())
-            frontier_us = slicer.frontier_us
-            slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
-            slicer.advance(frontier_us)
+            slicer = self.slicers[group] = slicer.rescaled(sensor.scale)
         self._serving[group] = slicer.change(queries)
         self._touched.add(group)
 
@@ -148,16 +144,6 @@ class Gateway(Node):
                 self.sources[name].restore(state)
 
     # --- a commit -----------------------------------------------------------------------------------------------
-
-    def _frames(self, now_us: int) -> list[Frame]:
-        frames: list[Frame] = []
-        if not self._born:
-            self._born = True
-            if self._restarted:
-                frames += self.outbox.flush(self._flush_step(now_us))
-            frames += self.outbox.open(self._birth_step(now_us))
-        frames += self._put(self._step(now_us), now_us)
-        return frames
 
     def _flush_step(self, now_us: int) -> Step:
         """1.3: all that was open, as the last frames of the epoch that the spool was in."""
@@ -253,6 +239,10 @@ class Gateway(Node):
             }
         self._touched.clear()
         return state
+
+    def _stepped_back(self, now_us: int) -> None:
+        for source in self.sources.values():
+            source.heard_us = min(source.heard_us, now_us)
 
     def _frontiers(self) -> Mapping[Group, int]:
         return self._promised

@@ -57,6 +57,7 @@ class Inbox:
         self.lines: dict[tuple[str, int], Line] = {}
         self.current: dict[str, int] = {}  # node -> epoch whose birth took effect last
         self.changed: set[tuple[str, int]] = set()  # since the last snapshot of the owner
+        self.rivals: dict[str, tuple[int, int]] = {}  # node -> two epochs of it that both go on: two devices, one name
         self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
 
     def known(self, node: str, epoch: int) -> bool:
@@ -111,8 +112,11 @@ class Inbox:
                     continue
                 if line.closed or line.next not in line.waiting:
                     continue
-                if line.next == 0 and not self._may_be_born(node, epoch, line, out):
-                    continue
+                if line.next == 0:
+                    if not self._may_be_born(node, epoch, line, out):
+                        continue
+                elif epoch != self.current.get(node):
+                    self.rivals[node] = (epoch, self.current.get(node, 0))
                 out += self._run(node, epoch, line)
                 again = True
         ahead = any(n == node and e != self.current.get(n) and line.waiting for (n, e), line in self.lines.items())
@@ -178,8 +182,11 @@ class Inbox:
     def receipt(self, node: str, epoch: int) -> Receipt:
         """What is here of an epoch; of an unknown one an empty receipt, which tells the journal (3.2, 3.7)."""
         line = self.lines.get((node, epoch)) or Line()
-        ahead = sorted({*line.waiting, *line.applied})
-        return Receipt(epoch, self.journal, line.next, ranges(ahead), tuple(sorted(line.quarantined)[-16:]))
+        above = ranges(sorted({*line.waiting, *line.applied}))
+        upto = line.next
+        if above and above[0][0] == upto:  # received and not yet in effect: its birth waits for a predecessor (1.2)
+            upto, above = above[0][1] + 1, above[1:]
+        return Receipt(epoch, self.journal, upto, above, tuple(sorted(line.quarantined)[-16:]))
 
     def snapshot_line(self, key: tuple[str, int]) -> dict[str, object] | None:
         """Plain values of one line without the frames that wait; None when it was pruned."""

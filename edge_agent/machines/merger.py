@@ -23,6 +23,7 @@ from edge_agent.machines.events import (
     ChildStatus,
     Event,
     LowerLink,
+    Note,
     Quarantine,
     Restored,
     Retire,
@@ -67,8 +68,6 @@ class Merger(Node):
         self._said_out: dict[Group, tuple[Exception_, ...]] = {}
         self._promised: dict[Group, int] = {}
         self._new = not state
-        self._restarted = bool(self.outbox.epoch_id)
-        self._born = False
         if state:
             self._recover(state, unpack)
 
@@ -87,6 +86,9 @@ class Merger(Node):
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
                         out += self._apply(child, applied, message, now_us)
+                for node, epochs in self.parent.inbox.rivals.items():
+                    out.append(Note("node.two_with_one_id", {"node": node, "epochs": list(epochs)}))
+                self.parent.inbox.rivals.clear()
             case ChildStatus(node, online):
                 if online:
                     self._owed.add((node, self.parent.inbox.current.get(node, 0)))
@@ -128,17 +130,10 @@ class Merger(Node):
 
     # --- a commit -----------------------------------------------------------------------------------------------
 
-    def _frames(self, now_us: int) -> list[Frame]:
-        frames: list[Frame] = []
-        if not self._born:
-            self._born = True
-            if self._restarted:
-                self.pool.absorb(self._promised)
-                steps = (GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups())
-                frames += self.outbox.flush(Step(tuple(steps)))
-            frames += self.outbox.open(self._birth_step(now_us))
-        frames += self._put(self._step(now_us), now_us)
-        return frames
+    def _flush_step(self, now_us: int) -> Step:
+        del now_us
+        self.pool.absorb(self._promised)
+        return Step(tuple(GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups()))
 
     def _birth_step(self, now_us: int) -> Step:
         steps = []
@@ -252,6 +247,9 @@ class Merger(Node):
         queries, sensors = state.get("texts", ([], []))
         self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
         self.pool.restore(state)
+
+    def _stepped_back(self, now_us: int) -> None:
+        self.parent.household.stepped_back(now_us)
 
     def _frontiers(self) -> Mapping[Group, int]:
         return self._promised

@@ -39,6 +39,7 @@ from edge_agent.machines.numbering import KeysExhausted, Numbering
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.release import Step, halves, without_promise
 
+STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
 
@@ -75,6 +76,8 @@ class Node(ABC):
         self._said_numbering: tuple[int, ...] = ()
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
+        self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
+        self._now_us: int | None = None
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
@@ -85,6 +88,13 @@ class Node(ABC):
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
         out: list[Action] = []
+        if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
+            out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
+            self._reborn = self._dirty = True
+            self._committed_us = None
+            self.outbox.link(up=self.outbox.link_up)
+            self._stepped_back(now_us)
+        self._now_us = now_us
         match event:
             case Tick():
                 pass
@@ -138,7 +148,13 @@ class Node(ABC):
         return bool(self._tokens) and now_us - self._token_us >= QUIET_US
 
     def _commit(self, now_us: int) -> list[Action]:
-        frames = self._frames(now_us)
+        frames: list[Frame] = []
+        if self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
+            self._reborn = False
+            if self.outbox.epoch_id:
+                frames += self.outbox.flush(self._flush_step(now_us))
+            frames += self.outbox.open(self._birth_step(now_us))
+        frames += self._put(self._step(now_us), now_us)
         if self._restate:
             frames += self.outbox.restate()
             self._restate = False
@@ -203,8 +219,16 @@ class Node(ABC):
         """The events that only this kind of node gets."""
 
     @abstractmethod
-    def _frames(self, now_us: int) -> list[Frame]:
-        """What this commit sends."""
+    def _flush_step(self, now_us: int) -> Step:
+        """All that is open (1.3)."""
+
+    @abstractmethod
+    def _step(self, now_us: int) -> Step:
+        """What closed since the last commit, and every change of what the node promises."""
+
+    @abstractmethod
+    def _stepped_back(self, now_us: int) -> None:
+        """The clock went back to now_us: no time remembered may lie after it."""
 
     @abstractmethod
     def _birth_step(self, now_us: int) -> Step:

@@ -169,6 +169,7 @@ class Outbox:
     def link(self, *, up: bool) -> None:
         """The connection came or went; what was in flight may be lost and is sent again."""
         self.link_up = up
+        self.said_us = NEVER_US
         self._flying.clear()
         for pending in self.pending.values():
             pending.sent_us, pending.tries = None, 0

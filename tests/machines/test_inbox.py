@@ -141,6 +141,26 @@ def restarted(inbox: Inbox) -> Inbox:
     return fresh
 
 
+def test_two_devices_with_one_name_are_noticed() -> None:
+    """protocol 1.4: named here, set apart later."""
+    inbox = Inbox(JOURNAL)
+    for frame in (born(1), Frame(1, 1), born(2), Frame(2, 1)):
+        seqs(inbox, "a", frame)
+    assert not inbox.rivals
+    seqs(inbox, "a", Frame(1, 2))
+    assert inbox.rivals == {"a": (1, 2)}
+
+
 def test_ranges_join_neighbours() -> None:
     assert ranges([]) == ()
     assert ranges([1, 2, 3, 7, 9, 10]) == ((1, 3), (7, 7), (9, 10))
+
+
+def test_a_birth_that_waits_for_its_predecessor_is_receipted_as_received() -> None:
+    """protocol 2.2, 3.2: what is stored counts as received, from the first seq that is missing on."""
+    inbox = Inbox(JOURNAL)
+    assert seqs(inbox, "a", born(2, (1, 0))) == []
+    assert seqs(inbox, "a", Frame(2, 1)) == []
+    assert seqs(inbox, "a", Frame(2, 3)) == []
+    receipt = inbox.receipt("a", 2)
+    assert (receipt.upto, receipt.above) == (2, ((3, 3),))
