@@ -77,12 +77,14 @@ class Report:
 
     unit_us: microseconds of a plain number where a duration is wanted; None refuses plain numbers (recordings only).
     lenient: unknown keys are passed over (recordings only).
+    unbounded: durations have no bounds; for text that a node has written itself, from a recording with odd measures too.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
     base: Path = ()
     unit_us: int | None = None
     lenient: bool = False
+    unbounded: bool = False
     problems: list[Problem] = field(default_factory=list)
     later: list[Problem] = field(default_factory=list)
 

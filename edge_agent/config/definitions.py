@@ -20,7 +20,7 @@ from edge_agent.config.queries import query_schema, read_query, write_query
 from edge_agent.config.sensors import read_sensor, sensor_schema, write_sensor
 from edge_agent.config.shapes import ListOf
 from edge_agent.config.topics import ITEM_ID, TABLES
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, NotSupported
 
 Payload = bytes | str | Mapping[str, object]
 
@@ -110,14 +110,17 @@ def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> 
 
     Raises: ConfigError with all problems; NotSupported where only words of a later version stand in the way.
     """
+    return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
+
+
+def _parse(kind: str, item: str, payload: Payload, name: str, *, unbounded: bool = False) -> Definition:
     try:
         document = read(payload)
     except ConfigError as err:
-        said = name or f'{kind} "{item}"'
-        raise ConfigError("\n".join(line_of(p, said) for p in err.problems), err.problems) from err
-    report = Report(document)
+        raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
+    report = Report(document, unbounded=unbounded)
     found = read_definition(kind, item, document.value, (), report)
-    report.finish(name or f'{kind} "{item}"' if item else name)
+    report.finish(name)
     if not isinstance(found, Definition):
         raise ConfigError("no definition")  # unreachable: BAD leaves a problem behind
     return found
@@ -190,6 +193,10 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
     table.pop("revision", None)
     item = str(query.get("id") or "query")
     value = read_query(item, 1, {n: v for n, v in table.items() if n not in {"id", "nodes"}}, (), report)
+    if report.later and not report.problems:  # one line a query, whatever it asks for
+        said = " and ".join(problem.why.removesuffix(" is not supported yet") for problem in report.later)
+        verb = "are" if len(report.later) > 1 else "is"
+        raise NotSupported(f'query "{item}": {said} {verb} not supported yet', tuple(report.later))
     report.finish(f'query "{item}"')
     if not isinstance(value, Query):
         raise ConfigError(f'query "{item}": not understood')  # unreachable: BAD leaves a problem behind
@@ -208,12 +215,18 @@ def canonical_query(query: Query) -> str:
 
 def sensor_of(text: str) -> Sensor:
     """A sensor from its canonical text, which says the id. Raises: ConfigError."""
-    return parse_sensor("", text)
+    value = _parse("sensor", "", text, "a sensor's canonical text", unbounded=True).value
+    if not isinstance(value, Sensor):
+        raise ConfigError("a sensor's canonical text: is a removal")
+    return value
 
 
 def query_of(text: str) -> Query:
     """A query from its canonical text, which says the id. Raises: ConfigError."""
-    return parse_query("", text)
+    value = _parse("query", "", text, "a query's canonical text", unbounded=True).value
+    if not isinstance(value, Query):
+        raise ConfigError("a query's canonical text: is a removal")
+    return value
 
 
 def schemas() -> dict[str, dict[str, object]]:

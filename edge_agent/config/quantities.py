@@ -38,6 +38,8 @@ class Duration:
             if hint := _unit_hint(value):
                 return report.wrong(at, value, "no number with its unit", hint)
             return report.wrong(at, value, str(err))
+        if report.unbounded:
+            return us
         if us < self.low_us:
             return report.wrong(at, value, f"shorter than {format_duration(self.low_us)}", format_duration(self.low_us))
         if us > self.high_us:

@@ -185,6 +185,14 @@ def test_plain_numbers_of_a_recording_are_in_its_unit() -> None:
     assert parse_recording_query({**table, "window": {"type": "tumbling", "length": 3}}, 1).window == Tumbling(3)
 
 
+def test_the_odd_measures_of_a_recording_travel_too() -> None:
+    table = {"id": "q", "window": {"type": "sliding", "length": 7, "slide": 2}, "aggregate": "avg"}
+    read = parse_recording_query(table, 1, lateness=30 * 86_400_000_000)
+    assert query_of(canonical_query(read)) == read
+    with pytest.raises(ConfigError, match="shorter than 1ms"):
+        parse_query("q", canonical_query(read))
+
+
 def test_what_a_recording_says_for_all_its_queries_goes_where_a_query_is_silent() -> None:
     table = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
     read = parse_recording_query(table, 1000, by=["key"], lateness=40, late="drop", source="s")
@@ -226,7 +234,8 @@ def test_a_recording_may_hold_fields_we_do_not_know() -> None:
 def test_what_a_recording_asks_too_early_is_one_line(table: dict[str, Any]) -> None:
     with pytest.raises(NotSupported) as caught:
         parse_recording_query({"id": "q", **table})
-    assert str(caught.value).startswith('query "q"')
+    assert str(caught.value).startswith('query "q": ')
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
