@@ -77,7 +77,7 @@ class Report:
 
     unit_us: microseconds of a plain number where a duration is wanted; None refuses plain numbers (recordings only).
     lenient: unknown keys are passed over (recordings only).
-    unbounded: durations have no bounds; for text that a node has written itself, from a recording with odd measures too.
+    unbounded: durations have no bounds: a node wrote the text itself, perhaps from a recording with odd measures.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
