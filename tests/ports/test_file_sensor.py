@@ -1,0 +1,195 @@
+"""Recorded files: replayed by their own clock, read again from a position, bad lines counted and passed over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edge_agent.algebra.query import Sensor
+from edge_agent.errors import PortError
+from edge_agent.machines.events import Read
+from edge_agent.ports.sensors import file as module
+from edge_agent.ports.sensors.file import FileSensor
+from tests.fakes import FakeClock
+
+T0 = 1_700_000_000  # s
+
+
+def sensor(path: Path, *, labels: dict[str, str] | None = None, scale: int | None = None, **options: Any) -> Sensor:
+    given_ = {"path": str(path), "speed": 0.0, **options}
+    return Sensor("rec", 1, "file", tuple(given_.items()), labels=tuple((labels or {}).items()), scale=scale)
+
+
+def drain(driver: FileSensor, clock: FakeClock) -> list[Read]:
+    reads: list[Read] = []
+    while not (reads and reads[-1].ended):
+        reads += driver.poll(clock.us)
+    assert driver.poll(clock.us) == []
+    return reads
+
+
+def of(reads: list[Read]) -> list[tuple[int, float, dict[str, str]]]:
+    return [
+        (int(t), v.item(), dict(read.batch.labels[s]))
+        for read in reads
+        for t, v, s in zip(read.batch.time_us, read.batch.value, read.batch.series, strict=True)
+    ]
+
+
+def counts(driver: FileSensor) -> dict[str, int]:
+    return {kind: n for kind, n in driver.counters().items() if n}
+
+
+def test_a_csv_file_with_labels_quotes_and_a_byte_order_mark(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(
+        b"\xef\xbb\xbfunit,time,value\r\n"
+        b'"north, hall",2023-11-14T22:13:20Z,20.5\r\n'
+        b"south,1700000001,21\r\n"
+        b"south,1700000002500,22.25"
+    )
+    driver = FileSensor(sensor(path, labels={"u": "{/unit}", "site": "a"}), None, clock)
+    assert of(drain(driver, clock)) == [
+        (T0 * 10**6, 20.5, {"site": "a", "u": "north, hall"}),
+        ((T0 + 1) * 10**6, 21.0, {"site": "a", "u": "south"}),
+        ((T0 + 2) * 10**6 + 500_000, 22.25, {"site": "a", "u": "south"}),
+    ]
+    driver.close()
+
+
+def test_json_lines_with_pointers(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "r.jsonl"
+    lines = [{"at": {"t": T0 + n}, "m": [{"temp": 200 + n}]} for n in range(3)]
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    driver = FileSensor(sensor(path, time="/at/t", value="/m/0/temp", scale=0), None, clock)
+    reads = drain(driver, clock)
+    assert [(t, v) for t, v, _ in of(reads)] == [((T0 + n) * 10**6, 200 + n) for n in range(3)]
+    driver.close()
+
+
+BAD = b"""time,value
+1700000000,1
+yesterday,2
+1700000001,ON
+1700000001
+1700000001,5,6
+,7
+1700000002,
+1700000002,"8
+1700000003,nan
+\xff\xfe,1
+1700000004,9
+"""
+
+
+def test_bad_lines_are_counted_by_kind_and_the_others_read(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(BAD)
+    driver = FileSensor(sensor(path), None, clock)
+    assert [(t // 10**6 - T0, v) for t, v, _ in of(drain(driver, clock))] == [(0, 1.0), (4, 9.0)]
+    assert counts(driver) == {"readings": 2, "bad_value": 4, "bad_time": 3, "absent": 1, "nan": 1}
+    assert {note.name for note in driver.notes()} == {"sensor.bad_value", "sensor.bad_time"}
+    driver.close()
+
+
+def test_a_line_without_end_is_skipped_and_what_follows_is_read(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 200)
+    path = tmp_path / "r.csv"
+    path.write_bytes(
+        b"time,value\n" + b"".join(b"%d,%d\n" % (T0 + n, n) if n != 7 else b"9" * 1000 + b"\n" for n in range(60))
+    )
+    driver = FileSensor(sensor(path), None, clock)
+    assert [v for _, v, _ in of(drain(driver, clock))] == [float(n) for n in range(60) if n != 7]
+    assert counts(driver)["bad_value"] == 1
+    driver.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(-5, 20), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12),
+    st.sampled_from([1.0, 4.0, 0.0]),
+)
+def test_replay_at_any_pace_with_restarts_gives_every_line_once_in_order(
+    tmp_path: Path, gaps: list[int], steps: list[tuple[int, bool]], speed: float
+) -> None:
+    """protocol 3.1: a restart reads files again from the committed position; protocol 4.1: the file's own clock."""
+    path = tmp_path / "r.csv"
+    times = [T0 + sum(gaps[: n + 1]) for n in range(len(gaps))]
+    path.write_text("time,value\n" + "".join(f"{t},{n}\n" for n, t in enumerate(times)))
+    clock = FakeClock()
+    found: list[float] = []
+    position: object = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", 40 + len(gaps) * 3)
+        driver = FileSensor(sensor(path, speed=speed), None, clock)
+        for step, restart in [*steps, (10**6, False)]:
+            if restart:
+                driver.poll(clock.us)  # read, never committed
+                driver.close()
+                driver = FileSensor(sensor(path, speed=speed), position, clock)
+            clock.pass_s(step)
+            for read in driver.poll(clock.us):
+                found += read.batch.value.tolist()
+                position = read.position
+                assert read.clock_us is not None
+                assert read.clock_us >= max(read.batch.time_us.tolist(), default=0)
+        while not driver._told:
+            for read in driver.poll(clock.pass_s(10**6)):
+                found += read.batch.value.tolist()
+        driver.close()
+    assert found == [float(n) for n in range(len(times))]
+
+
+def test_at_a_speed_no_line_comes_before_its_time(tmp_path: Path, clock: FakeClock) -> None:
+    """protocol 4.1: first time + elapsed x speed; one that is out of order follows its neighbour."""
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + "".join(f"{T0 + t},{t}\n" for t in (0, 10, 5, 20, 30)))
+    driver = FileSensor(sensor(path, speed=10.0), None, clock)
+    out = []
+    for _ in range(4):
+        out.append([v for _, v, _ in of(driver.poll(clock.us))])
+        clock.pass_s(1)
+    assert out == [[0.0], [10.0, 5.0], [20.0], [30.0]]
+    driver.close()
+
+
+def test_the_next_line_is_due_when_the_files_clock_reaches_it(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text(f"time,value\n{T0},1\n{T0 + 60},2\n")
+    driver = FileSensor(sensor(path, speed=60.0), None, clock)
+    (read,) = driver.poll(clock.us)
+    assert [v for _, v, _ in of([read])] == [1.0]
+    assert not read.ended
+    assert clock.us + 990_000 <= driver.due_us(clock.us) <= clock.us + 1_010_000
+    clock.pass_s(1.01)
+    (read,) = driver.poll(clock.us)
+    assert read.ended
+    assert driver.due_us(clock.us) > clock.us + 10**9
+    driver.close()
+
+
+def test_an_empty_file_ends_at_once(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n")
+    driver = FileSensor(sensor(path, speed=1.0), None, clock)
+    (read,) = driver.poll(clock.us)
+    assert read.ended
+    assert driver.position is None
+    driver.close()
+
+
+def test_a_file_that_is_not_there_or_lacks_a_column_is_one_clear_line(tmp_path: Path, clock: FakeClock) -> None:
+    with pytest.raises(PortError, match="No such file"):
+        FileSensor(sensor(tmp_path / "none.csv"), None, clock)
+    path = tmp_path / "r.csv"
+    path.write_text("t,value\n1,2\n")
+    with pytest.raises(PortError, match=r"no column 'time'.*'t,value'"):
+        FileSensor(sensor(path), None, clock)

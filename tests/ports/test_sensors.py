@@ -1,0 +1,127 @@
+"""The sensors of a node together: one that fails leaves its neighbours alone; changes lose no readings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_agent.algebra.query import Sensor
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.ports.sensors import DRIVERS, RETRY_US, Sensors, driver
+from tests.fakes import BEGIN_US, FakeClock
+
+
+def simulated(name: str, rate: float = 10.0, labels: tuple[tuple[str, str], ...] = (), **more: object) -> Sensor:
+    return Sensor(name, 1, "simulated", (("rate", rate), ("begin_us", BEGIN_US), *more.items()), labels=labels)
+
+
+def values(sensors: Sensors, now_us: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for read in sensors.poll(now_us, everything=True):
+        found[read.sensor] = found.get(read.sensor, 0) + len(read.batch.value)
+    return found
+
+
+def test_every_driver_can_be_loaded_and_an_unknown_one_names_the_others() -> None:
+    for name in DRIVERS:
+        assert callable(driver(name))
+    with pytest.raises(ConfigError, match="mqtt, host, file, simulated"):
+        driver("modbus")
+
+
+def test_a_driver_is_imported_only_when_a_sensor_needs_it() -> None:
+    code = (
+        "import sys; from edge_agent.ports.sensors import Sensors; from edge_agent.ports.clock import SystemClock;"
+        "s = Sensors(SystemClock()); s.configure([], {}); s.poll(0);"
+        "print([m for m in sys.modules if m.startswith('edge_agent.ports.sensors.') or m.startswith('paho')])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "[]"
+
+
+def test_readings_wait_for_company_and_come_all_at_once_before_a_commit(clock: FakeClock) -> None:
+    sensors = Sensors(clock, gather_us=250_000)
+    sensors.configure([simulated("a", 1000.0), simulated("b", 1000.0)], {})
+    sensors.poll(clock.pass_s(0.1), everything=True)
+    assert sensors.poll(clock.pass_s(0.1)) == []
+    assert sensors.due_us(clock.us) == BEGIN_US + 350_000
+    assert {read.sensor for read in sensors.poll(BEGIN_US + 350_000)} == {"a", "b"}
+    assert values(sensors, clock.pass_s(0.2)) == {"a": 50, "b": 50}
+
+
+def test_a_change_of_labels_goes_on_where_the_readings_were_and_another_source_begins_anew(clock: FakeClock) -> None:
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a")], {})
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    clock.pass_s(1)
+    held = sensors.configure([simulated("a", labels=(("site", "x"),))], {})
+    assert [len(read.batch.value) for read in held] == [10]
+    assert values(sensors, clock.pass_s(1)) == {"a": 10}
+    sensors.configure([simulated("a", seed=5)], {})
+    assert values(sensors, clock.pass_s(1)) == {"a": 41}
+
+
+def test_a_sensor_that_is_gone_is_silent_and_one_that_comes_back_knows_its_position(clock: FakeClock) -> None:
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a"), simulated("b")], {})
+    sensors.poll(clock.pass_s(1), everything=True)
+    sensors.configure([simulated("b")], {})
+    assert values(sensors, clock.pass_s(1)) == {"b": 10}
+    sensors.configure([simulated("a"), simulated("b")], {"a": [BEGIN_US, BEGIN_US, BEGIN_US + 1_000_000]})
+    assert values(sensors, clock.pass_s(1)) == {"a": 20, "b": 10}
+    sensors.close()
+
+
+def test_a_file_that_is_not_there_yet_is_told_once_and_tried_again(clock: FakeClock, tmp_path: Path) -> None:
+    path = tmp_path / "later.csv"
+    sensors = Sensors(clock)
+    wanted = [Sensor("f", 1, "file", (("path", str(path)), ("speed", 0.0))), simulated("a")]
+    sensors.configure(wanted, {})
+    (note,) = sensors.notes()
+    assert note.name == "sensor.not_started"
+    assert "later.csv" in str(note.fields["why"])
+    assert values(sensors, clock.pass_s(1)) == {"a": 11}
+    sensors.configure(wanted, {})
+    assert sensors.notes() == []
+    path.write_text("time,value\n1700000000,5\n")
+    assert values(sensors, clock.pass_s(1)) == {"a": 10}
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 100, "f": 1}
+    sensors.close()
+
+
+def test_a_driver_that_fails_in_the_middle_is_tried_again_and_its_neighbours_go_on(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensors = Sensors(clock)
+    sensors.configure([simulated("a"), simulated("b")], {})
+    sensors.poll(clock.pass_s(1), everything=True)
+
+    def fail(now_us: int) -> list[object]:
+        raise PortError("input/output error")
+
+    monkeypatch.setattr(sensors._drivers["a"], "poll", fail)
+    assert values(sensors, clock.pass_s(1)) == {"b": 10}
+    (note,) = sensors.notes()
+    assert (note.name, note.fields["sensor"]) == ("sensor.failed", "a")
+    assert values(sensors, clock.pass_s(RETRY_US / 1e6)) == {"a": 110, "b": 100}
+
+
+def test_mqtt_sensors_share_their_filters(clock: FakeClock) -> None:
+    sensors = Sensors(clock)
+    assert sensors.filters == {}
+    sensors.feed([("t", b"1", 0, 0)], clock.us)
+    sensors.configure(
+        [
+            Sensor("x", 1, "mqtt", (("topic", "plant/+/temp"), ("qos", 0))),
+            Sensor("y", 1, "mqtt", (("topic", "plant/a/+"), ("qos", 1))),
+            Sensor("z", 1, "mqtt", (("topic", "other"), ("qos", 0))),
+        ],
+        {},
+    )
+    assert sensors.filters == {"plant/+/+": 1, "other": 0}
+    sensors.feed([("plant/a/temp", b"1", 0, 0), ("plant/a/press", b"2", 0, 0)], clock.us)
+    assert values(sensors, clock.us) == {"x": 1, "y": 2}
+    assert set(sensors.counters()) == {"x", "y", "z"}
