@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, GroupPart, Heartbeat, Section
 from edge_agent.errors import WireError
-from edge_agent.wire import parts, sections
+from edge_agent.wire import definitions, fields, members, sections
 from edge_agent.wire.cbor import ARRAY, UINT, an_array, an_int, dumps, head, loads, string
 from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
@@ -39,12 +39,12 @@ def envelope(payload: bytes) -> Envelope:
     if (major, size) != (ARRAY, 4):
         raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
     version, at = _unsigned(payload, at, 2**32 - 1, "version")
-    epoch, at = _unsigned(payload, at, parts.EPOCH_LIMIT, "epoch")
+    epoch, at = _unsigned(payload, at, fields.EPOCH_LIMIT, "epoch")
     seq: int | None = None
     if payload[at : at + 1] == _NULL:
         at += 1
     else:
-        seq, at = _unsigned(payload, at, parts.MAX_SEQ, "seq")
+        seq, at = _unsigned(payload, at, fields.MAX_SEQ, "seq")
     body, at = string(payload, at, BYTE_STRING)
     if at != len(payload):
         raise WireError(f"envelope: {len(payload) - at} bytes after the end")
@@ -77,14 +77,14 @@ def encode(frame: Frame) -> bytes:
 
 def _extras(frame: Frame) -> list[Any]:
     items = {
-        BIRTH: frame.birth and parts.birth_item(frame.birth),
-        DEFINE: frame.define and parts.define_item(frame.define),
-        MEMBERS: frame.members and parts.members_item(frame.members),
-        GAPS: frame.gaps and parts.gaps_item(frame.gaps),
+        BIRTH: frame.birth and definitions.birth_item(frame.birth),
+        DEFINE: frame.define and definitions.define_item(frame.define),
+        MEMBERS: frame.members and members.members_item(frame.members),
+        GAPS: frame.gaps and members.gaps_item(frame.gaps),
         FLUSH: frame.flush,
         LEAVE: frame.leave,
-        EXCEPTIONS: parts.exceptions_item(frame.groups) or None,
-        REGISTERS: parts.registers_item(frame.groups) or None,
+        EXCEPTIONS: members.exceptions_item(frame.groups) or None,
+        REGISTERS: members.registers_item(frame.groups) or None,
     }
     present = {bit: item for bit, item in items.items() if item is not None and item != ()}
     return [[sum(present), *present.values()]] if present else []
@@ -141,11 +141,11 @@ def _body(envelope: Envelope) -> list[Any]:
 def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
     if len(body) % 2 != 1:
         raise WireError(f"heartbeat: wanted last seq and pairs (group, frontier), got {len(body)} items")
-    last = an_int(body[0], -1, parts.MAX_SEQ, "last seq")
-    groups = [an_int(number, 0, parts.MAX_GROUPS - 1, "group") for number in body[1::2]]
+    last = an_int(body[0], -1, fields.MAX_SEQ, "last seq")
+    groups = [an_int(number, 0, fields.MAX_GROUPS - 1, "group") for number in body[1::2]]
     if len(set(groups)) != len(groups):
         raise WireError("heartbeat: a group stands twice")
-    return Heartbeat(epoch, last, tuple(zip(groups, (parts.a_time(f, "frontier") for f in body[2::2]), strict=True)))
+    return Heartbeat(epoch, last, tuple(zip(groups, (fields.a_time(f, "frontier") for f in body[2::2]), strict=True)))
 
 
 @dataclass(slots=True)
@@ -168,12 +168,12 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
     came: list[tuple[int, sections.Decoded]] = []
     room = sections.MAX_ROWS
     while at < len(body):
-        number = an_int(body[at], 0, parts.MAX_GROUPS - 1, "group")
+        number = an_int(body[at], 0, fields.MAX_GROUPS - 1, "group")
         if number in groups:
             raise WireError(f"group {number} stands twice")
         if at + 1 == len(body):
             raise WireError(f"group {number}: wanted its frontier")
-        frontier_us = parts.maybe(parts.a_time, body[at + 1], "frontier")
+        frontier_us = fields.maybe(fields.a_time, body[at + 1], "frontier")
         part = groups[number] = _Open(frontier_us, [], [])
         at += 2
         while at < len(body) and type(body[at]) is list:
@@ -213,14 +213,14 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
 
 
 _READ: Final = {
-    BIRTH: parts.birth,
-    DEFINE: parts.define,
-    MEMBERS: parts.members,
-    GAPS: parts.gaps,
-    FLUSH: lambda value: an_int(value, -1, parts.MAX_SEQ, "last seq before the flush"),
-    LEAVE: lambda value: an_int(value, 0, parts.EPOCH_LIMIT, "successor epoch"),
-    EXCEPTIONS: parts.exceptions,
-    REGISTERS: parts.registers,
+    BIRTH: definitions.birth,
+    DEFINE: definitions.define,
+    MEMBERS: members.members,
+    GAPS: members.gaps,
+    FLUSH: lambda value: an_int(value, -1, fields.MAX_SEQ, "last seq before the flush"),
+    LEAVE: lambda value: an_int(value, 0, fields.EPOCH_LIMIT, "successor epoch"),
+    EXCEPTIONS: members.exceptions,
+    REGISTERS: members.registers,
 }
 
 

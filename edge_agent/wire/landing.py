@@ -11,7 +11,7 @@ from typing import Final
 
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
-from edge_agent.wire.parts import ID_LIMIT
+from edge_agent.wire.fields import ID_LIMIT
 
 TICK_TOPIC: Final = "tick"  # no topic of a child: the lander's own word in every file
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partial import Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
+from edge_agent.wire.fields import TIME_LIMIT_US
 
 VERSION: Final = 1
 TIME_TAG: Final = 79
 MAX_READINGS: Final = 2**20  # of one message
-TIME_LIMIT_US: Final = 2**62
 # RFC 8746 section 2.1, table 1. 128-bit floats (83, 87) have no numpy type; 76 is reserved.
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
     64: np.dtype("u1"),

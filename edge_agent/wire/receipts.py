@@ -10,7 +10,7 @@ from typing import Final
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
-from edge_agent.wire.parts import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
+from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
 
 VERSION: Final = 1
 MAX_RANGES: Final = 1_000  # a receipt may be cut short: what it leaves out is sent again and receipted then

@@ -18,6 +18,7 @@ from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
+from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
 # Widths that people give windows. The largest that fits is used, so that a range is one small number.
@@ -25,10 +26,7 @@ TICKS_US: Final = (
     *(1, 1_000, 10_000, 100_000, 200_000, 250_000, 500_000),
     *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
 )
-TIME_LIMIT_US: Final = 2**62  # all times lie within +- this, so that sums of two stay within 64 bits
 MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabytes
-MAX_COLUMNS: Final = 64
-MAX_PLANS: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,143 @@
+"""Births and definitions <-> CBOR items; positions: schemas/frame.cddl."""
+
+from __future__ import annotations
+
+from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
+from edge_agent.algebra.query import LATE_POLICIES, Group
+from edge_agent.errors import WireError
+from edge_agent.wire.cbor import a_text, an_array, an_int, shown
+from edge_agent.wire.fields import (
+    EPOCH_LIMIT,
+    ID_LIMIT,
+    MAX_COLUMNS,
+    MAX_GROUPS,
+    MAX_NODES,
+    MAX_PLANS,
+    MAX_REVISION,
+    MAX_SEQ,
+    NAME,
+    TEXT,
+    TIME_LIMIT_US,
+    each,
+    maybe,
+    names,
+)
+
+# --- birth --------------------------------------------------------------------------------------------------------
+
+
+def birth_item(birth: Birth) -> object:
+    """[epoch id, journal, predecessor, version]."""
+    before = list(birth.predecessor) if isinstance(birth.predecessor, tuple) else birth.predecessor
+    return [birth.epoch_id, birth.journal, before, birth.version]
+
+
+def birth(value: object) -> Birth:
+    """The twin of `birth_item`. Raises: WireError."""
+    epoch_id, journal, before, version = an_array(value, "birth", 4, 4)
+    predecessor: tuple[int, int] | str | None = LOST
+    if before != LOST:
+        predecessor = maybe(_predecessor, before)
+    return Birth(
+        an_int(epoch_id, 0, ID_LIMIT, "epoch id"),
+        an_int(journal, 0, ID_LIMIT, "journal"),
+        predecessor,
+        a_text(version, "software version", NAME),
+    )
+
+
+def _predecessor(value: object) -> tuple[int, int]:
+    epoch, last = an_array(value, "predecessor", 2, 2)
+    return an_int(epoch, 0, EPOCH_LIMIT, "predecessor"), an_int(last, -1, MAX_SEQ, "predecessor's last seq")
+
+
+# --- definitions --------------------------------------------------------------------------------------------------
+
+
+def define_item(define: Define) -> object:
+    """[[first key, texts], [first node, texts], groups, plans, queries, sensors]."""
+    return [
+        [define.keys[0], list(define.keys[1])],
+        [define.nodes[0], list(define.nodes[1])],
+        [[number, *group_item(group)] for number, group in define.groups],
+        [[number, group, *_plan_item(plan)] for number, group, plan in define.plans],
+        list(define.queries),
+        list(define.sensors),
+    ]
+
+
+def define(value: object) -> Define:
+    """The twin of `define_item`. Raises: WireError."""
+    keys, nodes, groups, plans, queries, sensors = an_array(value, "definitions", 6, 6)
+    return Define(
+        _numbered(keys, "keys", MAX_KEYS, TEXT),
+        _numbered(nodes, "nodes", MAX_NODES, NAME),
+        each(_numbered_group, groups, "groups"),
+        each(_numbered_plan, plans, "plans"),
+        names(queries, "queries", TEXT),
+        names(sensors, "sensors", TEXT),
+    )
+
+
+def _numbered(value: object, what: str, most: int, longest: int) -> tuple[int, tuple[str, ...]]:
+    first, items = an_array(value, what, 2, 2)
+    texts = names(items, what, longest)
+    return an_int(first, 0, most - len(texts), f"first of {what}"), texts
+
+
+def _numbered_group(value: object) -> tuple[int, Group]:
+    number, *rest = an_array(value, "group", 6, 6)
+    return an_int(number, 0, MAX_GROUPS - 1, "group"), group(rest)
+
+
+def group_item(group: Group) -> list[object]:
+    """[source, where, by, lateness, late]."""
+    return [group.source, group.where, list(group.by), group.lateness_us, group.late]
+
+
+def group(value: object) -> Group:
+    """The twin of `group_item`. Raises: WireError."""
+    source, where, by, lateness_us, late = an_array(value, "group", 5, 5)
+    if late not in LATE_POLICIES:
+        raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
+    return Group(
+        a_text(source, "source", NAME),
+        a_text(where, "where", TEXT),
+        names(by, "by"),
+        an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
+        late,
+    )
+
+
+def _plan_item(plan: Plan) -> list[object]:
+    queries = [list(pair) for pair in plan.queries]
+    return [plan.hash, plan.kind, list(plan.basis), plan.scale, plan.unit_us, queries, plan.gap_us]
+
+
+def _numbered_plan(value: object) -> tuple[int, int, Plan]:
+    number, group_number, digest, kind, basis, scale, unit_us, queries, gap_us = an_array(value, "plan", 9, 9)
+    if type(digest) is not bytes or len(digest) != 8:
+        raise WireError("plan hash: wanted 8 bytes")
+    if kind not in KINDS:
+        raise WireError(f"kind of plan: wanted one of {', '.join(KINDS)}, got {shown(kind)}")
+    state_columns = names(basis, "basis")
+    if len(set(state_columns)) != len(state_columns) or len(state_columns) > MAX_COLUMNS:
+        raise WireError(f"basis: wanted at most {MAX_COLUMNS} names, each once")
+    return (
+        an_int(number, 0, MAX_PLANS - 1, "plan"),
+        an_int(group_number, 0, MAX_GROUPS - 1, "group"),
+        Plan(
+            digest,
+            kind,
+            state_columns,
+            maybe(an_int, scale, -30, 30, "scale"),
+            an_int(unit_us, 1, TIME_LIMIT_US, "unit"),
+            each(_revision, queries, "queries of a plan"),
+            maybe(an_int, gap_us, 0, TIME_LIMIT_US, "gap"),
+        ),
+    )
+
+
+def _revision(value: object) -> tuple[str, int]:
+    query, revision = an_array(value, "query of a plan", 2, 2)
+    return a_text(query, "query", NAME), an_int(revision, 0, MAX_REVISION, "revision")

@@ -1,0 +1,198 @@
+"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edge_agent.algebra.frame import MAX_KEYS, Exception_, Gap, GroupPart, Leaf, Members, Serving
+from edge_agent.errors import WireError
+from edge_agent.wire import columns
+from edge_agent.wire.cbor import a_text, an_array, an_int
+from edge_agent.wire.definitions import group, group_item
+from edge_agent.wire.fields import (
+    EPOCH_LIMIT,
+    MAX_GROUPS,
+    MAX_REVISION,
+    MAX_SEQ,
+    NAME,
+    TEXT,
+    a_node,
+    a_time,
+    each,
+    maybe,
+)
+
+T = TypeVar("T")
+
+
+# --- members ------------------------------------------------------------------------------------------------------
+
+
+def members_item(members: Sequence[Members]) -> object:
+    """[[group, leaves, dropped, serving], ...]."""
+    return [
+        [
+            m.group,
+            [[leaf.node, leaf.epoch, leaf.before_move] for leaf in m.leaves],
+            list(m.dropped),
+            [[s.query, s.revision, s.start_from_us, s.start_until_us, s.end_until_us] for s in m.serving],
+        ]
+        for m in members
+    ]
+
+
+def members(value: object) -> tuple[Members, ...]:
+    """The twin of `members_item`. Raises: WireError."""
+    return each(_members, value, "members")
+
+
+def _members(value: object) -> Members:
+    number, leaves, dropped, serving = an_array(value, "members of a group", 4, 4)
+    return Members(
+        an_int(number, 0, MAX_GROUPS - 1, "group"),
+        each(_leaf, leaves, "leaves"),
+        each(lambda node: a_node(node, "dropped leaf"), dropped, "dropped leaves"),
+        each(_serving, serving, "serving"),
+    )
+
+
+def _leaf(value: object) -> Leaf:
+    node, epoch, before = an_array(value, "leaf", 3, 3)
+    return Leaf(
+        a_node(node, "leaf"),
+        an_int(epoch, 0, EPOCH_LIMIT, "epoch of a leaf"),
+        maybe(an_int, before, 0, EPOCH_LIMIT, "epoch before the move"),
+    )
+
+
+def _serving(value: object) -> Serving:
+    query, revision, start_from, start_until, end_until = an_array(value, "serving", 5, 5)
+    return Serving(
+        a_text(query, "query", NAME),
+        an_int(revision, 0, MAX_REVISION, "revision"),
+        maybe(a_time, start_from, "start of serving"),
+        maybe(a_time, start_until, "end of serving"),
+        maybe(a_time, end_until, "last end served"),
+    )
+
+
+# --- gap records --------------------------------------------------------------------------------------------------
+
+
+def gaps_item(gaps: Sequence[Gap]) -> object:
+    """[[groups, start, end, readings, nodes, reason, run, detail], ...]."""
+    return [
+        [
+            [group_item(g) for g in gap.groups],
+            gap.start_us,
+            gap.end_us,
+            gap.readings,
+            list(gap.nodes),
+            gap.reason,
+            gap.run,
+            gap.detail,
+        ]
+        for gap in gaps
+    ]
+
+
+def gaps(value: object) -> tuple[Gap, ...]:
+    """The twin of `gaps_item`. Raises: WireError."""
+    return each(_gap, value, "gap records")
+
+
+def _gap(value: object) -> Gap:
+    groups, start, end, readings, nodes, reason, run, detail = an_array(value, "gap record", 8, 8)
+    start_us, end_us = a_time(start, "start of a gap"), a_time(end, "end of a gap")
+    if end_us < start_us:
+        raise WireError(f"a gap record ends at {end_us}, before it begins at {start_us}")
+    return Gap(
+        each(group, groups, "groups of a gap"),
+        start_us,
+        end_us,
+        an_int(readings, -1, MAX_SEQ, "readings lost"),
+        each(lambda node: a_node(node, "node of a gap"), nodes, "nodes of a gap"),
+        a_text(reason, "reason of a gap", NAME),
+        an_int(run, 0, MAX_SEQ, "frames replaced"),
+        a_text(detail, "detail of a gap", TEXT),
+    )
+
+
+# --- exceptions and registers of a group ---------------------------------------------------------------------------
+
+
+def exceptions_item(parts: Sequence[GroupPart]) -> object:
+    """[[group, [node, frontier, bound], ...], ...] of the parts that state their exceptions anew."""
+    return [
+        [part.group, *([e.node, e.frontier_us, e.bound_us] for e in part.exceptions)]
+        for part in parts
+        if part.exceptions is not None
+    ]
+
+
+def exceptions(value: object) -> dict[int, tuple[Exception_, ...]]:
+    """The twin of `exceptions_item`, by group number. Raises: WireError."""
+    return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
+
+
+def _exception(value: object) -> Exception_:
+    node, frontier, bound = an_array(value, "exception", 3, 3)
+    return Exception_(a_node(node, "exception"), a_time(frontier, "its frontier"), a_time(bound, "its bound"))
+
+
+def registers_item(parts: Sequence[GroupPart]) -> object:
+    """[[group, set, keys, starts, cleared, keys], ...]: how many are set, then how many cleared; null for no column."""
+    items: list[object] = []
+    for part in parts:
+        if part.registers:
+            held = [(key, start) for key, start in part.registers if start is not None]
+            cleared = [key for key, start in part.registers if start is None]
+            keys, starts = _ints([key for key, _ in held]), _ints([start for _, start in held])
+            items.append([part.group, len(held), keys, starts, len(cleared), _ints(cleared)])
+    return items
+
+
+def _ints(values: list[int]) -> object:
+    return columns.encode_ints(np.array(values, np.int64)) if values else None
+
+
+def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
+    """The twin of `registers_item`, by group number. Raises: WireError."""
+    return _by_group(value, "registers", _registers)
+
+
+def _registers(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
+    n_set, keys, starts, n_cleared, cleared = an_array(items, "registers of a group", 5, 5)
+    n_set = an_int(n_set, 0, MAX_KEYS, "registers set")
+    n_cleared = an_int(n_cleared, 0, MAX_KEYS, "registers cleared")
+    out: list[tuple[int, int | None]] = [
+        *zip(_back(keys, n_set, "key of a register"), _back(starts, n_set, "start of a register"), strict=True),
+        *((key, None) for key in _back(cleared, n_cleared, "key of a cleared register")),
+    ]
+    for key, start in out:
+        an_int(key, 0, MAX_KEYS - 1, "key of a register")
+        maybe(a_time, start, "start of a register")
+    return tuple(out)
+
+
+def _back(item: object, n: int, what: str) -> list[int]:
+    if n == 0:
+        if item is not None:
+            raise WireError(f"{what}: wanted null for none")
+        return []
+    values: list[int] = columns.decode_ints(item, n, what).tolist()
+    return values
+
+
+def _by_group(value: object, what: str, read: Callable[[list[Any]], T]) -> dict[int, T]:
+    out: dict[int, T] = {}
+    for item in an_array(value, what, 1):
+        number, *rest = an_array(item, what, 1)
+        number = an_int(number, 0, MAX_GROUPS - 1, "group")
+        if number in out:
+            raise WireError(f"{what} of group {number} stand twice")
+        out[number] = read(rest)
+    return out
