@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
 from edge_agent.cli.progress import Progress
+from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.errors import ConfigError
 from edge_agent.recording.form import Recording, parse
-from edge_agent.recording.run import Tree
+from edge_agent.recording.run import JOURNAL, Tree
 from edge_agent.recording.tell import Teller, Told
 
 HELP = (
@@ -39,9 +42,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Answer what can be answered; the exit code says what was left out."""
-    unread = refused = 0
+    spark = args.root == "spark"
+    if spark and args.revisions:
+        raise ConfigError("--revisions needs --root python: the tables keep the last revision of a row")
+    recordings, unread = read(args.files)
+    if spark:
+        recordings = [without_strange(recording) for recording in recordings]
+    refused = [line for recording in recordings for line in recording.refused]
+    for line in refused:
+        complain(line)
+    with Progress("replaying", len(recordings)) as bar:
+        for told in of_spark(recordings, bar) if spark else of_python(recordings, bar, revisions=args.revisions):
+            print(json.dumps(told, ensure_ascii=False))
+    sys.stdout.flush()
+    if unread:
+        return MISUSED
+    return UNAVAILABLE if refused and args.strict else DONE
+
+
+def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
+    """The recordings, and how many files are none: a line on standard error for each of these."""
     recordings: list[Recording] = []
-    for file in args.files:
+    unread = 0
+    for file in files:
         try:
             recordings.append(parse(file.read_bytes(), file.stem, len(recordings)))
         except OSError as err:
@@ -50,26 +73,46 @@ def main(args: argparse.Namespace) -> int:
         except ConfigError as err:
             complain(str(err))
             unread += 1
-    for recording in recordings:
-        for line in recording.refused:
-            complain(line)
-        refused += len(recording.refused)
-    for told in answers(recordings, spark=args.root == "spark", revisions=args.revisions):
-        print(json.dumps(told, ensure_ascii=False))
-    sys.stdout.flush()
-    if unread:
-        return MISUSED
-    return UNAVAILABLE if refused and args.strict else DONE
+    return recordings, unread
 
 
-def answers(recordings: Iterable[Recording], *, spark: bool, revisions: bool) -> Iterator[Told]:
-    """The rows of all recordings, in their order."""
-    known = list(recordings)
-    with Progress("replaying", len(known)) as bar:
-        for number, recording in enumerate(known):
-            bar.at(number, recording.name)
-            if not recording.asked:
-                continue
-            rows = Tree(recording).run()
-            teller = Teller(recording)
+def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool) -> Iterator[Told]:
+    """The rows of the plain-Python root, recording by recording."""
+    for number, recording in enumerate(recordings):
+        bar.at(number, recording.name)
+        if recording.asked:
+            rows, teller = Tree(recording).run(), Teller(recording)
             yield from teller.revisions(rows) if revisions else teller.final(rows)
+
+
+def of_spark(recordings: Sequence[Recording], bar: Progress) -> Iterator[Told]:
+    """The rows of the Spark job: the frames of all recordings go through it together."""
+    from cloud_job import replay
+
+    trees = [Tree(recording) for recording in recordings if recording.asked]
+    for number, tree in enumerate(trees):
+        bar.at(number / 2, tree.recording.name)
+        deque(tree.run(), maxlen=0)
+    if not trees:
+        return
+    sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
+    bar.at(len(trees) / 2, "Spark")
+    rows: dict[str, list[replay.Result]] = {}
+    for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL):
+        rows.setdefault(row.query.partition("-")[0], []).append(row)
+    for tree in trees:
+        yield from Teller(tree.recording).final(rows.get(tree.source, []))
+
+
+def without_strange(recording: Recording) -> Recording:
+    """A recording without the queries that the job refuses: it reads definitions as people may write them."""
+    asked, refused = [], list(recording.refused)
+    for one in recording.asked:
+        try:
+            query_of(canonical_query(one.query))
+        except ConfigError as err:
+            why = "; ".join(problem.why for problem in err.problems) or str(err)
+            refused.append(f"{recording.name}: query {one.given}: {why}; only --root python answers it")
+        else:
+            asked.append(one)
+    return replace(recording, asked=tuple(asked), refused=tuple(refused))

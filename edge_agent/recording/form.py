@@ -1,4 +1,4 @@
-"""A recording's text to values: streams as columns, the tree of nodes, queries. Source: docs/query.md, "Recordings"."""
+"""A recording's text to values: streams as columns, the tree of nodes, queries. Source: docs/recordings.md."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     streams, labels, scale = _streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
     tree, root = _tree(given.get("topology"), [stream.child for stream in streams])
     known = {stream.child for stream in streams}
-    silent = [leaf for leaf in _leaves(tree, root) if leaf not in known]
+    silent = [node for node in _below(tree, root) if node not in tree and node not in known]
     streams += [_columns(child, [], unit_us, {}, scale) for child in silent]
     if not streams:
         raise ConfigError("streams: there is none")
@@ -242,23 +242,18 @@ def _tree(given: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...
         why = f"{both[0]} has a stream and inputs" if both else f"wanted one root, got {', '.join(tops) or 'none'}"
         raise ConfigError(f"topology: {why}")
     inputs = tree.pop(tops[0])
-    lost = [child for child in children if child not in fed]
-    reached = set(_leaves(tree, inputs))
-    if any(node in fed and node not in reached and node not in tree for node in fed):
+    if not tree.keys() <= set(_below(tree, inputs)):
         raise ConfigError("topology: a circle of nodes")
-    return tree, (*inputs, *lost)
+    return tree, (*inputs, *(child for child in children if child not in fed))
 
 
-def _leaves(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
-    """Nodes without inputs below these, in order."""
+def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
+    """These nodes and all below them, in order."""
     out: list[str] = []
     waiting = list(inputs)[::-1]
     while waiting:
-        node = waiting.pop()
-        if node in tree:
-            waiting += tree[node][::-1]
-        else:
-            out.append(node)
+        out.append(waiting.pop())
+        waiting += tree.get(out[-1], ())[::-1]
     return out
 
 

@@ -1,0 +1,105 @@
+"""What a recording may say, and one line for what it may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edge_agent.errors import ConfigError
+from edge_agent.recording.form import parse
+
+QUERY = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
+STREAMS = {"a": [[1, "k", 2]], "b": [[3, "k", 4]]}
+
+
+def parsed(**given: Any) -> Any:
+    return parse(json.dumps({"queries": [QUERY], "streams": STREAMS, **given}), "x")
+
+
+def test_defaults_are_a_root_over_all_children_in_milliseconds() -> None:
+    recording = parsed(unknown="passed over")
+    assert (recording.unit_us, recording.mode, recording.tree, recording.root) == (
+        1000,
+        "end_of_stream",
+        {},
+        ("a", "b"),
+    )
+    assert [s.child for s in recording.streams] == ["a", "b"]
+    (asked,) = recording.asked
+    assert (asked.query.by, asked.query.late, asked.query.window.length_us) == (("key",), "per_window", 10_000)
+
+
+def test_whole_numbers_are_scaled_integers_and_anything_else_makes_floats() -> None:
+    """protocol 7.1."""
+    assert parsed().scale == 0
+    for value in (1.5, "NaN", 2**53 + 1, None):
+        recording = parsed(streams={"a": [[1, "k", 1], [2, "k", value]]})
+        assert recording.scale is None
+        assert recording.streams[0].value.dtype == float
+
+
+def test_without_keys_there_is_nothing_to_group_by() -> None:
+    assert parsed(streams={"a": [[1, None, 2]]}).asked[0].query.by == ()
+
+
+def test_nothing_is_late_at_the_end_of_the_stream() -> None:
+    late = parsed(streams={"a": [[90, "k", 1], [20, "k", 1], [100, "k", 1]]}, max_disorder_ms=3)
+    assert late.late_by_us == 70_000
+    assert parsed(max_disorder_ms=3).late_by_us == 3_000
+
+
+def test_lag_and_lateness_are_milliseconds_whatever_the_unit() -> None:
+    marks = {"mode": "implicit", "implicit_lag_ms": 20, "allowed_lateness_ms": 5}
+    assert parsed(unit="us", watermarks=marks).late_by_us == 25_000
+
+
+def test_an_order_of_children_ranks_them_and_silent_leaves_are_children_too() -> None:
+    recording = parsed(child_order=["b"], topology={"m": ["b", "c"], "top": ["m"]})
+    assert [s.child for s in recording.streams] == ["b", "a", "c"]
+    assert recording.root == ("m", "a")  # a child that no node feeds goes to the root
+
+
+def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
+    session = {"id": "s", "window": {"type": "session", "gap": 5}, "aggregate": "sum"}
+    median = {"id": 7, "window": {"type": "tumbling", "length": 10}, "aggregate": "median"}
+    recording = parsed(queries=[session, QUERY, median])
+    assert [asked.given for asked in recording.asked] == ["q"]
+    assert recording.refused == (
+        'x: query s: window type "session" is not supported yet',
+        'x: query 7: function "median" is not supported yet',
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"streams": {}}, "streams: there is none"),
+        ({"streams": [1]}, "streams: wanted an object"),
+        ({"streams": {"a": [[1, "k"]]}}, r"streams.a\[0\]: wanted \[time, key, value\]"),
+        ({"streams": {"a": [[1, "k", 2], "x"]}}, r"streams.a\[1\]: wanted"),
+        ({"streams": {"a": [[1, "k", "high"]]}}, r"streams.a\[0\]: wanted a number, got 'high'"),
+        ({"streams": {"a": [[0.00001, "k", 1]]}}, "wanted a time in whole microseconds"),
+        ({"streams": {"a": [[10**30, "k", 1]]}}, "is too far"),
+        ({"unit": "fortnight"}, "unit: wanted one of us, ms, s"),
+        ({"watermarks": {"mode": "guess"}}, "watermarks.mode: wanted one of"),
+        ({"watermarks": {"mode": "implicit", "implicit_lag_ms": "1s"}}, "implicit_lag_ms: wanted milliseconds"),
+        ({"late_policy": "sometimes"}, "late_policy: wanted one of"),
+        ({"topology": {"m": ["a"], "n": ["b"]}}, "topology: wanted one root, got m, n"),
+        ({"topology": {"m": ["a", "b"], "n": ["a"], "root": ["m", "n"]}}, "topology: a node has two parents"),
+        ({"topology": {"a": ["b"], "root": ["a"]}}, "topology: a has a stream and inputs"),
+        ({"topology": {"m": ["n"], "n": ["m"], "root": ["a", "b"]}}, "topology: a circle of nodes"),
+        ({"queries": {"id": "q"}}, "queries: wanted a list of objects"),
+        ({"child_order": "a"}, "child_order: wanted a list"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=f"^x: .*{why}"):
+        parsed(**given)
+
+
+def test_what_is_no_json_object_is_no_recording() -> None:
+    for text in ("", "[]", "{", "[" * 100_000):
+        with pytest.raises(ConfigError, match=r"^x: "):
+            parse(text, "x")

@@ -1,0 +1,132 @@
+"""Recordings through the tree: equal to the oracle, whatever the tree, the disorder and the policy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.recording.form import Recording, parse
+from edge_agent.recording.run import Tree, bottom_up
+from edge_agent.recording.schedule import Add, portions
+from edge_agent.recording.tell import Teller, Told
+from tests.recording.made import expected, made, told_rows
+from tests.tolerance import close
+
+SEEDS = 60  # a second each when all else is busy; more were run while this was written
+
+
+def answered(given: dict[str, Any]) -> list[Told]:
+    recording = parse(json.dumps(given), "made")
+    assert not recording.refused
+    return Teller(recording).final(Tree(recording).run())
+
+
+def values(told: list[Told], query: str) -> dict[tuple[int, int], Any]:
+    return {(row["start"], row["end"]): row["value"] for row in told if row["query"] == query}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_any_recording_gives_the_rows_of_the_oracle(seed: int) -> None:
+    """protocol 4.1, 4.2, 4.4, 6.1, 6.2 and 7.3 together, by every late policy and kind of progress."""
+    given = made(seed)
+    got, want = told_rows(answered(given), given), expected(given, "made")
+    reach = _reach(given)
+    assert got.keys() == want.keys()
+    for place, numbers in want.items():
+        pairs = zip(got[place].values(), numbers.values(), strict=True)
+        assert all(close(a, b, reach) for a, b in pairs), (place, got[place], numbers)
+
+
+def _reach(given: dict[str, Any]) -> float:
+    """How large the terms of a sum may be: integers are exact, so only floats need it."""
+    recording = parse(json.dumps(given), "made")
+    if recording.scale is not None:
+        return 1.0
+    return max((float(np.nansum(np.abs(s.value))) for s in recording.streams), default=1.0)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS, SEEDS + 8))
+def test_the_last_revision_of_each_row_is_the_final_one(seed: int) -> None:
+    given = {**made(seed), "late_policy": "revise"}
+    recording = parse(json.dumps(given), "made")
+    rows, teller = list(Tree(recording).run()), Teller(recording)
+    last: dict[tuple[Any, ...], Told] = {}
+    for told in teller.revisions(rows):
+        place = (told["query"], json.dumps(told["key"]), told["start"])
+        assert told["revision"] == (last[place]["revision"] + 1 if place in last else 0)
+        last[place] = told
+    final = [{name: item for name, item in told.items() if name != "revision"} for told in last.values()]
+    assert sorted(map(json.dumps, final)) == sorted(map(json.dumps, teller.final(rows)))
+
+
+def test_late_readings_revise_rows_as_they_come() -> None:
+    """protocol 4.2, 8.3."""
+    stream: list[list[Any]] = [[1, None, 1], ["wm", 10], [2, None, 2], ["wm", 20], [3, None, 4]]
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}],
+        "streams": {"c": stream},
+        "watermarks": {"mode": "markers"},
+        "late_policy": "revise",
+    }
+    recording = parse(json.dumps(given), "x")
+    revisions = Teller(recording).revisions(Tree(recording).run())
+    assert [(row["revision"], row["value"]) for row in revisions] == [(0, 1), (1, 3), (2, 7)]
+
+
+ADDED: list[list[Any]] = [[1, 0, 1], [19, 0, 2], ["wm", 22], [29, 0, 3], [39, 0, 4], [49, 0, 5], ["wm", 55]]
+
+
+def added(first: dict[str, Any], second: dict[str, Any], after: int, stream: list[Any]) -> dict[tuple[int, int], Any]:
+    """What the second of two queries answers, when it comes after so many items."""
+    queries = [
+        {"id": "first", "window": first, "aggregate": "sum"},
+        {"id": "second", "window": second, "aggregate": "sum", "added_after_items": after},
+    ]
+    return values(answered({"queries": queries, "streams": {"c": stream}, "watermarks": {"mode": "markers"}}), "second")
+
+
+def test_an_added_query_is_served_from_the_newest_reading_on() -> None:
+    """protocol 6.3: the mark at 22 promised nothing that a window from 20 on could lack."""
+    ten, twenty = {"type": "tumbling", "length": 10}, {"type": "tumbling", "length": 20}
+    assert added(twenty, ten, 3, ADDED) == {(20, 30): 3, (30, 40): 4, (40, 50): 5}
+
+
+def test_an_added_query_takes_slices_that_are_still_open() -> None:
+    """protocol 6.3: before the first mark nothing has left."""
+    ten, twenty = {"type": "tumbling", "length": 10}, {"type": "tumbling", "length": 20}
+    stream = [item for item in ADDED if item[0] != "wm"]
+    assert added(ten, twenty, 2, stream) == {(0, 20): 3, (20, 40): 7, (40, 60): 5}
+
+
+def test_a_child_that_never_speaks_holds_nothing_back_at_the_end() -> None:
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "count"}],
+        "streams": {"a": [[1, None, 1]], "b": []},
+        "topology": {"m": ["b", "never-heard"], "root": ["a", "m"]},
+    }
+    assert values(answered(given), "q") == {(0, 10): 1}
+
+
+def test_mergers_come_after_their_inputs() -> None:
+    tree = {"a": ("c1",), "b": ("a",), "c": ("b", "c2")}
+    assert bottom_up(Recording("x", "r", 1, (), (), None, tree, ("c",), "markers", 0, (), ())) == ["a", "b", "c"]
+
+
+def test_a_portion_ends_before_each_reading_that_is_late_by_then() -> None:
+    given = {
+        "queries": [],
+        "streams": {"c": [[10, None, 1], [30, None, 1], [5, None, 1], [6, None, 1], [40, None, 1], [31, None, 1]]},
+        "watermarks": {"mode": "implicit", "implicit_lag_ms": 5},
+    }
+    recording = parse(json.dumps(given), "x")
+    late: list[int] = []
+    newest = -1
+    for event in portions(recording, recording.streams[0], "s"):
+        assert not isinstance(event, Add)
+        times = (event.batch.time_us // 1_000).tolist()
+        late += [time for time in times if time < newest - 5]
+        newest = max([newest, *times])
+    assert late == [5, 6, 31]
