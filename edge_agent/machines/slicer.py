@@ -57,7 +57,7 @@ class Slicer:
         self._where_labels: object = None
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
-        self._plain_tenures: list[dict[str, object]] = []
+        self._plain_tenures: list[dict[str, object]] | None = None
         self._eras: list[Era] = [Era(NEVER_US, FAR_US, (), scale)]
 
     # --- definitions --------------------------------------------------------------------------------------------
@@ -97,9 +97,9 @@ class Slicer:
         return self.servings
 
     def _hold(self, tenures: tuple[Tenure, ...]) -> None:
-        """Keep them, and as plain values too: they are asked for at every commit."""
+        """Keep them; as plain values they are made when first asked for, then at every commit."""
         self._tenures = tenures
-        self._plain_tenures = [tenure.to_plain(each) for each in tenures]
+        self._plain_tenures = None
 
     def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
         """The event time from which these can be fed exactly beside what older revisions still need."""
@@ -265,6 +265,8 @@ class Slicer:
 
     def snapshot(self) -> dict[str, object]:
         """Plain values (machines.events.Commit) from which `restore` goes on."""
+        if self._plain_tenures is None:
+            self._plain_tenures = [tenure.to_plain(each) for each in self._tenures]
         return {
             "frontier": self.frontier_us,
             "newest": self.newest_us,
