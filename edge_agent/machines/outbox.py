@@ -276,7 +276,8 @@ def gap_of(frame: Frame, numbering: Numbering, reason: str) -> Gap:
             rows = section.partials
             if len(rows):
                 start, end = min(start, int(rows.start.min())), max(end, int(rows.end.max()))
-                readings += int(rows.states["count"].sum()) if "count" in rows.states else -1
+                counts = next(iter(rows.states.values()))  # of every basis the first; in the spool it has no name
+                readings += int(counts.sum())
         if part.group in by_number and (part.sections or part.late):
             groups.append(by_number[part.group])
     if end < start:
