@@ -351,7 +351,11 @@ class Connection:
         stream.ready += others
         client = self._client
         while client is not None and client is self._client and (stream.ready or stream.ended):
-            if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and client is self._client:
+            try:
+                code = client.loop_read()
+            except Exception:  # foreign bytes: paho 2.1 lets through whatever its parsers stumble over
+                code = MQTTErrorCode.MQTT_ERR_PROTOCOL
+            if code != MQTTErrorCode.MQTT_ERR_SUCCESS and client is self._client:
                 self._drop("connection lost")
         if client is not None and client.passed:
             passed, client.passed = client.passed, []
