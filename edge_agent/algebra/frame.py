@@ -168,7 +168,7 @@ class Section:
             return
         kinds = self.extent.kinds if self.extent is not None else "".join(c.dtype.kind for c in rows.states.values())
         if len(kinds) != len(basis):
-            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(kinds)}")
+            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         _check_basis(basis)
         key = self.extent.key if self.extent is not None else int(rows.key.max())
         if key >= keys:
@@ -195,11 +195,11 @@ def _check_basis(basis: tuple[str, ...]) -> None:
     """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any."""
     unknown = [name for name in basis if name not in COLUMNS]
     if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)}")
+        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}")
     try:
         components_of(basis)
     except ValueError as err:
-        raise WireError(str(err)) from None
+        raise WireError(str(err)[:200]) from None
 
 
 def _check_column(name: str, kind: str, scale: int | None) -> str:

@@ -115,7 +115,7 @@ def _gap(value: object) -> Gap:
         end_us,
         an_int(readings, -1, MAX_SEQ, "readings lost"),
         each(lambda node: a_node(node, "node of a gap"), nodes, "nodes of a gap"),
-        a_text(reason, "reason of a gap", NAME),
+        a_text(reason, "reason of a gap", TEXT),
         an_int(run, 0, MAX_SEQ, "frames replaced"),
         a_text(detail, "detail of a gap", TEXT),
     )
