@@ -258,7 +258,7 @@ class Ledger:
             *(window.length_us, window.slide_us, window.offset_us, low_us, high_us),
             *(orders, "", 0, 0, False),
         )
-        pieces = covers(whole, run.group, run.view.leaves, makings.gaps)
+        pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
         return (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
     def _new_covers(self, used: Iterable[Cover]) -> tuple[Row, ...]:
