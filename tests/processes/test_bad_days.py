@@ -175,6 +175,13 @@ def test_a_node_that_is_not_ours_to_configure_is_told_so(tmp_path: Path, ended: 
     assert ask(broker.url, "region-1", "diagnose", "diagnose")["children"] == {}
 
 
+@pytest.mark.broker
+def test_two_devices_with_one_id_are_named_in_a_clear_line(tmp_path: Path, ended: Begin, brokers: Brokers) -> None:
+    (broker,) = brokers(1)
+    twins = [ended(gateway("gw-1", tmp_path / folder, broker.url, "root")) for folder in ("one", "two")]
+    wait_for(lambda: any("does another client use 'gw-1'?" in twin.tail(50) for twin in twins), 30)
+
+
 def test_what_is_wrong_at_the_start_is_one_line_with_the_next_step(tmp_path: Path) -> None:
     file = tmp_path / "headwater.toml"
     done = headwater("run", str(file))
