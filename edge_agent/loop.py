@@ -78,6 +78,7 @@ class Loop:
         self.machine, self.spool, self.clock = outfit.machine, outfit.spool, outfit.clock
         self.waiter, self.up, self.persona, self.keep = outfit.waiter, outfit.up, outfit.persona, outfit.keep
         self.connections = [outfit.up]
+        self.lower = outfit.up  # where children hear us; a region may have another broker for that
         self.stopping = False
         self._node = outfit.persona.node
         self._to_parent = topics.frames(self._node, outfit.persona.parent)
@@ -332,7 +333,7 @@ class Loop:
             case Beat(heartbeat):
                 self.up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
             case SendReceipt(node, receipt):
-                self.connections[-1].publish(topics.ack(node), receipts.encode(receipt))
+                self.lower.publish(topics.ack(node), receipts.encode(receipt))
             case Ack(tokens):
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):
