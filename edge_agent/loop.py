@@ -34,6 +34,7 @@ from edge_agent.wire import receipts
 log = logging.getLogger("headwater")
 
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
+STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 TELL_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
 REFUSED_CODE: Final = 0x80
@@ -84,7 +85,8 @@ class Loop:
         """Wait for something to happen, at most that long, and deal with it."""
         now_us = self.clock.now_us()
         due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
-        self.waiter.wait(self.connections, min(longest_s, max(0.0, due_s)))
+        least_s = STUCK_S if self.performer.stuck else 0.0
+        self.waiter.wait(self.connections, min(longest_s, max(least_s, due_s)))
         now_us = self.clock.now_us()
         if step_us := self.clock.step_us():
             log.warning("clock.stepped", extra={"by_s": step_us / 1e6})

@@ -111,6 +111,11 @@ class Performer:
             events += self.perform(action, now_us)
         return events
 
+    @property
+    def stuck(self) -> bool:
+        """Whether a commit waits for its disk."""
+        return self._stuck is not None
+
     def taken(self, report: Taken) -> list[Event]:
         """The broker answered for a publish."""
         if not report.ok:
