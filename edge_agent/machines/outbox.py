@@ -201,6 +201,8 @@ class Outbox:
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
         gap = gap_of(frame, self.numbering, "poison")
+        if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
+            gap = replace(gap, groups=tuple(self.numbering.groups))
         self.replaced.append(
             Frame(
                 frame.epoch, frame.seq, frame.birth, frame.define, frame.members, _promises(frame), (*frame.gaps, gap)
@@ -214,8 +216,7 @@ class Outbox:
         key = (epoch, seq)
         if key not in self.pending:
             return []
-        groups = tuple(self.numbering.groups) if epoch == self.epoch else ()
-        gap = Gap(groups, 0, 0, -1, (self.node,), "damaged", 0, "sha256")
+        gap = Gap(tuple(self.numbering.groups), 0, 0, -1, (), "damaged", 0, "sha256")
         self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
         self._flying.discard(key)
         self.pending[key] = Pending(marked=True)
