@@ -66,14 +66,17 @@ class Outbox:
         """What frames of the present epoch carry: its first 32 bits (1.1)."""
         return self.epoch_id >> 32
 
-    def open(self, step: Step) -> list[Frame]:
-        """Begin an epoch: the birth and what does not fit into it. step: members, frontiers, definitions in force."""
+    def draw(self) -> None:
+        """Draw the id of a new epoch; `open` comes next, with a birth that knows it."""
         if self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
         used = {epoch for epoch, _ in self.pending} | {self.epoch}
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
         self.numbering, self.seq = Numbering(), 0
+
+    def open(self, step: Step) -> list[Frame]:
+        """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
         birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version)
         frames = self._add(self.numbering.compose(self.epoch, 0, step, birth))
         if self.journal is None:
