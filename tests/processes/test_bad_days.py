@@ -132,7 +132,7 @@ def test_a_disk_that_refuses_a_commit_is_tried_again_and_nothing_is_published_be
         refused.append(commit)
         raise PortError("disk full")
 
-    monkeypatch.setattr("edge_agent.loop.RETRY_US", 100_000)
+    monkeypatch.setattr("edge_agent.rim.performer.RETRY_US", 100_000)
     monkeypatch.setattr(loop.spool, "commit", full)
     loop.start()
     for _ in range(20):
