@@ -100,7 +100,7 @@ def test_a_frame_damaged_on_disk_becomes_a_gap_record_and_the_next_ones_arrive(
         goal_us = int(time.time() * 1e6)
         wait_for(lambda: any(row.start > goal_us for row in top.results().values()), 30)
         gaps = [gap for _, gap in top.root.decider.gaps]
-    assert [(gap.reason, gap.nodes) for gap in gaps] == [("damaged", ("gw-1",))]
+    assert [gap.reason for gap in gaps] == ["damaged"]
     assert gaps[0].detail.startswith("sha256 ")
 
 
