@@ -23,7 +23,7 @@ from edge_agent.demo.watch import Watch
 from edge_agent.errors import PortError
 
 CLOUD: Final = "cloud"
-LEAD_S: Final = 15  # then sensors begin: by then, even on a busy machine, every gateway knows the queries; Spark is not yet up
+LEAD_S: Final = 15  # then sensors begin: by then every gateway knows the queries, also on a busy machine
 WARM_S: Final = 300.0  # Spark starts, warms up and writes its first rows: 40 s, several times that on a busy machine
 DRAIN_S: Final = 420.0  # after the end of the show: what is under way reaches the tables, a root that was killed too
 MARGIN_US: Final = 4 * SECOND_US  # readings come up to 1.3 s late, and a commit later they are on their way
