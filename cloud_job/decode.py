@@ -1,7 +1,7 @@
-"""Parts of frames to rows of partials, on the executors: once per batch of messages, never once per row.
+"""Parts of frames to rows of windows, on the executors: once per batch of messages, never once per row.
 
-Rows of one order are combined here by the same algebra as at the edge before Spark sees them: siblings of one window
-mostly lie in one file, and what leaves Python costs more than what stays.
+Rows are put into their windows and combined here by the same algebra as at the edge before Spark sees them: siblings
+of one window mostly lie in one file, and what leaves Python costs more than what stays.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import pyarrow as pa
 
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
-from cloud_job.work import Order
+from cloud_job.work import Order, Span
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.partial import Ints, Partials, Store
+from edge_agent.algebra.partial import Ints, Partials, Store, combine
+from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
-ROWS: Final = {"order": "int", "late": "boolean", "start": "bigint", "end": "bigint", "key": "string"}
+ROWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
 ARROW: Final = {"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE}
 
 
@@ -47,14 +48,17 @@ class Page:
 class Lookup:
     """All that decoding needs beside the bytes.
 
-    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) in which its rows
-    are wanted. columns: state columns of the result, name -> Spark type.
+    owners: (first batch, owner) in order. orders: by hash of the plan. spans: the windows that are asked for, in their
+    numbers; ranges: order -> [low, high) of event time that holds their rows. bases: by shape. columns: state columns
+    of the result, name -> Spark type.
     """
 
     pages: Mapping[tuple[str, int], Page]
     owners: Sequence[tuple[int, str]]
     orders: Mapping[bytes, tuple[Order, ...]]
+    spans: Sequence[Span]
     ranges: Mapping[int, Sequence[tuple[int, int]]]
+    bases: Sequence[tuple[str, ...]]
     columns: Mapping[str, str]
 
     @property
@@ -160,26 +164,47 @@ class _Decoding:
         return store
 
     def give(self) -> Iterator[pa.RecordBatch]:
-        """Everything, combined."""
+        """The windows of every span, combined."""
         for (order, late), store in self._stores.items():
             rows = store.flush()
             states = aggregates.convert(rows.states, order.scale, order.target)
-            n = len(rows)
-            arrays: dict[str, pa.Array] = {
-                "order": pa.array(np.full(n, order.number, np.int32)),
-                "late": pa.array(np.full(n, late)),
-                "start": pa.array(rows.start),
-                "end": pa.array(rows.end),
-                "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
-            }
-            named = {spark_name(column, order.target): (column, states[column]) for column in states}
-            for name, kind in self.lookup.columns.items():
-                if name in named:
-                    column, values = named[name]
-                    arrays[name] = to_arrow(values, COLUMNS[column].kind, order.target, self.nodes.texts)
-                else:
-                    arrays[name] = pa.nulls(n, ARROW[kind])
-            yield pa.RecordBatch.from_pydict(arrays)
+            for number, span in enumerate(self.lookup.spans):
+                if order.number in span.orders:
+                    basis = self.lookup.bases[span.shape]
+                    needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+                    inside = _windows(needed, span, exact=order.kind == "window")
+                    made = combine(inside, basis, span.slide_us, store.ranks())
+                    if len(made):
+                        yield self._batch(number, late, made, order.target)
+
+    def _batch(self, span: int, late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
+        n = len(rows)
+        arrays: dict[str, pa.Array] = {
+            "span": pa.array(np.full(n, span, np.int32)),
+            "start": pa.array(rows.start),
+            "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
+            "late": pa.array(np.full(n, late)),
+        }
+        named = {spark_name(column, scale): column for column in rows.states}
+        for name, kind in self.lookup.columns.items():
+            column = named.get(name)
+            if column is None:
+                arrays[name] = pa.nulls(n, ARROW[kind])
+            else:
+                arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, self.nodes.texts)
+        return pa.RecordBatch.from_pydict(arrays)
+
+
+def _windows(rows: Partials, span: Span, *, exact: bool) -> Partials:
+    """Each row once for every window of the span that contains its range; exact: that equals it (protocol 6.2)."""
+    index, start = Sliding(span.length_us, span.slide_us, span.offset_us).assign(rows.start, rows.end)
+    wanted = (start >= span.low_us) & (start <= span.high_us)
+    if exact:
+        wanted &= (rows.start[index] == start) & (rows.end[index] == start + span.length_us)
+    if not wanted.all():
+        index, start = index[wanted], start[wanted]
+    states = {name: column[index] for name, column in rows.states.items()}
+    return Partials(start, start + span.length_us, rows.key[index], states)
 
 
 def _named(rows: Partials, order: Order) -> Partials:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any, Final, Self
 
 from edge_agent.algebra.query import Aggregate
 from edge_agent.wire import snapshot
 
 VERSION: Final = 1
+ROWS: Final = ("coverage", "gaps", "queries", "sensors")
 Row = dict[str, object]
 
 
@@ -65,11 +66,22 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A frame that contradicts its epoch: settled without content when it would have taken effect."""
+
+    node: str
+    epoch: int
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """Everything that follows a decision.
 
-    closing: windows that get their first rows; revising: windows whose rows are computed again. The rows for the other
-    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
+    closing: windows that get their first rows; revising: windows whose rows are computed again. unread: messages of the
+    batch that could not be read. The rows for the other tables stand here as they will stand there; nodes None:
+    ops.nodes stays as it is.
     """
 
     number: int
@@ -78,20 +90,21 @@ class Work:
     closing: tuple[Span, ...] = ()
     revising: tuple[Span, ...] = ()
     beyond: tuple[Beyond, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    unread: int = 0
     coverage: tuple[Row, ...] = ()
     gaps: tuple[Row, ...] = ()
     queries: tuple[Row, ...] = ()
     sensors: tuple[Row, ...] = ()
-    quarantine: tuple[Row, ...] = ()
     nodes: tuple[Row, ...] | None = None
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
-        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes}
-        for name in ("orders", "closing", "revising", "beyond"):
+        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
+        for name in ("orders", "closing", "revising", "beyond", "refused"):
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
-        for name in ("coverage", "gaps", "queries", "sensors", "quarantine"):
+        for name in ROWS:
             plain[name] = list(getattr(self, name))
         plain["nodes"] = None if self.nodes is None else list(self.nodes)
         return snapshot.dumps(plain)
@@ -104,7 +117,7 @@ class Work:
             (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)
             for group, scale in plain["shapes"]
         )
-        others: list[Any] = [tuple(plain[name]) for name in ("coverage", "gaps", "queries", "sensors", "quarantine")]
+        others: list[Any] = [tuple(plain[name]) for name in ROWS]
         others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
         return cls(
             plain["number"],
@@ -113,8 +126,7 @@ class Work:
             tuple(Span(*item) for item in plain["closing"]),
             tuple(Span(*item) for item in plain["revising"]),
             tuple(Beyond(*item) for item in plain["beyond"]),
+            tuple(Refused(*item) for item in plain["refused"]),
+            plain["unread"],
             *others,
         )
-
-
-SPAN_FIELDS: Final = tuple(f.name for f in fields(Span))
