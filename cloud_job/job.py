@@ -33,6 +33,7 @@ from cloud_job.revise import merge
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.work import Order, Row, Span, Work
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.errors import ProtocolError
 from edge_agent.machines.decider import Decider, Decision
 
 if TYPE_CHECKING:
@@ -117,6 +118,11 @@ class Job:
             self._lease.release()
             self._lease = None
 
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise ProtocolError("a batch without a lease: open() comes first")
+        return self._lease
+
     def _intake(self) -> Intake:
         number = self.ledger.number + 1
         return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
@@ -173,8 +179,7 @@ class Job:
             "state": state.dumps(self.decider, self.ledger, self.parts),
         }
         self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
-        if self._lease is not None:
-            self._lease.check(self.spark, work.number)
+        self._held().check(self.spark, work.number)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
         """Everything after the decision. again: some of it may have been done before a crash."""
