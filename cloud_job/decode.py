@@ -62,9 +62,14 @@ class Lookup:
     columns: Mapping[str, str]
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """Columns of the rows that `reader` makes: name -> Spark type."""
+        return {**ROWS, **self.columns}
+
+    @property
     def schema(self) -> str:
-        """Of the rows that `reader` makes, as Spark writes it."""
-        return ", ".join(f"`{name}` {kind}" for name, kind in {**ROWS, **self.columns}.items())
+        """The same as Spark writes it."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.kinds.items())
 
     def owned(self, batch: int, owner: str) -> bool:
         """Whether a row of bronze.messages was stored by the run that decided its batch."""

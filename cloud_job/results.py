@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from cloud_job import lower, plan, tables
 from cloud_job.decode import READ, Lookup, reader
@@ -40,8 +39,7 @@ def results(frames: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
 def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup) -> DataFrame:
     """The same from parts that are on the driver: columns READ, all that overlap the spans."""
     batches = list(reader(lookup)(iter(parts.to_batches())))
-    kinds = StructType.fromDDL(lookup.schema)
-    assert isinstance(kinds, StructType)
+    kinds = tables.struct(lookup.kinds)
     found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
     return finished(spark.createDataFrame(found, kinds).coalesce(1), work, lookup)
 
