@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA: Final = 17  # of Spark 4
-LOG_CONFIG: Final = Path(__file__).with_name("log4j2.xml").as_uri()
 DEFAULT_MASTER: Final = "local[2]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"  # a batch is bounded (job.MAX_BYTES_PER_TRIGGER), Delta's own state is small
 
@@ -26,6 +25,7 @@ DEFAULT_DRIVER_MEMORY: Final = "2g"  # a batch is bounded (job.MAX_BYTES_PER_TRI
 LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # as many as cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # rows here are frames of up to 128 kB, not numbers
@@ -64,14 +64,7 @@ def start(
     builder = SparkSession.builder.appName(app).master(
         master or os.environ.get("HEADWATER_SPARK_MASTER") or DEFAULT_MASTER
     )
-    options = f"-Dlog4j2.configurationFile={LOG_CONFIG}"
-    settings = {
-        "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": options,
-        **LOCAL_CONF,
-        **_delta_jars(),
-        **(extra or {}),
-    }
+    settings = {"spark.driver.memory": driver_memory, **LOCAL_CONF, **_delta_jars(), **(extra or {})}
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
