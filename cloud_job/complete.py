@@ -14,12 +14,13 @@ from typing import Final
 
 from cloud_job.spans import Cover, coverage_rows, covers, join
 from cloud_job.work import Beyond, Order, Row, Span, Work
-from edge_agent.algebra.frame import NEVER_US, Gap, Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.config.definitions import query_of, sensor_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision, GroupView
+from edge_agent.machines.inbox import Effect
 from edge_agent.wire.heads import Part
 
 Key = tuple[str, int]  # query and revision
@@ -35,6 +36,25 @@ class Limits:
 
     revise_every_us: int = 60_000_000
     horizon_us: int = 7 * 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A query's revision in its group, at a decision."""
+
+    key: Key
+    query: Query
+    group: Group
+    view: GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class _Makings:
+    """How rows are made at a decision: numbers of the shapes, read orders with the queries they feed, known losses."""
+
+    shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
+    orders: Mapping[Order, set[Key]]
+    gaps: tuple[Gap, ...]
 
 
 @dataclass(slots=True)
@@ -75,7 +95,6 @@ class Ledger:
         """The next batch's work. parts: of the frames that took effect. gaps: all known. flush: put nothing off."""
         self.number += 1
         self.decided_us = decision.now_us
-        known = tuple(gap for _, gap in gaps)
         queries = self._learn(decision.queries)
         touched: dict[Key, Ranges] = {}
         beyond: list[Beyond] = []
@@ -88,36 +107,28 @@ class Ledger:
                 group, plan = books[line].plans[part.plan]
                 self._note(line, part, group, plan)
                 self._touch(part, plan, touched)
-                beyond += self._beyond(effect.node, effect.epoch, effect.seq, part, plan, decision.groups.get(group))
+                beyond += self._beyond(effect, part, plan, decision.groups.get(group))
         self._recover(decision, touched)
-        shapes, orders = self._shapes(decision)
+        makings = self._makings(decision, tuple(gap for _, gap in gaps))
         closing: list[tuple[Span, Cover]] = []
         revising: list[tuple[Span, Cover]] = []
         for group, view in decision.groups.items():
-            for key, serving in view.serving.items():
+            for key in view.serving:
                 query = self.query(key)
-                if query is None or (query.aggregates, self.target(key)) not in shapes:
+                if query is None:
                     continue
-                floor_us = view.frontier_us - self.limits.horizon_us
-                ranges = join([*self.pending.pop(key, []), *touched.get(key, [])])
-                ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
-                if ranges and not flush and not self._may_revise(key, decision.now_us):
-                    self.pending[key] = ranges
-                elif ranges:
-                    self.revised[key] = decision.now_us
-                    for after, upto in ranges:
-                        revising += self._spans(key, query, group, view, serving, known, after, upto, shapes, orders)
+                run = _Run(key, query, group, view)
+                for after, upto in self._due(run, touched.get(key, []), decision.now_us, flush=flush):
+                    revising += self._spans(run, makings, after, upto)
                 closed_us = self.closed.get(key, NEVER_US)
                 if view.frontier_us > closed_us:
-                    closing += self._spans(
-                        key, query, group, view, serving, known, closed_us, view.frontier_us, shapes, orders
-                    )
+                    closing += self._spans(run, makings, closed_us, view.frontier_us)
                     self.closed[key] = view.frontier_us
         spans = [*closing, *revising]
         return Work(
             self.number,
-            tuple(shapes),
-            tuple(orders),
+            tuple(makings.shapes),
+            tuple(makings.orders),
             tuple(span for span, _ in closing),
             tuple(span for span, _ in revising),
             tuple(beyond),
@@ -144,13 +155,16 @@ class Ledger:
 
     def _learn(self, texts: Iterable[str]) -> Iterable[Row]:
         for text in texts:
+            row: Row = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
             try:
                 query = query_of(text)
-            except ConfigError:
-                yield {"query": "", "revision": -1, "definition": text, "batch": self.number}
+            except ConfigError:  # of a newer version
+                yield {**row, "definition": text, "batch": self.number}
                 continue
             self.queries.setdefault((query.id, query.revision), text)
-            yield {"query": query.id, "revision": query.revision, "definition": text, "batch": self.number}
+            row = {"query": query.id, "revision": query.revision, "source": query.source, "by": list(query.by)}
+            row["aggregates"] = [aggregate.name for aggregate in query.aggregates]
+            yield {**row, "definition": text, "batch": self.number}
 
     def _note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
@@ -169,9 +183,7 @@ class Ledger:
                 last_us = part.last_start_us + query.window.length_us
                 touched.setdefault(key, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
-    def _beyond(
-        self, node: str, epoch: int, seq: int, part: Part, plan: Plan, view: GroupView | None
-    ) -> Iterable[Beyond]:
+    def _beyond(self, effect: Effect, part: Part, plan: Plan, view: GroupView | None) -> Iterable[Beyond]:
         """Rows all of whose windows have ended before the horizon: in no result, and in ops.late instead (4.2)."""
         queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]
         if view is None or not queries or view.frontier_us == NEVER_US:
@@ -180,7 +192,7 @@ class Ledger:
         longest_us = max(query.window.length_us for query in queries)
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
         if part.first_start_us < before_us:
-            yield Beyond(node, epoch, seq, part.number, queries[0].source, before_us)
+            yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us)
 
     def _recover(self, decision: Decision, touched: dict[Key, Ranges]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""
@@ -202,14 +214,21 @@ class Ledger:
         view = decision.groups.get(group)
         return tuple(view.serving) if view is not None else ()
 
-    def _may_revise(self, key: Key, now_us: int) -> bool:
-        last_us = self.revised.get(key)
-        return last_us is None or now_us - last_us >= self.limits.revise_every_us
+    def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
+        """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
+        floor_us = run.view.frontier_us - self.limits.horizon_us
+        ranges = join([*self.pending.pop(run.key, []), *touched])
+        ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
+        last_us = self.revised.get(run.key)
+        if ranges and not flush and last_us is not None and now_us - last_us < self.limits.revise_every_us:
+            self.pending[run.key] = ranges
+            return []
+        if ranges:
+            self.revised[run.key] = now_us
+        return ranges
 
-    def _shapes(
-        self, decision: Decision
-    ) -> tuple[dict[tuple[tuple[Aggregate, ...], int | None], int], dict[Order, set[Key]]]:
-        """Shapes and read orders of everything that is served, whether it closes now or not: so plans stay the same."""
+    def _makings(self, decision: Decision, gaps: tuple[Gap, ...]) -> _Makings:
+        """For everything that is served, whether it closes now or not: so Spark's plans stay the same."""
         served = {key for view in decision.groups.values() for key in view.serving if self.query(key) is not None}
         found = {(query.aggregates, self.target(key)) for key in served if (query := self.query(key)) is not None}
         shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
@@ -222,34 +241,25 @@ class Ledger:
         for number, ((digest, target), keys) in enumerate(sorted(wanted.items(), key=repr)):
             plan = self.plans[digest][1]
             orders[Order(number, digest, plan.kind, plan.basis, plan.scale, target)] = keys
-        return shapes, orders
+        return _Makings(shapes, orders, gaps)
 
-    def _spans(
-        self,
-        key: Key,
-        query: Query,
-        group: Group,
-        view: GroupView,
-        serving: Serving,
-        gaps: tuple[Gap, ...],
-        after_us: int,
-        upto_us: int,
-        shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int],
-        orders: Mapping[Order, set[Key]],
-    ) -> Iterable[tuple[Span, Cover]]:
-        window = query.window
+    def _spans(self, run: _Run, makings: _Makings, after_us: int, upto_us: int) -> Iterable[tuple[Span, Cover]]:
+        query, window, serving = run.query, run.query.window, run.view.serving[run.key]
         low_us, high_us = serving.start_from_us or 0, upto_us - window.length_us
         if serving.start_until_us is not None:
             high_us = min(high_us, serving.start_until_us - 1)
         if serving.end_until_us is not None:
             high_us = min(high_us, serving.end_until_us - window.length_us)
         low_us = max(low_us, after_us + 1 - window.length_us, 0)
+        shape = makings.shapes[query.aggregates, self.target(run.key)]
+        orders = tuple(order.number for order, keys in makings.orders.items() if run.key in keys)
         whole = Span(
-            *(query.id, query.revision, shapes[query.aggregates, self.target(key)], after_us, upto_us),
-            *(window.length_us, window.slide_us, _offset(query), low_us, high_us),
-            *(tuple(order.number for order, keys in orders.items() if key in keys), "", 0, 0, False),
+            *(query.id, query.revision, shape, after_us, upto_us),
+            *(window.length_us, window.slide_us, window.offset_us, low_us, high_us),
+            *(orders, "", 0, 0, False),
         )
-        return (item for item in covers(whole, group, view.leaves, gaps) if item[0].low_us <= item[0].high_us)
+        pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
+        return (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
     def _new_covers(self, used: Iterable[Cover]) -> tuple[Row, ...]:
         rows: list[Row] = []
@@ -297,10 +307,6 @@ class Ledger:
             }
             for group, leaf, behind in like
         )
-
-
-def _offset(query: Query) -> int:
-    return int(getattr(query.window, "offset_us", 0))
 
 
 def _add(ranges: Ranges, seq: int) -> None:

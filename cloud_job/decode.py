@@ -75,7 +75,7 @@ def reader(lookup: Lookup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
         decoding = _Decoding(lookup)
         for batch in batches:
             for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
-                decoding.take(*row)
+                decoding.take(_Sent(*row))
         yield from decoding.give()
 
     return read
@@ -99,6 +99,20 @@ class _Numbers:
         return code
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A row of bronze.messages: the columns READ."""
+
+    batch: int
+    owner: str
+    node: str
+    epoch: int
+    seq: int
+    plan: int
+    late: bool
+    payload: bytes | None
+
+
 class _Decoding:
     """Open partials of one task."""
 
@@ -108,27 +122,29 @@ class _Decoding:
         self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
         self._stores: dict[tuple[Order, bool], Store] = {}
 
-    def take(
-        self, batch: int, owner: str, node: str, epoch: int, seq: int, plan: int, late: bool, payload: bytes | None
-    ) -> None:
+    def take(self, sent: _Sent) -> None:
         """One part. What does not count or is not wanted is passed over before its bytes are read."""
-        page = self.lookup.pages.get((node, epoch))
-        if page is None or payload is None or not page.took_effect(seq) or not self.lookup.owned(batch, owner):
+        line = (sent.node, sent.epoch)
+        page = self.lookup.pages.get(line)
+        if page is None or sent.payload is None:
             return
-        orders = self.lookup.orders.get(page.plans.get(plan, b""), ())
+        if not page.took_effect(sent.seq) or not self.lookup.owned(sent.batch, sent.owner):
+            return
+        orders = self.lookup.orders.get(page.plans.get(sent.plan, b""), ())
         if not orders:
             return
         try:
-            rows = _named(heads.rows(payload), orders[0])
-        except WireError:  # contradicts a plan that came later: no rows, and the decision has told it
+            rows = _named(heads.rows(sent.payload), orders[0])
+        except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
             return
-        codes = self._codes.get((node, epoch))
+        codes = self._codes.get(line)
         if codes is None:
-            codes = self._codes[node, epoch] = (self.keys.of(page.keys), self.nodes.of(page.nodes))
+            codes = self._codes[line] = (self.keys.of(page.keys), self.nodes.of(page.nodes))
         for order in orders:
             wanted = self._wanted(rows, order)
             if wanted is None or len(wanted):
-                self._store(order, late).add(_recoded(rows if wanted is None else rows.take(wanted), order, *codes))
+                chosen = rows if wanted is None else rows.take(wanted)
+                self._store(order, sent.late).add(_recoded(chosen, order, *codes))
 
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""

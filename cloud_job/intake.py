@@ -26,6 +26,17 @@ Parts = dict[tuple[str, int, int], tuple[heads.Part, ...]]
 _COLUMNS: Final = tuple(tables.MESSAGES.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A message as it landed. epoch, seq: NONE where they could not be read."""
+
+    node: str
+    received_us: int
+    payload: bytes
+    epoch: int = NONE
+    seq: int = NONE
+
+
 @dataclass(slots=True)
 class Intake:
     """One batch being read. rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied.
@@ -49,7 +60,7 @@ class Intake:
                 self._record(topic, received_us, payload)
         except WireError as err:
             log.warning("landing.damaged", extra={"file": name, "why": str(err)})
-            self._bad("", NONE, NONE, "envelope", self.now_us, b"", f"{name}: {err}")
+            self._bad(Came("", self.now_us, b""), "envelope", f"{name}: {err}")
 
     def table(self) -> pa.Table:
         """The rows for bronze.messages."""
@@ -64,12 +75,12 @@ class Intake:
             return
         found = topics.parse(topic)
         if found is None or found.what != "frame":
-            self._bad("", NONE, NONE, "envelope", received_us, payload, f"no topic of frames: {topic[:200]!r}")
+            self._bad(Came("", received_us, payload), "envelope", f"no topic of frames: {topic[:200]!r}")
             return
         try:
             envelope = frames.envelope(payload)
         except WireError as err:
-            self._bad(found.node, NONE, NONE, "envelope", received_us, payload, str(err))
+            self._bad(Came(found.node, received_us, payload), "envelope", str(err))
             return
         if envelope.seq is not None and self._known(found.node, envelope.epoch, envelope.seq):
             self.again += 1
@@ -91,7 +102,7 @@ class Intake:
         try:
             message, parts = heads.head_body(envelope, self._plans(node, epoch))
         except WireError as err:
-            self._bad(node, epoch, NONE if seq is None else seq, "body", received_us, payload, str(err))
+            self._bad(Came(node, received_us, payload, epoch, NONE if seq is None else seq), "body", str(err))
             if seq is not None:
                 self.messages += 1
                 self.decider.take(node, BadFrame(epoch, seq, str(err), b""), received_us)
@@ -106,39 +117,33 @@ class Intake:
             self.parts.pop((node, epoch, message.seq), None)
             return
         self.messages += 1
-        if not parts or _says_more(message):
-            head = payload if not parts else frames.encode(bare(message))
-            self._row(node, epoch, message.seq, received_us, payload=head)
+        head = payload if not parts else frames.encode(bare(message)) if _says_more(message) else b""
+        came = Came(node, received_us, head, epoch, message.seq)
+        if head:
+            self._row(came)
         for part in parts:
-            self._row(node, epoch, message.seq, received_us, part=part)
+            self._row(came, part)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
         book = self.decider.parent.books.get((node, epoch))
         return {} if book is None else {number: plan for number, (_group, plan) in book.plans.items()}
 
-    def _bad(self, node: str, epoch: int, seq: int, kind: str, received_us: int, payload: bytes, reason: str) -> None:
-        log.warning("message.quarantined", extra={"node": node, "epoch": epoch, "seq": seq, "why": reason})
-        self._row(node, epoch, seq, received_us, payload=payload, kind=kind, reason=reason)
+    def _bad(self, came: Came, kind: str, reason: str) -> None:
+        log.warning(
+            "message.quarantined", extra={"node": came.node, "epoch": came.epoch, "seq": came.seq, "why": reason}
+        )
+        self._row(came, kind=kind, reason=reason)
 
     def _row(
-        self,
-        node: str,
-        epoch: int,
-        seq: int,
-        received_us: int,
-        *,
-        part: heads.Part | None = None,
-        payload: bytes = b"",
-        kind: str = "frame",
-        reason: str | None = None,
+        self, came: Came, part: heads.Part | None = None, *, kind: str = "frame", reason: str | None = None
     ) -> None:
         rows: tuple[object, ...] = (NONE, NONE, None, 0, None, None)
-        number = 0
+        number, payload = 0, came.payload
         if part is not None:
             rows = (part.group, part.plan, part.late, part.rows, part.first_start_us, part.latest_end_us)
             number, payload = part.number, part.body
-        values = (self.batch, self.owner, node, epoch, seq, number, kind, *rows, received_us, payload, reason)
-        for column, value in zip(self.rows.values(), values, strict=True):
+        who = (self.batch, self.owner, came.node, came.epoch, came.seq, number, kind)
+        for column, value in zip(self.rows.values(), (*who, *rows, came.received_us, payload, reason), strict=True):
             column.append(value)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 APP: Final = "headwater"  # txn ids of what follows a decision: the same for every owner, on purpose
-FAILPOINT: Final = "HEADWATER_FAILPOINT"  # name:batch, for crash tests: bronze, decision, results, revisions, tables
+FAILPOINT: Final = "HEADWATER_FAILPOINT"  # name:batch, for crash tests: store, decision, results, revisions, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Job:
         self.decider = Decider(0, settings.grace_us)
         self.ledger = Ledger(settings.limits)
         self.parts: Parts = {}
+        self.steps: dict[str, float] = {}  # seconds of each step of the last batch
+        self._since_s = 0.0
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is made
 
     def open(self) -> None:
@@ -78,6 +81,7 @@ class Job:
 
     def process(self, files: DataFrame, _spark_batch: int) -> None:
         """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
+        self._since_s = time.monotonic()
         content = files.select("path", "content").toArrow()
         intake = self._intake()
         names = []
@@ -86,6 +90,7 @@ class Job:
             if name not in self._files:
                 names.append(name)
                 intake.read(body, name)
+        self._done("read", intake.batch)
         if names:
             self._batch(intake, names)
 
@@ -104,7 +109,7 @@ class Job:
         if intake.rows["batch"]:
             stored = self.spark.createDataFrame(intake.table(), tables.schema(MESSAGES))
             self.place.append(MESSAGES, stored, f"{APP}/messages/{self.owner}", number)
-        _failpoint("bronze", number)
+        self._done("store", number)
         decision = self.decider.decide(intake.now_us)
         applied = {
             key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
@@ -113,7 +118,7 @@ class Job:
             self.ledger.owners.append((number, self.owner))
         work = self.ledger.step(decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
         self._decide(decision, work, names, intake.messages)
-        _failpoint("decision", number)
+        self._done("decision", number)
         self._perform(work)
         self._files = frozenset(names)
         self._remove(before)
@@ -125,6 +130,7 @@ class Job:
                 "again": intake.again,
                 "closing": len(work.closing),
                 "revising": len(work.revising),
+                **{f"{step}_s": took_s for step, took_s in self.steps.items()},
             },
         )
 
@@ -155,10 +161,10 @@ class Job:
         number = work.number
         if work.closing:
             self.place.append(RESULTS, self._rows(work, work.closing), f"{APP}/results", number)
-        _failpoint("results", number)
+        self._done("results", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
-        _failpoint("revisions", number)
+        self._done("revisions", number)
         for table, rows in (
             (tables.COVERAGE, work.coverage),
             (tables.GAPS, work.gaps),
@@ -170,7 +176,7 @@ class Job:
                 self._append(table, rows, number, "rows")
         if work.nodes is not None:
             self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)))
-        _failpoint("tables", number)
+        self._done("tables", number)
 
     def _append(self, table: Table, rows: Iterable[Row], number: int, step: str) -> None:
         self.place.append(table, tables.rows(self.spark, table, list(rows)), f"{APP}/{table.name}/{step}", number)
@@ -180,18 +186,12 @@ class Job:
 
     def _lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
         wanted = ranges_of(spans)
-        pages = (
-            {
-                line: Page(book.keys, book.nodes, {n: plan.hash for n, (_, plan) in book.plans.items()}, applied)
-                for line, applied in self.ledger.applied.items()
-                if (book := self.decider.parent.books.get(line)) is not None
-                and any(
-                    low < self.ledger.extent[line][1] and self.ledger.extent[line][0] < high for low, high in wanted
-                )
-            }
-            if self.ledger.extent
-            else {}
-        )
+        pages = {}
+        for line, (first_us, latest_us) in self.ledger.extent.items():  # epochs that sent rows
+            book = self.decider.parent.books.get(line)
+            if book is not None and any(low < latest_us and first_us < high for low, high in wanted):
+                plans = {number: plan.hash for number, (_, plan) in book.plans.items()}
+                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
         orders: dict[bytes, tuple[Order, ...]] = {}
         ranges: dict[int, list[tuple[int, int]]] = {}
         for order in work.orders:
@@ -202,13 +202,16 @@ class Job:
         columns = state_columns(Shape(aggregates, scale) for aggregates, scale in work.shapes)
         return Lookup(pages, tuple(self.ledger.owners), orders, ranges, columns)
 
+    def _done(self, step: str, number: int) -> None:
+        """A step has been committed: note how long it took; the place where crash tests end the process."""
+        now_s = time.monotonic()
+        self.steps[step] = round(now_s - self._since_s, 2)
+        self._since_s = now_s
+        if os.environ.get(FAILPOINT) == f"{step}:{number}":
+            os._exit(9)
+
     def _remove(self, names: Iterable[str]) -> None:
         """Landing files of a committed batch that Spark has committed too."""
         folder = Path(self.settings.landing)
         for name in names:
             (folder / name).unlink(missing_ok=True)
-
-
-def _failpoint(step: str, number: int) -> None:
-    if os.environ.get(FAILPOINT) == f"{step}:{number}":
-        os._exit(9)

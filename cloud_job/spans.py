@@ -47,13 +47,18 @@ def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> list[tup
     return out
 
 
-def covers(whole: Span, group: Group, leaves: Mapping[str, int], gaps: tuple[Gap, ...]) -> Iterator[tuple[Span, Cover]]:
-    """The span cut where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap records."""
+def covers(
+    whole: Span, group: Group, leaves: Mapping[str, int], gaps: tuple[Gap, ...], begins: Mapping[str, int]
+) -> Iterator[tuple[Span, Cover]]:
+    """The span cut where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap records.
+
+    begins: see window_coverage.
+    """
     length_us = whole.length_us
     near = [
         g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
     ]
-    cuts = {whole.upto_us, *leaves.values()}
+    cuts = {whole.upto_us, *leaves.values(), *(begin_us + length_us - 1 for begin_us in begins.values())}
     for gap in near:
         cuts |= {gap.start_us, gap.end_us + length_us - 1}
     after_us = whole.after_us
@@ -61,7 +66,7 @@ def covers(whole: Span, group: Group, leaves: Mapping[str, int], gaps: tuple[Gap
     for cut_us in sorted(cuts):
         if not whole.after_us < cut_us <= whole.upto_us:
             continue
-        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us)
+        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins)
         if pieces and pieces[-1][2] == coverage:
             pieces[-1] = (pieces[-1][0], cut_us, coverage)
         else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cloud_job.complete import Ledger, Limits
 from cloud_job.intake import Parts, bare
-from edge_agent.algebra.frame import Frame, GroupPart, Section
+from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partial import NOTHING
 from edge_agent.errors import WireError
 from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
@@ -48,27 +48,31 @@ def _pack(message: Frame | BadFrame) -> object:
     """A frame that waits, without rows: those stand in bronze.messages."""
     if isinstance(message, BadFrame):
         return [message.epoch, message.seq, message.reason]
-    plans = [[part.group, [s.plan for s in part.sections], [s.plan for s in part.late]] for part in message.groups]
-    return [frames.encode(bare(message)), plans]
+    heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]
+    return [frames.encode(bare(message)), heads]
+
+
+def _heads(sections: tuple[Section, ...]) -> list[object]:
+    return [[section.plan, None if section.extent is None else list(astuple(section.extent))] for section in sections]
 
 
 def _unpack(packed: Any) -> Frame | BadFrame:
     if len(packed) == 3:
         epoch, seq, reason = packed
         return BadFrame(epoch, seq, reason, b"")
-    payload, plans = packed
+    payload, heads = packed
     frame = frames.decode(payload)
     assert isinstance(frame, Frame)
-    sections = {group: (on_time, late) for group, on_time, late in plans}
+    sections = {group: (on_time, late) for group, on_time, late in heads}
     return replace(frame, groups=tuple(_with_sections(part, *sections[part.group]) for part in frame.groups))
 
 
-def _with_sections(part: GroupPart, on_time: list[int], late: list[int]) -> GroupPart:
-    return replace(
-        part,
-        sections=tuple(Section(plan, NOTHING) for plan in on_time),
-        late=tuple(Section(plan, NOTHING) for plan in late),
-    )
+def _with_sections(part: GroupPart, on_time: list[Any], late: list[Any]) -> GroupPart:
+    return replace(part, sections=_sections(on_time), late=_sections(late))
+
+
+def _sections(heads: list[Any]) -> tuple[Section, ...]:
+    return tuple(Section(plan, NOTHING, None if extent is None else Extent(*extent)) for plan, extent in heads)
 
 
 def _ledger(ledger: Ledger) -> dict[str, object]:

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA: Final = "path string, modificationTime timestamp, length long, content binary"  # streaming wants it said
-MAX_FILES: Final = 2_000  # of one batch
-MAX_BYTES: Final = "128m"  # of one batch: it passes through the driver, some three times over
+MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch: it passes through the driver, some three times over
 POLL_S: Final = 0.5
 
 
 class Stream:
     """Runs a job until it is told to stop, or (`once`) until the files that are there are done."""
 
-    def __init__(self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000) -> None:
-        """trigger_us: between the starts of two micro-batches."""
-        self.job, self.once, self.trigger_us = job, once, trigger_us
+    def __init__(
+        self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+    ) -> None:
+        """trigger_us: between the starts of two micro-batches. max_bytes: of one, at least one file."""
+        self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._failed: BaseException | None = None
@@ -36,7 +37,7 @@ class Stream:
 
     def run(self) -> None:
         """Serve, then write what was put off. Raises: PortError."""
-        query = self._start()
+        query = self.start()
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(POLL_S)
         with self._busy:
@@ -47,7 +48,8 @@ class Stream:
                 raise PortError(f"the streaming query ended: {str(error).splitlines()[0][:300]}")
             self.job.finish()
 
-    def _start(self) -> StreamingQuery:
+    def start(self) -> StreamingQuery:
+        """The query, under way. `run` calls it once; a second call goes on where the first one ended."""
         landing, checkpoint = self.job.settings.landing, self.job.settings.checkpoint
         if "://" not in landing:
             Path(landing).mkdir(parents=True, exist_ok=True)
@@ -55,8 +57,7 @@ class Stream:
             self.job.spark.readStream.format("binaryFile")
             .schema(SCHEMA)
             .option("pathGlobFilter", f"*{SUFFIX}")
-            .option("maxFilesPerTrigger", MAX_FILES)
-            .option("maxBytesPerTrigger", MAX_BYTES)
+            .option("maxBytesPerTrigger", self.max_bytes)
             .load(landing)
         )
         writer = files.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint)

@@ -165,8 +165,11 @@ QUERIES: Final = Table(
     "ops.queries",
     "Every definition and revision seen.",
     {
-        "query": ("STRING", "id"),
-        "revision": ("BIGINT", "of the definition"),
+        "query": ("STRING", "id; '' where this version cannot read the definition"),
+        "revision": ("BIGINT", "of the definition; -1 where this version cannot read it"),
+        "source": ("STRING", "source of its readings"),
+        "by": ("ARRAY<STRING>", "labels that make its keys"),
+        "aggregates": ("ARRAY<STRING>", "names of its values"),
         "definition": ("STRING", "JSON"),
         "batch": ("BIGINT", "micro-batch in which it came"),
     },

@@ -50,6 +50,7 @@ log = logging.getLogger("headwater")
 
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
 RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
+TELL_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
 REFUSED_CODE: Final = 0x80
 QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
@@ -86,6 +87,7 @@ class Loop:
         self._held: list[Action] = []  # what was asked for after it
         self._parsed: dict[str, topics.Topic | None] = {}
         self._said_status = b""
+        self._told_us = 0
         outfit.up.subscribe(dict.fromkeys(self._filters(), 1))
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -129,8 +131,10 @@ class Loop:
             self.feed(event, now_us)
         self.feed(Tick(), now_us)
         self._settle(now_us)
-        for note in self._notes():
-            _tell(note)
+        if now_us >= self._told_us + TELL_EVERY_US or now_us < self._told_us:
+            self._told_us = now_us
+            for note in self._notes():
+                _tell(note)
 
     def feed(self, event: Event, now_us: int) -> None:
         """Give an event to the machine, perform what it asks for, and so on until all is quiet."""
@@ -147,6 +151,8 @@ class Loop:
         for event in self._gathered(now_us):
             self.feed(event, now_us)
         self.feed(Stop(), now_us)
+        for note in self._notes():
+            _tell(note)
         self.up.publish(topics.status(self._node), self.persona.offline(), retain=True)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def commands(text: str) -> Iterator[list[str]]:
         for joined, part in itertools.groupby(words, ("&", "&&", "|").__contains__):
             match [] if joined else list(part):
                 case [name, *rest] if name.rpartition("/")[2] == "headwater":
-                    yield rest
+                    yield rest[: rest.index(">")] if ">" in rest else rest
                 case _:
                     pass  # another program
 

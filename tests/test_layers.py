@@ -37,6 +37,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "edge_agent/rim": RIM,
     "edge_agent/loop.py": RIM,
     "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *RIM},
+    "edge_agent/demo/tables.py": {"deltalake", "pyarrow", "edge_agent.config", *CORE},
     "cloud_job": {
         *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
         *CORE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query import Group
@@ -28,15 +29,24 @@ class Coverage:
 
 
 def window_coverage(
-    leaves: Mapping[str, int], gaps: Iterable[Gap], group: Group, start_us: int, end_us: int
+    leaves: Mapping[str, int],
+    gaps: Iterable[Gap],
+    group: Group,
+    start_us: int,
+    end_us: int,
+    *,
+    begins: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
-    """Coverage of [start, end). leaves: expected leaf -> frontier; gaps: the declared losses known.
+    """Coverage of [start, end). leaves: leaf -> frontier; gaps: the declared losses known.
 
-    A leaf is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the
-    group covers a part of the window. A gap that names no nodes concerns every leaf.
+    begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
+    that start before (docs/protocol.md 4.5). A leaf is missing with reason 'behind' while its frontier lies below the
+    end, with 'lost' where a gap record of the group covers a part of the window; one that names no nodes concerns all.
     """
+    if begins:
+        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) <= start_us}
     missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
-            missing.update((leaf, "lost") for leaf in gap.nodes or leaves)
+            missing.update((leaf, "lost") for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)
     return Coverage(tuple(sorted(leaves)), tuple(sorted(missing)))

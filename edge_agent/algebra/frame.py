@@ -18,6 +18,7 @@ from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
 
+LATEST_US: Final = 2**61  # after every event time
 NEVER_US: Final = -(2**62)  # minus infinity of frontiers
 KINDS: Final = ("slice", "window", "session", "raw")
 MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
@@ -81,7 +82,8 @@ class Leaf:
 class Serving:
     """From when and until when a node feeds a query: window starts in [start_from, start_until), ends <= end_until.
 
-    None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3).
+    None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3). node: '' for all below
+    the sender, else one leaf that begins later than they do (LATEST_US: does not serve it), or None: no longer so.
     """
 
     query: str
@@ -89,6 +91,7 @@ class Serving:
     start_from_us: int | None = None
     start_until_us: int | None = None
     end_until_us: int | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ class Section:
             return
         kinds = self.extent.kinds if self.extent is not None else "".join(c.dtype.kind for c in rows.states.values())
         if len(kinds) != len(basis):
-            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)}), got {len(kinds)}")
+            raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         _check_basis(basis)
         key = self.extent.key if self.extent is not None else int(rows.key.max())
         if key >= keys:
@@ -195,11 +198,11 @@ def _check_basis(basis: tuple[str, ...]) -> None:
     """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any."""
     unknown = [name for name in basis if name not in COLUMNS]
     if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)}")
+        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}")
     try:
         components_of(basis)
     except ValueError as err:
-        raise WireError(str(err)) from None
+        raise WireError(str(err)[:200]) from None
 
 
 def _check_column(name: str, kind: str, scale: int | None) -> str:

@@ -7,13 +7,11 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
 from edge_agent.cli.progress import Progress
-from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.errors import ConfigError
 from edge_agent.recording.form import Recording, parse
 from edge_agent.recording.run import JOURNAL, Tree
@@ -46,8 +44,6 @@ def main(args: argparse.Namespace) -> int:
     if spark and args.revisions:
         raise ConfigError("--revisions needs --root python: the tables keep the last revision of a row")
     recordings, unread = read(args.files)
-    if spark:
-        recordings = [without_strange(recording) for recording in recordings]
     refused = [line for recording in recordings for line in recording.refused]
     for line in refused:
         complain(line)
@@ -102,17 +98,3 @@ def of_spark(recordings: Sequence[Recording], bar: Progress) -> Iterator[Told]:
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:
         yield from Teller(tree.recording).final(rows.get(tree.source, []))
-
-
-def without_strange(recording: Recording) -> Recording:
-    """A recording without the queries that the job refuses: it reads definitions as people may write them."""
-    asked, refused = [], list(recording.refused)
-    for one in recording.asked:
-        try:
-            query_of(canonical_query(one.query))
-        except ConfigError as err:
-            why = "; ".join(problem.why for problem in err.problems) or str(err)
-            refused.append(f"{recording.name}: query {one.given}: {why}; only --root python answers it")
-        else:
-            asked.append(one)
-    return replace(recording, asked=tuple(asked), refused=tuple(refused))

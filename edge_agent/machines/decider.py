@@ -24,13 +24,15 @@ from edge_agent.machines.parent import ParentHalf
 class GroupView:
     """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
 
-    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3). Once windows of a
-    query could close, its first start no longer moves, whoever joins.
+    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
+    longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
+    never (LATEST_US): not expected in windows that start before.
     """
 
     frontier_us: int
     leaves: Mapping[str, int]
     serving: Mapping[tuple[str, int], Serving]
+    begins: Mapping[tuple[str, int], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,6 @@ class Decider:
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
         self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
-        self._frozen: set[tuple[Group, str, int]] = set()
         self._behind: dict[tuple[Group, str], int] = {}
         self._texts: set[str] = set()
         self._new_queries: list[str] = []
@@ -102,8 +103,8 @@ class Decider:
             self._note_behind(group, leaves, frontier_us, caught_up)
             serving = self._serving.setdefault(group, {})
             for key, told in family.serving(now_us).items():
-                serving[key] = self._settle(group, key, serving.get(key), told, frontier_us)
-            groups[group] = GroupView(frontier_us, leaves, dict(serving))
+                serving[key] = told
+            groups[group] = GroupView(frontier_us, leaves, dict(serving), family.begins())
         decision = Decision(
             now_us,
             tuple(self._effects),
@@ -133,16 +134,6 @@ class Decider:
             else:
                 self._behind.pop((group, leaf), None)
 
-    def _settle(
-        self, group: Group, key: tuple[str, int], old: Serving | None, now: Serving, frontier_us: int
-    ) -> Serving:
-        mark = (group, *key)
-        if old is not None and mark in self._frozen:
-            now = Serving(*key, old.start_from_us, now.start_until_us, now.end_until_us)
-        elif frontier_us > (NEVER_US if now.start_from_us is None else now.start_from_us):
-            self._frozen.add(mark)
-        return now
-
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Plain values of everything that the next decision needs. Call it right after `decide`."""
         return {
@@ -152,7 +143,6 @@ class Decider:
                 [group_to_plain(g), [serving_to_plain(s) for s in servings.values()]]
                 for g, servings in self._serving.items()
             ],
-            "frozen": [[group_to_plain(g), q, r] for g, q, r in sorted(self._frozen)],
             "behind": [[group_to_plain(g), leaf, f] for (g, leaf), f in self._behind.items()],
             "texts": sorted(self._texts),
         }
@@ -164,7 +154,6 @@ class Decider:
         self._serving = {
             group_from_plain(g): {(s[0], s[1]): Serving(*s) for s in servings} for g, servings in state["serving"]
         }
-        self._frozen = {(group_from_plain(g), q, r) for g, q, r in state["frozen"]}
         self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
         self._texts = set(state["texts"])
 

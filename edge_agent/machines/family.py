@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
 from edge_agent.algebra.query import Group
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
@@ -35,6 +35,7 @@ class Member:
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
     exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    begins: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
     serving: dict[tuple[str, int], Serving] = field(default_factory=dict)
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
@@ -52,7 +53,7 @@ class Family:
         # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._since: dict[tuple[str, int], int] = {}  # when the first member was seen to serve a query
-        self._told: set[tuple[str, int]] = set()  # queries that every member serves, or did at some time
+        self._told: dict[tuple[str, int], int | None] = {}  # queries told of, and from when: that no longer moves
 
     def member(self, node: str) -> Member:
         """The member of that name, made when it is new."""
@@ -73,7 +74,13 @@ class Family:
             member.leaves.pop(name, None)
             member.exceptions.pop(name, None)
         for serving in change.serving:
-            member.serving[serving.query, serving.revision] = serving
+            key = (serving.query, serving.revision)
+            if not serving.node:
+                member.serving[key] = serving
+            elif serving.start_from_us is None:
+                member.begins.get(key, {}).pop(serving.node, None)
+            else:
+                member.begins.setdefault(key, {})[serving.node] = serving.start_from_us
 
     def set_exceptions(self, node: str, exceptions: Iterable[Exception_]) -> None:
         """The whole new list of a member's exceptions."""
@@ -166,12 +173,33 @@ class Family:
         for member in counted:
             for key, serving in member.serving.items():
                 by_query.setdefault(key, []).append(serving)
-        for key in by_query:
-            self._since.setdefault(key, now_us)
-        told = {k for k, servings in by_query.items() if len(servings) == len(counted)}
-        told |= {k for k in by_query if now_us - self._since[k] >= self.grace_us}
-        self._told |= told
-        return {key: _narrowest(key, servings) for key, servings in by_query.items() if key in self._told}
+        narrowed = {key: _narrowest(key, servings) for key, servings in by_query.items()}
+        for key, servings in by_query.items():
+            since_us = self._since.setdefault(key, now_us)
+            if key not in self._told and (len(servings) == len(counted) or now_us - since_us >= self.grace_us):
+                self._told[key] = narrowed[key].start_from_us
+        return {
+            key: replace(serving, start_from_us=self._told[key])
+            for key, serving in narrowed.items()
+            if key in self._told
+        }
+
+    def begins(self) -> dict[tuple[str, int], dict[str, int]]:
+        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
+        out: dict[tuple[str, int], dict[str, int]] = {}
+        for key, told_us in self._told.items():
+            since_us = NEVER_US if told_us is None else told_us
+            later = {}
+            for member in self.expected().values():
+                serving, own = member.serving.get(key), member.begins.get(key, {})
+                start_us = LATEST_US if serving is None else _or_never(serving.start_from_us)
+                for leaf in member.leaves:
+                    begin_us = max(start_us, own.get(leaf, NEVER_US))
+                    if begin_us > since_us:
+                        later[leaf] = begin_us
+            if later:
+                out[key] = later
+        return out
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""
@@ -186,12 +214,13 @@ class Family:
                     m.out,
                     m.fresh,
                     m.ahead,
+                    [[*key, leaf, start] for key, leaves in m.begins.items() for leaf, start in leaves.items()],
                 ]
                 for node, m in self.members.items()
             },
             "history": [list(h) for h in self._history],
             "since": [[*key, since] for key, since in self._since.items()],
-            "told": [list(key) for key in sorted(self._told)],
+            "told": [[*key, start_us] for key, start_us in self._told.items()],
         }
 
     @classmethod
@@ -199,20 +228,27 @@ class Family:
         """The twin of `snapshot`."""
         family = cls(grace_us)
         family.published_us = state["published"]
-        for node, (frontier, leaves, exceptions, serving, out, fresh, ahead) in state["members"].items():
-            family.members[node] = Member(
+        for node, (frontier, leaves, exceptions, serving, out, fresh, ahead, begins) in state["members"].items():
+            member = family.members[node] = Member(
                 frontier,
                 {name: Leaf(name, epoch, before) for name, epoch, before in leaves},
                 {leaf: (f, b) for leaf, f, b in exceptions},
+                {},
                 {(s[0], s[1]): Serving(*s) for s in serving},
                 out,
                 fresh,
                 ahead,
             )
+            for query, revision, leaf, start in begins:
+                member.begins.setdefault((query, revision), {})[leaf] = start
         family._history = deque((h[0], h[1], h[2], h[3]) for h in state["history"])
         family._since = {(query, revision): since for query, revision, since in state["since"]}
-        family._told = {(query, revision) for query, revision in state["told"]}
+        family._told = {(query, revision): start_us for query, revision, start_us in state["told"]}
         return family
+
+
+def _or_never(time_us: int | None) -> int:
+    return NEVER_US if time_us is None else time_us
 
 
 def _narrowest(key: tuple[str, int], servings: list[Serving]) -> Serving:

@@ -64,7 +64,7 @@ class Merger(Node):
         self._gaps: list[Gap] = []
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
         self._said_leaves: dict[Group, dict[str, Leaf]] = {}
-        self._said_serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._said_serving: dict[Group, dict[tuple[str, int, str], Serving]] = {}
         self._said_out: dict[Group, tuple[Exception_, ...]] = {}
         self._promised: dict[Group, int] = {}
         self._new = not state
@@ -141,7 +141,7 @@ class Merger(Node):
             frontier_us = self._promised.get(group, NEVER_US)
             self._said_out[group] = family.exceptions_at(frontier_us)
             leaves = self._said_leaves[group] = self._leaves(group)
-            serving = self._said_serving[group] = family.serving(now_us)
+            serving = self._said_serving[group] = self._servings(group, now_us)
             steps.append(
                 GroupStep(
                     group,
@@ -156,6 +156,15 @@ class Merger(Node):
     def _leaves(self, group: Group) -> dict[str, Leaf]:
         members = self.parent.household.families[group].expected().values()
         return {name: leaf for member in members for name, leaf in member.leaves.items()}
+
+    def _servings(self, group: Group, now_us: int) -> dict[tuple[str, int, str], Serving]:
+        """What is told of each query: for all below, and for each leaf that begins later."""
+        family = self.parent.household.families[group]
+        told = {(q, r, ""): serving for (q, r), serving in family.serving(now_us).items()}
+        for (query, revision), leaves in family.begins().items():
+            for leaf, start_us in leaves.items():
+                told[query, revision, leaf] = Serving(query, revision, start_us, node=leaf)
+        return told
 
     def _step(self, now_us: int) -> Step:
         self.pool.absorb(self._promised)
@@ -179,7 +188,8 @@ class Merger(Node):
         said = self._said_leaves.get(group, {})
         leaves = self._said_leaves[group] = self._leaves(group)
         said_serving = self._said_serving.get(group, {})
-        serving = self._said_serving[group] = family.serving(now_us)
+        serving = self._said_serving[group] = self._servings(group, now_us)
+        over = [Serving(*key[:2], node=key[2]) for key in said_serving if key[2] and key not in serving]
         out = family.exceptions_at(frontier_us)
         exceptions = None if out == self._said_out.get(group, ()) else out
         self._said_out[group] = out
@@ -190,7 +200,7 @@ class Merger(Node):
             exceptions,
             tuple(leaf for name, leaf in leaves.items() if said.get(name) != leaf),
             tuple(name for name in said if name not in leaves),
-            tuple(s for key, s in serving.items() if said_serving.get(key) != s),
+            (*(s for key, s in serving.items() if said_serving.get(key) != s), *over),
         )
 
     def _after_commit(self) -> list[Action]:

@@ -146,13 +146,14 @@ class Outbox:
         out: list[Publish] = []
         room = self.in_flight - len(self._flying)
         for key, pending in self.pending.items():
-            if room <= len(out):
+            if room <= len(out) or not pending.marked:  # marks are given in order: behind the first without are none
                 break
-            if not pending.marked or key in self._flying or key in waiting:
+            if key in self._flying or key in waiting:
                 continue
             if pending.sent_us is not None:
+                waited_us = now_us - pending.sent_us
                 backoff_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US)
-                if now_us - pending.sent_us < backoff_us * (0.75 + 0.5 * self.random.random()):
+                if waited_us < backoff_us * 0.75 or waited_us < backoff_us * (0.75 + 0.5 * self.random.random()):
                     continue
             pending.sent_us = now_us
             pending.tries += 1
@@ -276,7 +277,8 @@ def gap_of(frame: Frame, numbering: Numbering, reason: str) -> Gap:
             rows = section.partials
             if len(rows):
                 start, end = min(start, int(rows.start.min())), max(end, int(rows.end.max()))
-                readings += int(rows.states["count"].sum()) if "count" in rows.states else -1
+                counts = next(iter(rows.states.values()))  # of every basis the first; in the spool it has no name
+                readings += int(counts.sum())
         if part.group in by_number and (part.sections or part.late):
             groups.append(by_number[part.group])
     if end < start:

@@ -132,6 +132,7 @@ class ParentHalf:
                 member.leaves.clear()
                 member.exceptions.clear()
                 member.serving.clear()
+                member.begins.clear()
         if frame.birth is not None and frame.birth.predecessor == "lost":
             self.predecessor_lost.add(node)
 

@@ -201,8 +201,9 @@ class Root:
         answers = {a.name: made.answers(a) for a in query.aggregates}
         shown = self._shown.setdefault(query.id, {})
         gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.window.length_us
+        begins = view.begins.get((query.id, query.revision), {})
         covers = {
-            start: window_coverage(view.leaves, gaps, group, start, start + length_us)
+            start: window_coverage(view.leaves, gaps, group, start, start + length_us, begins=begins)
             for start in np.unique(made.rows.start).tolist()
         }
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)

@@ -351,8 +351,12 @@ class Connection:
         stream.ready += others
         client = self._client
         while client is not None and client is self._client and (stream.ready or stream.ended):
-            if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and client is self._client:
-                self._drop("connection lost")
+            try:
+                lost = client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and "connection lost"
+            except Exception as err:  # foreign bytes: paho 2.1 lets through whatever its parsers stumble over
+                lost = f"the peer does not speak MQTT: {err!r}"
+            if lost and client is self._client:
+                self._drop(lost)
         if client is not None and client.passed:
             passed, client.passed = client.passed, []
             self._reports += map(Confirmed, passed)

@@ -12,9 +12,9 @@ from random import Random
 from typing import Final
 
 from edge_agent.algebra.partial import NO_INTS, Batch
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query import Sensor
 from edge_agent.algebra.span import FAR_US
-from edge_agent.config.definitions import canonical_query
+from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
     Ack,
@@ -118,13 +118,8 @@ class Tree:
         self.mergers = {merger: self._host(merger) for merger in bottom_up(recording)}
         self._by_name = {host.name: host for host in (*self.leaves.values(), *self.mergers.values())}
         self.messages: list[Message] = []
-        self.queries = {canonical_query(one.query): one for one in recording.asked}
         top = [self.names[node] for node in recording.root]
-        self.root = Root(JOURNAL, grace_us=FAR_US, parse=self._query, named=top, horizon_us=FAR_US)
-
-    def _query(self, text: str) -> Query:
-        """A query by its text: recordings may ask for what definitions may not, such as windows of a microsecond."""
-        return self.queries[text].query
+        self.root = Root(JOURNAL, grace_us=FAR_US, parse=query_of, named=top, horizon_us=FAR_US)
 
     def _host(self, name: str) -> Host:
         settings = NodeSettings(self.names[name], "replay", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
@@ -159,8 +154,8 @@ class Tree:
 
     def _configured(self, items: int) -> Configured:
         sensor = Sensor(self.source, 1, "recording", scale=self.recording.scale, timeout_us=FAR_US)
-        now = {text: one.query for text, one in self.queries.items() if one.after_items <= items}
-        return Configured((sensor,), tuple(now.values()), (), tuple(now))
+        queries = tuple(one.query for one in self.recording.asked if one.after_items <= items)
+        return Configured((sensor,), queries, (), tuple(canonical_query(query) for query in queries))
 
     def _round(self, events: Mapping[str, Event]) -> list[Row]:
         """One event a child, and all that follows up to the root."""

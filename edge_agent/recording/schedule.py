@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partial import NO_INTS, Batch, Ints
+from edge_agent.algebra.partial import Batch, Ints
 from edge_agent.machines.events import Read
 from edge_agent.recording.form import FAR_US, Recording, Stream
 
-PORTIONS: Final = 4  # of a stream without marks: enough that frames of one child fall between those of another
+PORTIONS: Final = 4  # of a stream at least: enough that frames of one child fall between those of another
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,48 +26,41 @@ class Add:
 def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read | Add]:
     """A stream as events, in order; after each the gateway commits and its frontier moves.
 
-    With marks only they move the frontier; without, it follows the newest reading, so that a portion ends before each
-    reading that is late by then.
+    The frontier follows the marks, or where there are none the newest reading. Portions are large, but none holds a
+    reading that is late by what stands before it in the same portion.
     """
-    stops: list[tuple[int, Add | int]] = [
-        (int(item), Add(int(item))) for item in sorted({one.after_items for one in recording.asked if one.after_items})
-    ]
-    cuts = NO_INTS
-    if recording.mode == "markers":
-        stops += zip((stream.mark_item + 1).tolist(), stream.mark_us.tolist(), strict=True)
-    else:
-        cuts = _cuts(stream.time_us, recording.late_by_us)
+    marked = recording.mode == "markers"
+    marks = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.mark_us]))  # before the first, nothing is promised
 
-    def read(first: int, last: int, mark_us: int | None = None) -> Read:
+    def mark_before(item: Ints | int) -> Ints:
+        return marks[np.searchsorted(stream.mark_item, item)]
+
+    def read(first: int, last: int, upto_item: int) -> Read:
         rows = slice(first, last)
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
-        return Read(sensor, batch, mark_us=mark_us)
+        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None)
 
-    if recording.mode == "markers":  # until the first mark nothing is promised, however new the readings
-        yield read(0, 0, -FAR_US)
+    newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
+    cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
+    yield read(0, 0, 0)
     done = 0
-    for item, stop in sorted(stops, key=lambda each: (each[0], isinstance(each[1], Add))):
+    for item in [*sorted({one.after_items for one in recording.asked if one.after_items}), FAR_US]:
         upto = int(np.searchsorted(stream.item, item))
-        yield from (read(first, last) for first, last in _pieces(cuts, done, upto))
-        yield stop if isinstance(stop, Add) else read(upto, upto, stop)
+        inside = cuts[(cuts > done) & (cuts < upto)].tolist()
+        for first, last in pairwise([done, *inside, upto]):
+            yield read(first, last, int(stream.item[last]) if last < upto else item)
         done = upto
-    yield from (read(first, last) for first, last in _pieces(cuts, done, len(stream.item)))
+        if item < FAR_US:
+            yield Add(item)
 
 
-def _cuts(time_us: Ints, late_by_us: int) -> Ints:
-    """Where portions begin: equal parts, and the first late reading after each move of the frontier."""
-    if not len(time_us):
-        return NO_INTS
+def _cuts(time_us: Ints, reached_us: Ints, late_by_us: int) -> Ints:
+    """Where portions begin: equal parts, and the first late reading after each move of the frontier.
+
+    reached_us: how far the event time was before each reading; non-decreasing.
+    """
     equal = np.linspace(0, len(time_us), PORTIONS, endpoint=False).astype(np.int64)
-    newest = np.maximum.accumulate(time_us)
-    late = np.flatnonzero(time_us < newest - late_by_us)
-    moves = np.cumsum(np.diff(newest, prepend=newest[0]) > 0)
+    late = np.flatnonzero(time_us < reached_us - late_by_us)
+    moves = np.cumsum(np.diff(reached_us, prepend=reached_us[:1]) > 0)
     _, first = np.unique(moves[late], return_index=True)
     return np.union1d(equal, late[first])
-
-
-def _pieces(cuts: Ints, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """(first, last) of the parts of readings first..last-1; nothing for none."""
-    inside = cuts[(cuts > first) & (cuts < last)].tolist()
-    bounds = [first, *inside, last] if last > first else []
-    yield from pairwise(bounds)

@@ -38,7 +38,7 @@ def members_item(members: Sequence[Members]) -> object:
             m.group,
             [[leaf.node, leaf.epoch, leaf.before_move] for leaf in m.leaves],
             list(m.dropped),
-            [[s.query, s.revision, s.start_from_us, s.start_until_us, s.end_until_us] for s in m.serving],
+            [[s.query, s.revision, s.start_from_us, s.start_until_us, s.end_until_us, s.node] for s in m.serving],
         ]
         for m in members
     ]
@@ -69,13 +69,14 @@ def _leaf(value: object) -> Leaf:
 
 
 def _serving(value: object) -> Serving:
-    query, revision, start_from, start_until, end_until = an_array(value, "serving", 5, 5)
+    query, revision, start_from, start_until, end_until, node = an_array(value, "serving", 6, 6)
     return Serving(
         a_text(query, "query", NAME),
         an_int(revision, 0, MAX_REVISION, "revision"),
         maybe(a_time, start_from, "start of serving"),
         maybe(a_time, start_until, "end of serving"),
         maybe(a_time, end_until, "last end served"),
+        a_text(node, "node", NAME),
     )
 
 
@@ -115,7 +116,7 @@ def _gap(value: object) -> Gap:
         end_us,
         an_int(readings, -1, MAX_SEQ, "readings lost"),
         each(lambda node: a_node(node, "node of a gap"), nodes, "nodes of a gap"),
-        a_text(reason, "reason of a gap", NAME),
+        a_text(reason, "reason of a gap", TEXT),
         an_int(run, 0, MAX_SEQ, "frames replaced"),
         a_text(detail, "detail of a gap", TEXT),
     )

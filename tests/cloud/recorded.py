@@ -11,7 +11,8 @@ from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import BadFrame, Configured
-from edge_agent.machines.root import Root, Row
+from edge_agent.machines.results import Row
+from edge_agent.machines.root import Root
 from edge_agent.wire import frames, landing
 from tests.simulation.fleet import GRACE, Fleet
 from tests.simulation.world import SECOND, Chaos, RootHost
@@ -22,18 +23,18 @@ File = tuple[int, tuple[tuple[str, Any, int], ...]]  # the lander's time, (child
 class RecordedFleet(Fleet):
     """A fleet whose definitions travel as they do in production."""
 
-    def configuration(self, node: str) -> Configured:
-        del node
-        texts = tuple(canonical_query(query) for query in self.queries)
-        return Configured((self.sensor,), self.queries, (canonical_sensor(self.sensor),), texts)
+    def configuration(self, version: int) -> Configured:
+        queries = super().configuration(version).queries
+        texts = tuple(canonical_query(query) for query in queries)
+        return Configured((self.sensor,), queries, (canonical_sensor(self.sensor),), texts)
 
     def _root(self, journal: int) -> Root:
         return Root(journal, grace_us=GRACE, parse=query_of)
 
 
-def fleet(seed: int, chaos: Chaos) -> tuple[RecordedFleet, list[File]]:
-    """A fleet run to its end, and the files its lander wrote."""
-    made = RecordedFleet(seed, chaos)
+def fleet(seed: int, chaos: Chaos, *, changes: bool = False) -> tuple[RecordedFleet, list[File]]:
+    """A fleet run to its end, and the files its lander wrote. changes: a query is added and one removed meanwhile."""
+    made = RecordedFleet(seed, chaos, changes=changes)
     assert made.run() == []
     root = made.world.hosts["root"]
     assert isinstance(root, RootHost)
@@ -73,7 +74,7 @@ def plain_rows(groups: Iterable[Sequence[File]], journal: int, **settings: Any) 
     rows: list[Row] = []
     at_us = 0
     for group in groups:
-        for at_us, objects in group:
+        for at_us, objects in group:  # noqa: B007 - the last one counts
             for node, message, received_us in objects:
                 assert isinstance(message, (Frame, Heartbeat, BadFrame))
                 root.take(node, message, received_us)

@@ -11,6 +11,7 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from cloud_job.lander import LanderLoop
 from edge_agent.algebra.frame import Birth, Frame, Heartbeat
@@ -53,7 +54,7 @@ class Child:
         self.node = node
         self.receipts: list[Any] = []
         self.retained: dict[str, bytes] = {}
-        self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, node, protocol=mqtt.MQTTv5)
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, node, protocol=mqtt.MQTTv5)
         self.client.on_message = self._message
         self.client.connect("127.0.0.1", broker.port)
         self.client.subscribe([(topics.ack(node), 1), ("hw/1/all/cfg/#", 1)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edge_agent.algebra.frame import NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
 from edge_agent.algebra.query import Group
 from edge_agent.machines.family import AHEAD_US, Family, Household
 
@@ -166,3 +167,25 @@ def test_a_snapshot_restores_to_the_same_decisions() -> None:
     again = Family.restore(GRACE, family.snapshot())
     assert again.snapshot() == family.snapshot()
     assert again.weigh(90 * S, loud(again)) == family.weigh(90 * S, loud(family))
+
+
+def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_before() -> None:
+    """protocol 4.5, 6.3: who was offline when a query was added joins it later, and rows before say so."""
+    family = family_of("a", "b")
+    for node in ("a", "b"):
+        family.set_frontier(node, 10 * S, 10 * S, anew=True)
+    for _ in range(2):  # a new member is weighed once before it can be left out
+        family.weigh(10 * S, {"a": False, "b": True})
+    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S),)))
+    assert family.serving(10 * S) == {("q", 1): Serving("q", 1, 5 * S)}
+    assert family.begins() == {("q", 1): {"b": LATEST_US}}
+    family.change_members("b", Members(0, serving=(Serving("q", 1, 30 * S),)))
+    family.weigh(11 * S, loud(family))
+    assert family.serving(11 * S) == {("q", 1): Serving("q", 1, 5 * S)}
+    assert family.begins() == {("q", 1): {"b": 30 * S}}
+    family.change_members("a", Members(0, (Leaf("x", 1),), serving=(Serving("q", 1, 40 * S, node="x"),)))
+    assert family.begins() == {("q", 1): {"b": 30 * S, "x": 40 * S}}
+    early = window_coverage({"a": 99 * S, "b": 99 * S}, (), GROUP, 20 * S, 25 * S, begins={"b": 30 * S})
+    assert (early.expected, early.complete) == (("a",), True)
+    later = window_coverage({"a": 99 * S, "b": 99 * S}, (), GROUP, 30 * S, 35 * S, begins={"b": 30 * S})
+    assert later.expected == ("a", "b")

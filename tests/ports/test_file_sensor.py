@@ -193,3 +193,18 @@ def test_a_file_that_is_not_there_or_lacks_a_column_is_one_clear_line(tmp_path: 
     path.write_text("t,value\n1,2\n")
     with pytest.raises(PortError, match=r"no column 'time'.*'t,value'"):
         FileSensor(sensor(path), None, clock)
+
+
+def test_a_file_that_became_shorter_is_another_one_and_read_from_its_beginning(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("time,value\n" + f"{T0},1\n" * 50)
+    driver = FileSensor(sensor(path), None, clock)
+    position = drain(driver, clock)[-1].position
+    driver.close()
+    path.write_text(f"time,value\n{T0},7\n")
+    driver = FileSensor(sensor(path), position, clock)
+    assert [v for _, v, _ in of(drain(driver, clock))] == [7.0]
+    assert [note.name for note in driver.notes()] == ["sensor.another_file"]
+    driver.close()

@@ -15,7 +15,9 @@ from edge_agent.ports.sensors.quality import EXACT, FUTURE_US, MAX_SERIES, NOTES
 from tests.fakes import BEGIN_US
 
 SENSOR = Sensor("boiler", 1, "mqtt", range=(-40.0, 125.0))
-VALUES = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.floats(-200, 200)
+VALUES = st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, -0.0]) | st.integers(-20_000, 20_000).map(
+    lambda hundredths: hundredths / 100
+)
 TIMES = st.integers(-(10**18), 4 * 10**18) | st.integers(BEGIN_US - 10**9, BEGIN_US + 10**9)
 
 

@@ -32,6 +32,10 @@ class Window(Protocol):
         """Start to start."""
 
     @property
+    def offset_us(self) -> int:
+        """Starts are this plus multiples of the slide."""
+
+    @property
     def unit_us(self) -> int:
         """Greatest common divisor of all edges (of slide, length and offset)."""
 

@@ -51,7 +51,7 @@ class Sensors:
         self._gather_us = gather_us
         self._drivers: dict[str, SensorDriver] = {}
         self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # could not start: when to try again
-        self._last_us: dict[str, int] = {}
+        self._next_us: dict[str, int] = {}  # when each is polled next: asking hundreds at every turn would cost more
         self._mqtt: MqttSensors | None = None
         self._notes: list[Note] = []
 
@@ -76,7 +76,7 @@ class Sensors:
                 continue
             sensor = wanted.get(name)
             position = running.position if sensor and _same_source(sensor, running.sensor) else None
-            self._drivers.pop(name).close()
+            self._drop(name)
             if sensor is not None and sensor.driver != "mqtt":
                 self._start(sensor, position)
         for name in [name for name, (sensor, _, _) in self._asleep.items() if wanted.get(name) != sensor]:
@@ -88,7 +88,9 @@ class Sensors:
 
     def _start(self, sensor: Sensor, position: object) -> None:
         try:
-            self._drivers[sensor.id] = driver(sensor.driver)(sensor, position, self._clock)
+            started = driver(sensor.driver)(sensor, position, self._clock)
+            self._drivers[sensor.id] = started
+            self._next_us[sensor.id] = started.due_us(self._clock.now_us())
         except (PortError, ConfigError) as err:
             self._notes.append(Note("sensor.not_started", {"sensor": sensor.id, "why": str(err)}))
             self._asleep[sensor.id] = (sensor, position, self._clock.now_us() + RETRY_US)
@@ -103,27 +105,26 @@ class Sensors:
                 self._start(sensor, position)
         reads: list[Read] = []
         for name, running in list(self._drivers.items()):
-            if everything or now_us >= self._due_us(name, running, now_us):
-                self._last_us[name] = now_us
+            if everything or now_us >= self._next_us[name]:
                 try:
                     reads += running.poll(now_us)
+                    due_us = running.due_us(now_us)
+                    self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
                 except PortError as err:  # a device or disk failed: its neighbours go on
                     self._notes.append(Note("sensor.failed", {"sensor": name, "why": str(err)}))
                     self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
-                    self._drivers.pop(name).close()
+                    self._drop(name)
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
         return reads
 
-    def _due_us(self, name: str, running: SensorDriver, now_us: int) -> int:
-        due_us = running.due_us(now_us)
-        return (
-            due_us if due_us <= now_us - self._gather_us else max(due_us, self._last_us.get(name, 0) + self._gather_us)
-        )
+    def _drop(self, name: str) -> None:
+        self._drivers.pop(name).close()
+        del self._next_us[name]
 
     def due_us(self, now_us: int) -> int:
         """When `poll` gives something next, as wall time."""
-        due = [self._due_us(name, running, now_us) for name, running in self._drivers.items()]
+        due = [*self._next_us.values()]
         due += [retry_us for _, _, retry_us in self._asleep.values()]
         if self._mqtt is not None:
             due.append(self._mqtt.due_us(now_us, self._gather_us))
@@ -183,6 +184,7 @@ class Sensors:
         for running in self._drivers.values():
             running.close()
         self._drivers.clear()
+        self._next_us.clear()
 
 
 def _same_source(a: Sensor, b: Sensor) -> bool:

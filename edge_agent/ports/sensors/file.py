@@ -57,8 +57,11 @@ class FileSensor:
         self._last_us = 0  # greatest time that is out
         elapsed_us = 0
         match position:
-            case [int(offset), int(elapsed), int(first_us), int(last_us)]:
+            case [int(offset), int(elapsed), int(first_us), int(last_us)] if offset <= self._path.stat().st_size:
                 self._offset, elapsed_us, self._first_us, self._last_us = offset, elapsed, first_us, last_us
+            case [int(offset), *_]:
+                why = "shorter than what was read of it: another file, read from its beginning"
+                self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
         self._file.seek(self._offset)
         self._started_us = self._boot_us() - elapsed_us
         self._ended = self._told = False

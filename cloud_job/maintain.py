@@ -1,0 +1,73 @@
+"""Small files into large ones, old versions away, expired payloads and old states out of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.complete import Limits
+from cloud_job.state import loads
+from cloud_job.tables import BATCHES, MESSAGES, TABLES, Place
+from edge_agent.algebra.frame import NEVER_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEPT_STATES: Final = 100  # batches whose state stays: the last one is needed, a few more help to see what happened
+KEPT_HOURS: Final = 7 * 24  # of old versions, for readers under way and time travel
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What maintenance did to a table, for people."""
+
+    table: str
+    files_before: int
+    files_after: int
+
+
+def maintain(
+    spark: SparkSession, place: Place, limits: Limits, say: Callable[[str], None], keep_hours: int = KEPT_HOURS
+) -> list[Done]:
+    """Expire, compact and vacuum every table. A root may run meanwhile: what it commits first, wins and is retried."""
+    expire(spark, place, limits, say)
+    out = []
+    for table in TABLES:
+        name = place.sql(table)
+        before = _files(spark, name)
+        say(f"{table.name}: {before} files")
+        spark.sql(f"OPTIMIZE {name}")
+        spark.sql(f"VACUUM {name} RETAIN {keep_hours} HOURS")
+        out.append(Done(table.name, before, _files(spark, name)))
+    return out
+
+
+def expire(spark: SparkSession, place: Place, limits: Limits, say: Callable[[str], None]) -> None:
+    """Payloads that no result can need any more, and states of old batches (docs/protocol.md 8.4)."""
+    last = place.read(spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
+    if not last:
+        return
+    number = int(last[0]["number"])
+    oldest_us = expired_before(bytes(last[0]["state"]), limits)
+    messages, batches = place.sql(MESSAGES), place.sql(BATCHES)
+    old = f"state IS NOT NULL AND number < {number - KEPT_STATES}"
+    spark.sql(f"UPDATE {batches} SET state = NULL, work = NULL WHERE {old}")  # noqa: S608 - our own names and numbers
+    if oldest_us > NEVER_US:
+        say(f"{MESSAGES.name}: payloads of rows that end before {oldest_us} expire")
+        old = f"payload IS NOT NULL AND `end` < {oldest_us}"
+        spark.sql(f"UPDATE {messages} SET payload = NULL WHERE {old}")  # noqa: S608 - as above
+
+
+def expired_before(state: bytes, limits: Limits) -> int:
+    """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
+    decider, ledger, _parts = loads(state, limits, 0)
+    lengths = [query.window.length_us for key in ledger.queries if (query := ledger.query(key)) is not None]
+    frontiers = [family.published_us for family in decider.parent.household.families.values()]
+    if not lengths or not frontiers or min(frontiers) == NEVER_US:
+        return NEVER_US
+    return min(frontiers) - limits.horizon_us - max(lengths)
+
+
+def _files(spark: SparkSession, name: str) -> int:
+    return int(spark.sql(f"DESCRIBE DETAIL {name}").first()["numFiles"])  # type: ignore[index]

@@ -1,0 +1,53 @@
+"""`headwater maintain`: compact and clean the tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from edge_agent.cli.query import add_tables, folder_of
+
+HELP = (
+    "Compact and clean the tables: payloads beyond the correction horizon expire, small files become large ones, old "
+    "versions go. Run it now and then, once a day on a busy root; a root may run meanwhile."
+)
+EXAMPLES = """\
+  headwater maintain --tables /srv/tables
+  headwater maintain --keep-hours 24        # a day of old versions is enough
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of maintain."""
+    add_tables(parser)
+    parser.add_argument("--keep-hours", type=int, default=7 * 24, metavar="N", help="old versions stay so long (168)")
+    parser.add_argument("--horizon-days", type=float, default=7.0, metavar="N", help="correction horizon (7)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a table")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do it, and say what was done."""
+    from cloud_job import query, session, tables
+    from cloud_job.complete import Limits
+    from cloud_job.maintain import maintain
+
+    folder = folder_of(args)
+    query.tables_in(folder)
+    spark = session.start("headwater-maintain")
+    try:
+        limits = Limits(horizon_us=int(args.horizon_days * 86_400e6))
+        found = maintain(spark, tables.Place(folder), limits, _say, args.keep_hours)
+    finally:
+        spark.stop()
+    for done in found:
+        if args.json:
+            print(json.dumps({"table": done.table, "files_before": done.files_before, "files": done.files_after}))
+        else:
+            print(f"{done.table:18} {done.files_before:6} files -> {done.files_after}")
+    return 0
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr)

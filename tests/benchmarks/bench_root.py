@@ -1,0 +1,129 @@
+"""The Spark root: large micro-batches for the rate, small ones for the time until a row is there."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from cloud_job import session, tables
+from cloud_job.complete import Limits
+from cloud_job.job import Job, Settings
+from cloud_job.stream import Stream
+from cloud_job.warmup import warm
+from tests.benchmarks.bench import bench, record
+from tests.cloud import children
+from tests.cloud.children import SECOND, START, Child
+
+CHILDREN, KEYS = 10, 1_000
+SECONDS_A_BATCH = 105  # of event time: 10 children x 1 000 keys x 105 = 1.05 M partials
+BATCHES = 5
+SMALL_BATCHES = 12
+
+
+def made(keys: int) -> list[Child]:
+    """Children with one query: averages a second and key."""
+    texts = tuple(f"site={i:04d}" for i in range(keys))
+    return [Child(f"gw-{i}", (children.query(),), texts) for i in range(CHILDREN)]
+
+
+def batch_file(fleet: list[Child], folder: Path, number: int, seconds: int, *, births: bool) -> int:
+    """A landing file with a frame a child and second; answers its partials."""
+    keys = len(fleet[0].keys)
+    key = np.arange(keys)
+    random = np.random.default_rng(number)
+    at_us = START + (number + 1) * seconds * SECOND
+    records = [children.tick(at_us)]
+    records += [children.record(child, at_us, child.birth()) for child in fleet] if births else []
+    for second in range(seconds):
+        start_us = START + (number * seconds + second) * SECOND
+        start = np.full(keys, start_us, np.int64)
+        for child in fleet:
+            payload = child.rows(start_us + SECOND, start, random.normal(20, 5, keys), key)
+            records.append(children.record(child, at_us, payload))
+    part = folder / f".{number:08d}.tmp"
+    part.write_bytes(b"".join(records))
+    part.rename(folder / f"{number:08d}.cborseq")
+    return seconds * len(fleet) * keys
+
+
+@contextmanager
+def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
+    """A job on local[2] with empty tables, warm."""
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        base = Path(folder)
+        (base / "landing").mkdir()
+        spark = session.start("headwater-bench", "local[2]", driver_memory)
+        job = Job(
+            spark,
+            tables.place(str(base / "tables")),
+            Settings(str(base / "landing"), str(base / "checkpoint"), limits=Limits()),
+        )
+        job.open()
+        warm(spark)
+        try:
+            yield job, base / "landing"
+        finally:
+            spark.stop()
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def times(job: Job) -> list[float]:
+    """Seconds of each trigger of a run over the files that are there, one a trigger."""
+    stream = Stream(job, once=True, max_bytes=1)
+    query = stream.start()
+    query.awaitTermination()
+    stream.run()
+    return [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
+
+
+@bench("root_windows", budget_s=300)
+def large() -> None:
+    with root() as (job, landing):
+        fleet = made(KEYS)
+        counts = [batch_file(fleet, landing, i, SECONDS_A_BATCH, births=i == 0) for i in range(BATCHES)]
+        took = times(job)
+        rate = counts[0] / statistics.median(took[1:])
+        print(f"triggers {[round(t, 2) for t in took]} s, {counts[0]} partials each: {rate:,.0f} windows/s")
+        rows = job.place.read(job.spark, tables.RESULTS).count()
+        assert rows == BATCHES * SECONDS_A_BATCH * KEYS, rows
+    record(
+        "root_windows",
+        rate,
+        "windows/s",
+        f"{CHILDREN} children, {KEYS} rows a frame, micro-batches of {counts[0]} partials that close "
+        f"{SECONDS_A_BATCH * KEYS} rows, local[2], into Delta, whole trigger, median of {BATCHES - 1} after the first",
+    )
+
+
+@bench("root_small_batch_s", budget_s=300)
+def small() -> None:
+    with root() as (job, landing):
+        fleet = made(10)
+        for i in range(SMALL_BATCHES):
+            batch_file(fleet, landing, i, 2, births=i == 0)
+        took = times(job)
+        value = statistics.median(took[2:])
+        print(f"triggers {[round(t, 2) for t in took]} s")
+    record(
+        "root_small_batch_s",
+        value,
+        "s",
+        f"{CHILDREN} children, 20 frames of 10 rows that close 20 rows, local[2], into Delta, whole trigger, "
+        f"median of {SMALL_BATCHES - 2} once warm",
+    )
+
+
+if __name__ == "__main__":
+    begin = time.monotonic()
+    small()
+    large()
+    print(f"{time.monotonic() - begin:.0f} s")
