@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from edge_agent.algebra.windows.session import Session
+
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import Window
 
@@ -37,7 +39,7 @@ class Query:
     id: str
     revision: int
     source: str
-    window: Window
+    window: Window | Session
     aggregates: tuple[Aggregate, ...]
     where: str = ""
     by: tuple[str, ...] = ()
@@ -49,18 +51,26 @@ class Query:
     @property
     def group(self) -> Group:
         """The group the query belongs to: one slicer serves all its queries."""
-        return Group(self.source, self.where, self.by, self.lateness_us, self.late)
+        window = self.window
+        gap_us, max_us = (window.gap_us, window.max_us) if isinstance(window, Session) else (0, 0)
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage."""
+    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage.
+
+    Session queries are grouped by their gap too (gap_us > 0, max_us: see Session): the hint of a key, one register, is
+    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2).
+    """
 
     source: str
     where: str
     by: tuple[str, ...]
     lateness_us: int
     late: str = "revise"
+    gap_us: int = 0
+    max_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

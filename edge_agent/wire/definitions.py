@@ -86,18 +86,19 @@ def _numbered(value: object, what: str, most: int, longest: int) -> tuple[int, t
 
 
 def _numbered_group(value: object) -> tuple[int, Group]:
-    number, *rest = an_array(value, "group", 6, 6)
+    number, *rest = an_array(value, "group", 8, 8)
     return an_int(number, 0, MAX_GROUPS - 1, "group"), group(rest)
 
 
 def group_item(group: Group) -> list[object]:
-    """[source, where, by, lateness, late]."""
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    """[source, where, by, lateness, late, gap, max]."""
+    fields = [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    return [*fields, group.gap_us, group.max_us]
 
 
 def group(value: object) -> Group:
     """The twin of `group_item`. Raises: WireError."""
-    source, where, by, lateness_us, late = an_array(value, "group", 5, 5)
+    source, where, by, lateness_us, late, gap_us, max_us = an_array(value, "group", 7, 7)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
     return Group(
@@ -106,6 +107,8 @@ def group(value: object) -> Group:
         names(by, "by"),
         an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
         late,
+        an_int(gap_us, 0, TIME_LIMIT_US, "gap"),
+        an_int(max_us, 0, TIME_LIMIT_US, "maximum duration"),
     )
 
 
