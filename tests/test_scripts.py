@@ -77,5 +77,7 @@ def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) 
     assert done.returncode == 3, done.stderr
     assert not done.stdout
     (line,) = done.stderr.splitlines()
-    assert line.startswith("setup: missing: mosquitto java python; run this line, then again: sudo apt-get update && ")
-    assert line.endswith("install -y mosquitto mosquitto-clients default-jre-headless python3 python3-venv")
+    assert line.startswith(
+        "setup: missing: mosquitto openssl java python; run this line, then again: sudo apt-get update && "
+    )
+    assert line.endswith("install -y mosquitto mosquitto-clients openssl default-jre-headless python3 python3-venv")

@@ -108,11 +108,7 @@ def _compare(
         verdict.tell(f"{query.id} {place}: stands there twice")
     verdict.incomplete += sum(not row.complete for row in found.values())
     verdict.revised += sum(row.revision > 0 for row in found.values())
-    if not rows:
-        verdict.missing += 1
-        verdict.tell(f"{query.id}: no rows at all")
-        return
-    first_us = min(row.start_us for row in rows)
+    first_us = min((row.start_us for row in rows), default=begin_us)
     for key, raw in raw_readings(query, sensors, begin_us, until_us).items():
         for start_us, values, readings in windows(query, raw, first_us, until_us):
             verdict.windows += 1

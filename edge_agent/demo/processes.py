@@ -19,8 +19,10 @@ from edge_agent.errors import PortError
 PR_SET_PDEATHSIG: Final = 1  # prctl(2): the kernel kills the child when we die, however we die
 STOP_S: Final = 10.0  # an orderly end takes a commit and a goodbye; then it is killed
 SETTINGS: Final = """\
-# The settings of docs/operate.md; anonymous, since it listens on loopback only.
+# The settings of docs/operate.md; anonymous, since it listens on loopback only. As the user who starts it: a change of
+# user would undo what ends it with us.
 listener {port} 127.0.0.1
+user root
 allow_anonymous true
 allow_zero_length_clientid true
 max_queued_messages 0

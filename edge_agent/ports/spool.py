@@ -13,7 +13,7 @@ import os
 import sqlite3
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,9 @@ VERSION: Final = 1  # of the tables below; a file with a higher one was written 
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
 WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
 PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default, stated because the quota counts in pages
+
+Rows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
+Keys = Sequence[tuple[int, int]]  # (epoch, seq)
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,8 +54,8 @@ class DamagedError(PortError):
 class Spool:
     """One node's spool. Not thread-safe: one owner, the loop.
 
-    node: whose it is; another node's file is refused. encode: Frame -> payload. quota_bytes: the file never grows
-    beyond it (None: no limit). dumps, loads: plain values <-> bytes of the slots.
+    node: whose it is; another node's file is refused. encode: Frame -> payload. quota_bytes: beyond it the file
+    grows in steps, each with a line (None: no limit). dumps, loads: plain values <-> bytes of the slots.
     """
 
     def __init__(
@@ -128,7 +131,8 @@ class Spool:
         db.execute("PRAGMA synchronous=FULL")
         db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
         if self._quota_bytes is not None:
-            db.execute(f"PRAGMA max_page_count={max(self._quota_bytes // PAGE_BYTES, 16)}")
+            limit = max(self._quota_bytes, self.path.stat().st_size) // PAGE_BYTES  # it may be over its quota already
+            db.execute(f"PRAGMA max_page_count={max(limit, 16)}")
         if not fresh:
             self._check(db)
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
@@ -211,42 +215,22 @@ class Spool:
         changed = [(name, value) for name, value in slots if digests[name] != self._digests.get(name)]
         frames = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.frames]
         instead = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.replace]
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            db.executemany("DELETE FROM slots WHERE name = ?", [(name,) for name, value in changed if value is None])
-            db.executemany(
-                "INSERT INTO slots VALUES (?, ?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET crc=excluded.crc, value=excluded.value",
-                [(name, zlib.crc32(value), value) for name, value in changed if value is not None],
-            )
-            count, size = self.frames + len(frames), self.bytes + sum(len(payload) for _, _, payload in frames)
-            for key in commit.forget:
-                for (length,) in db.execute(
-                    "DELETE FROM frames WHERE epoch = ? AND seq = ? RETURNING length(payload)", key
-                ):
-                    count, size = count - 1, size - length
-            db.executemany(
-                "INSERT INTO frames (epoch, seq, crc, payload) VALUES (?, ?, ?, ?)",
-                [(epoch, seq, zlib.crc32(payload), payload) for epoch, seq, payload in frames],
-            )
-            for epoch, seq, payload in instead:
-                length = db.execute(
-                    "SELECT length(payload) FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)
-                ).fetchone()
-                count, size = count + (length is None), size + len(payload) - (length[0] if length else 0)
-                db.execute(
-                    "INSERT INTO frames (epoch, seq, crc, payload) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (epoch, seq) DO UPDATE SET crc=excluded.crc, payload=excluded.payload",
-                    (epoch, seq, zlib.crc32(payload), payload),
-                )
-            db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
-            db.execute("COMMIT")
-        except sqlite3.Error as err:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            if isinstance(err, sqlite3.IntegrityError):
-                raise ValueError(f"a frame was committed twice: {err}") from err
-            raise PortError(f"the spool {self.path} cannot commit: {err}") from err
+        needed = sum(len(value) for _, value in changed if value) + sum(len(row[2]) for row in (*frames, *instead))
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                _write_slots(db, changed)
+                count, size = self._write_frames(db, frames, instead, commit.forget)
+                db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
+                db.execute("COMMIT")
+                break
+            except sqlite3.Error as err:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                if isinstance(err, sqlite3.IntegrityError):
+                    raise ValueError(f"a frame was committed twice: {err}") from err
+                if err.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._widen(db, needed):
+                    raise PortError(f"the spool {self.path} cannot commit: {err}") from err
         self.frames, self.bytes = count, size
         for name, digest in digests.items():
             if digest is None:
@@ -255,11 +239,48 @@ class Spool:
                 self._digests[name] = digest
         self._remember(frames, instead, commit.forget)
 
+    def _write_frames(self, db: sqlite3.Connection, frames: Rows, instead: Rows, forget: Keys) -> tuple[int, int]:
+        """Delete, append and replace; answers how many frames there are then, and their bytes."""
+        count, size = self.frames + len(frames), self.bytes + sum(len(payload) for _, _, payload in frames)
+        for key in forget:
+            for (length,) in db.execute(
+                "DELETE FROM frames WHERE epoch = ? AND seq = ? RETURNING length(payload)", key
+            ):
+                count, size = count - 1, size - length
+        db.executemany(
+            "INSERT INTO frames (epoch, seq, crc, payload) VALUES (?, ?, ?, ?)",
+            [(epoch, seq, zlib.crc32(payload), payload) for epoch, seq, payload in frames],
+        )
+        for epoch, seq, payload in instead:
+            old = db.execute("SELECT length(payload) FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
+            count, size = count + (old is None), size + len(payload) - (old[0] if old else 0)
+            db.execute(
+                "INSERT INTO frames (epoch, seq, crc, payload) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (epoch, seq) DO UPDATE SET crc=excluded.crc, payload=excluded.payload",
+                (epoch, seq, zlib.crc32(payload), payload),
+            )
+        return count, size
+
+    def _widen(self, db: sqlite3.Connection, needed_bytes: int) -> bool:
+        """Let the file grow beyond its quota, and say so; False if it is the disk that is full.
+
+        Refusing would stop the node for good: what makes room, a receipt, comes to disk by a commit too. A machine that
+        keeps its quota (docs/protocol.md 3.5) never gets here.
+        """
+        (pages,), (limit,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA max_page_count").fetchone()
+        wanted = int(pages) + 2 * needed_bytes // PAGE_BYTES + 16  # rows, their indexes, and a leaf half empty
+        if self._quota_bytes is None or wanted <= int(limit):
+            return False
+        db.execute(f"PRAGMA max_page_count={max(wanted, limit + limit // 8)}")
+        held = {"quota_bytes": self._quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
+        self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
+        return True
+
     def _remember(
         self,
-        frames: Iterable[tuple[int, int, bytes]],
-        instead: Iterable[tuple[int, int, bytes]],
-        forget: Iterable[tuple[int, int]],
+        frames: Rows,
+        instead: Rows,
+        forget: Keys,
     ) -> None:
         for key in forget:
             self._recent_bytes -= len(self._recent.pop(key, b""))
@@ -314,6 +335,14 @@ class Spool:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None]]) -> None:
+    db.executemany("DELETE FROM slots WHERE name = ?", [(name,) for name, value in slots if value is None])
+    db.executemany(
+        "INSERT INTO slots VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET crc=excluded.crc, value=excluded.value",
+        [(name, zlib.crc32(value), value) for name, value in slots if value is not None],
+    )
 
 
 def _digest(value: bytes) -> bytes:

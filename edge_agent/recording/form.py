@@ -17,7 +17,7 @@ from edge_agent.config.durations import UNITS_US
 from edge_agent.errors import ConfigError
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
-KEY: Final = "key"  # the label that carries a recording's key, as JSON text so that 1 and "1" stay apart
+KEY: Final = "key"  # the label that carries a recording's key
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
 EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
 MS: Final = UNITS_US["ms"]
@@ -179,7 +179,7 @@ def _columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, i
     readings = [at for at, item in enumerate(items) if type(item[0]) is not str]
     marks = [at for at, item in enumerate(items) if item[0] == "wm"]
     times = [_time(items[at][0], unit_us, child, at) for at in readings]
-    codes = [series.setdefault(_key(items[at][1]), len(series)) for at in readings]
+    codes = [series.setdefault(_label(items[at][1], child, at), len(series)) for at in readings]
     values = [items[at][2] if scale is not None else _number(items[at][2], child, at) for at in readings]
     mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
     return Stream(
@@ -193,8 +193,29 @@ def _columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, i
     )
 
 
-def _key(key: object) -> str:
+def _label(key: object, child: str, at: int) -> str:
+    label = key_label(key)
+    if not label.isascii() and any("\ud800" <= sign <= "\udfff" for sign in label):
+        raise ConfigError(f"streams.{child}[{at}]: the key is no Unicode text: {label!r}")
+    return label
+
+
+def key_label(key: object) -> str:
+    """A key as the value of a label: a string as it is, anything else, and what looks like it, as JSON."""
+    if isinstance(key, str):
+        try:
+            json.loads(key)
+        except ValueError:
+            return key
     return json.dumps(key, ensure_ascii=False, sort_keys=True)
+
+
+def key_of(label: str) -> Any:
+    """The twin of `key_label`."""
+    try:
+        return json.loads(label)
+    except ValueError:
+        return label
 
 
 def _number(value: object, child: str, at: int) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from edge_agent.algebra.query import Aggregate
-from edge_agent.recording.form import KEY, Recording
+from edge_agent.recording.form import KEY, Recording, key_of
 
 Told = dict[str, Any]
 TIMES: Final = frozenset({"time_of_min", "time_of_max"})
@@ -60,7 +60,7 @@ class Teller:
         return {
             "recording": self._recording.name,
             "query": asked.given,
-            "key": json.loads(row.labels.get(KEY, "null")),
+            "key": key_of(row.labels.get(KEY, "null")),
             "start": self._time(row.start),
             "end": self._time(row.end),
             **({"values": values} if asked.several else {"value": next(iter(values.values()))}),

@@ -17,7 +17,7 @@ from edge_agent.machines.events import Read
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt import Confirmed, Connection, Link, Messages, Subscribed, Up
 from edge_agent.ports.packets import DUP, RETAIN, Message
-from edge_agent.ports.sensors.mqtt import MOST_MESSAGES, MqttSensors
+from edge_agent.ports.sensors.mqtt import MOST_MESSAGES, QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import readings, snapshot
 from tests.fakes import BEGIN_US, FakeClock, Mosquitto
@@ -239,6 +239,17 @@ def test_gathering_ends_when_the_oldest_has_waited_or_there_is_much() -> None:
 
 def token(mid: int, generation: int = 1) -> int:
     return generation << 16 | mid
+
+
+def test_senders_that_wait_for_acknowledgements_are_not_kept_waiting() -> None:
+    """protocol 3.1: the commit comes early when some wait and none has come for a while."""
+    hub = Hub(sensor("a", "t", qos=1))
+    hub.sensors.feed([message("t", b"1", token(1))], BEGIN_US)
+    hub.sensors.feed([message("t", b"2", token(2))], BEGIN_US + 60_000)
+    assert hub.sensors.due_us(BEGIN_US + 60_000, 10**6) == BEGIN_US + 60_000 + QUIET_US
+    hub.sensors.poll(BEGIN_US + 200_000)
+    hub.sensors.feed([message("t", b"3")], BEGIN_US + 200_000)
+    assert hub.sensors.due_us(BEGIN_US + 200_000, 10**6) == BEGIN_US + 1_200_000
 
 
 def test_tokens_ride_with_the_last_read_of_a_poll_and_are_acknowledged_after_the_commit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -154,24 +155,42 @@ def test_the_log_does_not_grow_without_end(spool: Spool, path: Path) -> None:
     assert path.stat().st_size < 2_000_000
 
 
-def test_a_full_spool_refuses_the_commit_keeps_the_rest_and_takes_it_after_something_was_forgotten(
-    tmp_path: Path,
-) -> None:
+def test_a_spool_over_its_quota_says_so_and_goes_on(tmp_path: Path) -> None:
+    """Stopping would be for good: the receipt that makes room comes to disk by a commit too."""
     spool = Spool(tmp_path / "s.db", "gw-1", lambda frame: os.urandom(20_000), quota_bytes=1_000_000)
     spool.open()
-    seq = 0
-    while spool.bytes < 800_000:
+    for seq in range(100):
         spool.commit(Commit({"n": seq}, frames=(Frame(EPOCH, seq),)))
-        seq += 1
-    with pytest.raises(PortError, match="full"):
-        spool.commit(Commit({"n": -1}, frames=tuple(Frame(EPOCH, seq + more) for more in range(20))))
-    kept = spool.frames
-    assert kept == seq
-    assert len(spool.payload(EPOCH, kept - 1)) == 20_000
-    spool.commit(Commit({"n": seq}, forget=((EPOCH, 0), (EPOCH, 1))))
-    spool.commit(Commit({"n": seq}, frames=(Frame(EPOCH, seq),)))
-    assert spool.frames == kept - 1
+    assert spool.frames == 100
+    assert 2 <= len(spool.notes) <= 12
+    assert {note.name for note in spool.notes} == {"spool.over_quota"}
     spool.close()
+    spool = Spool(tmp_path / "s.db", "gw-1", lambda frame: os.urandom(20_000), quota_bytes=1_000_000)
+    assert len(spool.open().frames) == 100
+    spool.commit(Commit({"n": 100}, frames=tuple(Frame(EPOCH, seq) for seq in range(100, 140))))
+    assert spool.frames == 140
+    spool.close()
+
+
+def test_a_disk_that_is_full_refuses_the_commit_keeps_the_rest_and_takes_it_when_there_is_room(
+    spool: Spool, path: Path
+) -> None:
+    spool.commit(Commit({"n": 1}, frames=frames(0, 1)))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("spool.db-wal").stat().st_size + 8192, limit[1]))
+    try:
+        with pytest.raises(PortError, match="cannot commit"):
+            spool.commit(Commit({"n": 2, "big": os.urandom(500_000)}, frames=frames(2)))
+        assert (spool.frames, spool.payload(EPOCH, 1)) == (2, encode(Frame(EPOCH, 1)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, previous)
+    spool.commit(Commit({"n": 2}, frames=frames(2)))
+    spool.close()
+    again = reopened(path)
+    assert (again.open().state, again.frames) == ({"n": 2}, 3)
+    again.close()
 
 
 def test_a_frame_committed_twice_is_a_bug_and_nothing_of_that_commit_stays(spool: Spool) -> None:

@@ -6,16 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from edge_agent.errors import ConfigError
-from edge_agent.recording.form import parse
+from edge_agent.recording.form import key_label, key_of, parse
+from edge_agent.recording.run import Tree
 
 QUERY = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
 STREAMS = {"a": [[1, "k", 2]], "b": [[3, "k", 4]]}
 
 
-def parsed(**given: Any) -> Any:
-    return parse(json.dumps({"queries": [QUERY], "streams": STREAMS, **given}), "x")
+def parsed(**said: Any) -> Any:
+    return parse(json.dumps({"queries": [QUERY], "streams": STREAMS, **said}), "x")
 
 
 def test_defaults_are_a_root_over_all_children_in_milliseconds() -> None:
@@ -42,6 +45,22 @@ def test_whole_numbers_are_scaled_integers_and_anything_else_makes_floats() -> N
 
 def test_without_keys_there_is_nothing_to_group_by() -> None:
     assert parsed(streams={"a": [[1, None, 2]]}).asked[0].query.by == ()
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda keys: st.lists(keys, max_size=2)))
+@example("1")
+@example('"1"')
+@example("NaN")
+@example("")
+def test_a_key_keeps_its_type_as_a_label(key: object) -> None:
+    label = key_label(key)
+    assert (type(key_of(label)), key_of(label)) == (type(key), key)
+
+
+def test_a_filter_may_name_a_key() -> None:
+    """A string is its label; a query may filter by it."""
+    recording = parsed(queries=[{**QUERY, "where": "key = 'k'"}], streams={"a": [[1, "k", 1], [2, "l", 2]]})
+    assert [row.values["sum"] for row in Tree(recording).run()] == [1.0]
 
 
 def test_nothing_is_late_at_the_end_of_the_stream() -> None:
@@ -73,13 +92,14 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("wrong", "why"),
     [
         ({"streams": {}}, "streams: there is none"),
         ({"streams": [1]}, "streams: wanted an object"),
         ({"streams": {"a": [[1, "k"]]}}, r"streams.a\[0\]: wanted \[time, key, value\]"),
         ({"streams": {"a": [[1, "k", 2], "x"]}}, r"streams.a\[1\]: wanted"),
         ({"streams": {"a": [[1, "k", "high"]]}}, r"streams.a\[0\]: wanted a number, got 'high'"),
+        ({"streams": {"a": [[1, "\ud800", 1]]}}, r"streams.a\[0\]: the key is no Unicode text"),
         ({"streams": {"a": [[0.00001, "k", 1]]}}, "wanted a time in whole microseconds"),
         ({"streams": {"a": [[10**30, "k", 1]]}}, "is too far"),
         ({"unit": "fortnight"}, "unit: wanted one of us, ms, s"),
@@ -94,9 +114,9 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ({"child_order": "a"}, "child_order: wanted a list"),
     ],
 )
-def test_a_mistake_is_one_line_with_its_place(given: dict[str, Any], why: str) -> None:
+def test_a_mistake_is_one_line_with_its_place(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=f"^x: .*{why}"):
-        parsed(**given)
+        parsed(**wrong)
 
 
 def test_what_is_no_json_object_is_no_recording() -> None:

@@ -148,7 +148,7 @@ defines = st.builds(
     st.lists(texts, max_size=2).map(tuple),
     st.lists(texts, max_size=2).map(tuple),
 )
-servings = st.builds(Serving, texts, revisions, *(st.none() | times for _ in range(3)))
+servings = st.builds(Serving, texts, revisions, *(st.none() | times for _ in range(3)), st.just("") | node_ids)
 members = st.builds(
     Members,
     indexes,

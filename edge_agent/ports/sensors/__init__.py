@@ -20,7 +20,7 @@ DRIVERS: Final[dict[str, str]] = {  # driver -> module:class, called with (senso
     "file": "edge_agent.ports.sensors.file:FileSensor",
     "simulated": "edge_agent.ports.sensors.simulated:SimulatedSensor",
 }
-GATHER_US: Final = 250_000  # readings wait so long for company: a batch of one costs a machine as much as one of 10 000
+GATHER_US: Final = 1_000_000  # readings wait for company, at most for a commit: a batch of one costs as much as 10 000
 RETRY_US: Final = 10_000_000  # a driver that could not start (file not there yet) is tried again
 
 Loader = Callable[[Sensor, object, Clock], SensorDriver]

@@ -28,6 +28,7 @@ MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings 
 MOST_MESSAGES: Final = 16_384  # the same for many small ones
 MOST_TOPICS: Final = 4096  # routes remembered
 MOST_IDS: Final = 2**16  # a broker tells no more messages apart
+QUIET_US: Final = 75_000  # QoS 1 waits and none comes: a broker with few in flight waits for us (docs/protocol.md 3.1)
 FAR_US: Final = 3_600_000_000  # nothing gathered: nothing due
 
 
@@ -73,6 +74,7 @@ class MqttSensors:
         self._bytes = 0
         self._messages = 0
         self._since_us: int | None = None  # when the oldest of what is gathered came
+        self._last_us = 0  # and the newest
         self._open: dict[int, None] = {}  # tokens that wait for a commit, in order of arrival
         self._fresh: list[int] = []  # of them, those gathered since the last poll
         self._held: set[Mark] = set()  # of those that waited for a commit when the connection was lost
@@ -144,8 +146,9 @@ class MqttSensors:
             source.arrivals.append((len(source.payloads), now_us))
         self._bytes += bytes_
         self._messages += n
-        if touched and self._since_us is None:
-            self._since_us = now_us
+        if touched:
+            self._last_us = now_us
+            self._since_us = now_us if self._since_us is None else self._since_us
 
     def _route(self, topic: str) -> list[Source]:
         if len(self._routes) >= MOST_TOPICS:
@@ -196,10 +199,13 @@ class MqttSensors:
     # --- readings out -------------------------------------------------------------------------------------------------
 
     def due_us(self, now_us: int, gather_us: int) -> int:
-        """When `poll` is wanted: when the oldest has waited gather_us, or there is much."""
+        """When `poll` is wanted: the oldest has waited gather_us, there is much, or senders seem to wait for us."""
         if self._bytes >= MOST_BYTES or self._messages >= MOST_MESSAGES:
             return now_us
-        return now_us + FAR_US if self._since_us is None else self._since_us + gather_us
+        if self._since_us is None:
+            return now_us + FAR_US
+        due_us = self._since_us + gather_us
+        return min(due_us, self._last_us + QUIET_US) if self._fresh else due_us
 
     def poll(self, now_us: int) -> list[Read]:
         """One batch for each sensor that has something. The last carries the tokens of all: they share a commit."""
