@@ -59,7 +59,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     basis = basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
-    windows = sorted({query.window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
+    windows = sorted({query.time_window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
     slices, whole = rates(windows)
     kind = "window" if whole < slices else "slice"
     figures = f"{_per_s(slices)} slices/s a key, {_per_s(whole)} windows/s a key"

@@ -6,12 +6,10 @@ Source: the shapes people write are in docs/configure.md; schemas/query.schema.j
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from edge_agent.algebra.windows.session import Session
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Window
+    from edge_agent.algebra.windows import Session, Window
 
 Param = str | int | float | bool | None
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
@@ -49,10 +47,19 @@ class Query:
     effective_from_us: int | None = None
 
     @property
+    def time_window(self) -> Window:
+        """The window of a query whose windows are known from the definition alone. Raises: TypeError for sessions."""
+        if self.window.type == "session":
+            raise TypeError(f"query {self.id}: sessions have no fixed windows")
+        return cast("Window", self.window)
+
+    @property
     def group(self) -> Group:
         """The group the query belongs to: one slicer serves all its queries."""
-        window = self.window
-        gap_us, max_us = (window.gap_us, window.max_us) if isinstance(window, Session) else (0, 0)
+        gap_us = max_us = 0
+        if self.window.type == "session":  # by its word: windows/ imports values that import this
+            session = cast("Session", self.window)
+            gap_us, max_us = session.gap_us, session.max_us
         return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us)
 
 

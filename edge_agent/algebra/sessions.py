@@ -1,8 +1,8 @@
 """Session pieces to sessions: across slicers, mergers and the root by the same rule.
 
-Rules (docs/protocol.md): two pieces are one session iff next.first - prev.last <= gap, one piece may join several (5.3);
-a session is complete when the bound of its key lies past last + gap, and the bound is the lesser of frontier and hint
-(5.1); a maximum duration cuts at its multiples since 1970, parts either side of a cut never join (5.5).
+Rules (docs/protocol.md): two pieces are one session iff next.first - prev.last <= gap, one piece may join several
+(5.3); a session is complete when the bound of its key lies past last + gap, and the bound is the lesser of frontier and
+hint (5.1); a maximum duration cuts at its multiples since 1970, parts either side of a cut never join (5.5).
 
 A piece is a row [first, last + 1 us) of Partials. Everything is one sort and one pass of numpy, whatever the keys.
 """
@@ -23,9 +23,7 @@ NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
 _ROOM: Final = 2**62  # int64 that a running maximum over all keys at once may use
 
 
-def join(
-    pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0, ranks: Ints | None = None
-) -> Partials:
+def join(pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0, ranks: Ints | None = None) -> Partials:
     """Sessions of the pieces: one row a session, sorted by (key, start). max_us: 0 for no maximum duration.
 
     Laws: any order, any grouping (a join of joins is the join of all), no rows are the identity.
@@ -48,7 +46,8 @@ def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
     new[1:] = ~same_key | (rows.start[1:] - (_reached(rows, same_key)[:-1] - 1) > gap_us)
     if max_us:
         new[1:] |= rows.start[1:] // max_us != rows.start[:-1] // max_us
-    return np.flatnonzero(new)
+    begins: Ints = np.flatnonzero(new)
+    return begins
 
 
 def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
@@ -58,7 +57,8 @@ def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
     span = int(rows.end.max()) - low + 1
     if span * (int(rank[-1]) + 1) < _ROOM:  # one running maximum, each key lifted above the ones before it
         lifted: Ints = np.maximum.accumulate(rows.end - low + rank * span)
-        return lifted - rank * span + low
+        reached: Ints = lifted - rank * span + low
+        return reached
     out = rows.end.copy()
     for first, last in zip(*_bounds(rank), strict=True):  # few keys far apart in time: one pass a key
         np.maximum.accumulate(out[first:last], out=out[first:last])
@@ -95,9 +95,7 @@ class SessionStore:
 
     __slots__ = ("_rows", "gap_us", "max_us")
 
-    def __init__(
-        self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()) -> None:
         """nodes: as for partial.Store."""
         self.gap_us, self.max_us = gap_us, max_us
         self._rows = Store(basis, None, nodes)

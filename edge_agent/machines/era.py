@@ -68,7 +68,7 @@ class Era:
         basis = self.plan.basis if self.plan else ()
         self._basis = basis
         self._numbered = any(COLUMNS[name].kind == "order" for name in basis)
-        self._windows = list({query.window: None for query in queries})
+        self._windows = list({query.time_window: None for query in queries})
         self._edges = Edges(self._windows) if queries else None
         self._store = Store(basis, self.plan.unit_us if self.plan else None, NODES)
         self._late = Store(basis, None, NODES)

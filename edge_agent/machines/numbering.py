@@ -256,13 +256,11 @@ class Numbering:
                 keys = keys[keys < len(have)]
                 keys = keys[have[keys] < NO_HINT]
                 held = tuple(zip(keys.tolist(), have[keys].tolist(), strict=True))
-                part = replace(part, registers=held)  # noqa: PLW2901 - the part as it leaves
+                part = replace(part, registers=held)
             parts.append(part)
         return replace(frame, groups=tuple(parts))
 
-    def _promise(
-        self, frame: Frame, step: Step, registers: Mapping[int, tuple[tuple[int, int | None], ...]]
-    ) -> Frame:
+    def _promise(self, frame: Frame, step: Step, registers: Mapping[int, tuple[tuple[int, int | None], ...]]) -> Frame:
         parts = {part.group: part for part in frame.groups}
         members = list(frame.members)
         for group_step in step.groups:

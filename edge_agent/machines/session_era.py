@@ -21,14 +21,17 @@ from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sessions import SessionStore, pieces_of
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.era import NODES, Run
+from edge_agent.machines.era import NODES, Era, Run
 
 
-class SessionEra:
+class SessionEra(Era):
     """Readings with from_us <= ts < until_us make sessions here. plan None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group, so of one gap. Raises: ConfigError for what cannot be served."""
+        """queries: of one group, so of one gap. Raises: ConfigError for what cannot be served.
+
+        Nothing of `Era` is used but its shape: it has edges, sessions have none.
+        """
         self.from_us, self.until_us = from_us, until_us
         self.queries, self.scale = queries, scale
         placements = plan(queries, scale)
@@ -39,21 +42,21 @@ class SessionEra:
         window = queries[0].window if queries else Session(1)
         assert isinstance(window, Session)
         self._gap_us, self._max_us = window.gap_us, window.max_us
-        self._store = SessionStore(basis, window.gap_us, window.max_us, NODES)
-        self._late = SessionStore(basis, window.gap_us, window.max_us, NODES)
+        self._open = SessionStore(basis, window.gap_us, window.max_us, NODES)
+        self._tardy = SessionStore(basis, window.gap_us, window.max_us, NODES)
         self._newest_us = NEVER_US
 
     @property
     def pending(self) -> bool:
         """Whether anything is open or waits to leave."""
-        return bool(len(self._store) or len(self._late))
+        return bool(len(self._open) or len(self._tardy))
 
     def push(self, run: Run) -> int:
         """Take readings on time. Answers how many lie in no window."""
         if self.plan is None:
             return len(run.time_us)
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
-        self._store.add(self._pieces(run))
+        self._open.add(self._pieces(run))
         return 0
 
     def push_late(self, run: Run, frontier_us: int) -> tuple[int, int]:
@@ -68,7 +71,7 @@ class SessionEra:
             lost = int(np.searchsorted(run.time_us, frontier_us - self._gap_us))
             run = run.part(lost, len(run.time_us))
         if len(run.time_us):
-            self._late.add(self._pieces(run))
+            self._tardy.add(self._pieces(run))
         return 0, lost
 
     def _pieces(self, run: Run) -> Partials:
@@ -83,22 +86,22 @@ class SessionEra:
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
         """(plan, late, rows): sessions complete at the frontier (FAR_US: everything that is open), and all late."""
-        done = self._store.flush() if frontier_us == FAR_US else self._store.close(frontier_us)
-        for late, rows in ((False, done), (True, self._late.flush())):
+        done = self._open.flush() if frontier_us == FAR_US else self._open.close(frontier_us)
+        for late, rows in ((False, done), (True, self._tardy.flush())):
             if len(rows):
                 assert self.plan is not None
                 yield self.plan, late, rows
 
     def lows(self) -> tuple[Ints, Ints]:
         """(key codes, earliest start still open of each)."""
-        return self._store.lows()
+        return self._open.lows()
 
     # --- a change of plan ---------------------------------------------------------------------------------------
 
     def gone_until(self, newest_us: int) -> None:
         """Nothing here ever moves to another plan."""
 
-    def earliest_switch(self, trial: object, cuts: Ints, at_us: int) -> int:
+    def earliest_switch(self, trial: Era, cuts: Ints, at_us: int) -> int:
         """The event time from which another plan may be fed: after the newest reading."""
         del trial, cuts
         return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
@@ -121,8 +124,8 @@ class SessionEra:
             "from": self.from_us,
             "until": self.until_us,
             "queries": [[query.id, query.revision] for query in self.queries],
-            "open": self._store.snapshot(),
-            "late": self._late.snapshot(),
+            "open": self._open.snapshot(),
+            "late": self._tardy.snapshot(),
             "newest": self._newest_us,
         }
 
@@ -131,8 +134,8 @@ class SessionEra:
         """The twin of `snapshot`. known: queries by (id, revision)."""
         queries = tuple(known[query, revision] for query, revision in state["queries"])
         era = cls(state["from"], state["until"], queries, scale)
-        era._store.restore(state["open"])
-        era._late.restore(state["late"])
+        era._open.restore(state["open"])
+        era._tardy.restore(state["late"])
         era._newest_us = state["newest"]
         return era
 

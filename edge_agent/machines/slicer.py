@@ -59,7 +59,7 @@ class Slicer:
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
         self._plain_tenures: list[dict[str, object]] | None = None
-        self._eras: list[Era | SessionEra] = [self._era(NEVER_US, FAR_US, ())]
+        self._eras: list[Era] = [self._era(NEVER_US, FAR_US, ())]
 
     # --- definitions --------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Slicer:
         self._hold(tenures)
         return self.servings
 
-    def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> Era | SessionEra:
+    def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> Era:
         """An era of the group's kind."""
         if self.group.gap_us:
             return SessionEra(from_us, until_us, queries, self.scale)
@@ -121,7 +121,7 @@ class Slicer:
                 at_us = era.earliest_switch(trial, np.array(cuts, np.int64), at_us)
         return at_us
 
-    def _switch(self, at_us: int, fresh: list[Era | SessionEra]) -> None:
+    def _switch(self, at_us: int, fresh: list[Era]) -> None:
         """Put new eras in force from at_us on, and readings from then on into them."""
         moved = [part for era in self._eras for part in era.cut(at_us)]
         self._eras = [era for era in self._eras if era.from_us < at_us] + fresh
@@ -176,7 +176,7 @@ class Slicer:
             self.counters["outside"] += outside
             self.counters["dropped_late"] += lost
 
-    def _by_era(self, time_us: Ints) -> Iterator[tuple[Era | SessionEra, int, int]]:
+    def _by_era(self, time_us: Ints) -> Iterator[tuple[Era, int, int]]:
         """(era, first, last) for the parts of sorted times; nothing for none."""
         if not len(time_us):
             return
@@ -300,7 +300,7 @@ class Slicer:
         self.counters = {**self.counters, **state["counters"]}
         self._hold(tuple(tenure.from_plain(each) for each in state["tenures"]))
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
-        kind = SessionEra if self.group.gap_us else Era
+        kind: type[Era] = SessionEra if self.group.gap_us else Era
         self._eras = [kind.restore(each, known, self.scale) for each in state["eras"]]
 
     def check(self) -> None:
