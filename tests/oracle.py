@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.algebra.windows import Session, Sliding, Tumbling
 
 Number = float | int | Fraction
 Row = tuple[str, str, int, int]  # query, key, start, end
@@ -71,6 +71,8 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
             length, slide, offset = window.length_us, window.length_us, window.offset_us
         case Sliding():
             length, slide, offset = window.length_us, window.slide_us, window.offset_us
+        case Session():
+            return sessions(window, readings)
         case _:
             raise NotImplementedError(window)
     for reading in readings:
@@ -80,6 +82,18 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
                 out.setdefault((start, start + length), []).append(reading)
             start -= slide
     return out
+
+
+def sessions(window: Session, readings: Sequence[Reading]) -> dict[tuple[int, int], list[Reading]]:
+    """Readings in order of time; exactly one gap apart is one session; cut at multiples of the maximum duration."""
+    runs: list[list[Reading]] = []
+    for reading in readings:
+        last = runs[-1][-1].time_us if runs else None
+        apart = last is None or reading.time_us - last > window.gap_us
+        if apart or (window.max_us and last is not None and last // window.max_us != reading.time_us // window.max_us):
+            runs.append([])
+        runs[-1].append(reading)
+    return {(run[0].time_us, run[-1].time_us + window.gap_us): run for run in runs}
 
 
 def answers(query: Query, readings: Sequence[Reading]) -> dict[str, float | None]:

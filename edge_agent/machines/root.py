@@ -273,7 +273,7 @@ class Root:
                 late=late,
                 coverage=coverage_of(query, view, gaps, text, (start, last_us)),
             )
-            yield from shown.put(row, group.gap_us)
+            yield from shown.put(row, group.gap_us, group.max_us)
 
     def _free(self, decision: Decision) -> None:
         """Forget what nothing can revise any more."""

@@ -67,13 +67,18 @@ class Shown:
 
     rows: dict[str, dict[int, Row]] = field(default_factory=dict)
 
-    def put(self, row: Row, gap_us: int) -> Iterator[Row]:
-        """Show a row instead of all that it touches; answers what changed, nothing if it is shown already."""
+    def put(self, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
+        """Show a row instead of all that it touches; answers what changed, nothing if it is shown already.
+
+        Across a cut of the maximum duration nothing touches (5.5).
+        """
         rows = self.rows.setdefault(row.key, {})
         touched = [
             other
             for other in rows.values()
-            if not other.withdrawn and other.start <= row.end and other.end - gap_us >= row.start - gap_us
+            if not other.withdrawn
+            and (other.start <= row.end and other.end >= row.start)
+            and (not max_us or other.start // max_us == row.start // max_us)
         ]
         before = rows.get(row.start)
         if len(touched) == 1 and before is touched[0] and _same(before, row):
