@@ -151,7 +151,8 @@ class Gateway(Node):
         for group, slicer in self.slicers.items():
             releases = (*self._spent.pop(group, ()), *slicer.flush())
             self._touched.add(group)
-            steps.append(GroupStep(group, None, releases))
+            promised_us = self._promised.get(group, NEVER_US)
+            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=slicer.hints()))
         return Step(tuple(steps), gaps=self._stop_gaps(now_us))
 
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:

@@ -133,7 +133,15 @@ class Merger(Node):
     def _flush_step(self, now_us: int) -> Step:
         del now_us
         self.pool.absorb(self._promised)
-        return Step(tuple(GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups()))
+        families = self.parent.household.families
+        steps = []
+        for group in self.pool.groups():
+            releases = self.pool.flush(group)
+            below = families[group].hints() if group in families else {}
+            hints = self.pool.hints(group, below)  # what children hold of a key stays stated (5.2)
+            promised_us = self._promised.get(group, NEVER_US)
+            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=hints))
+        return Step(tuple(steps))
 
     def _birth_step(self, now_us: int) -> Step:
         steps = []
