@@ -147,6 +147,38 @@ def _range(readings: Sequence[Reading], _params: Params) -> float:
     return float(max(values) - min(values))
 
 
+def _median(readings: Sequence[Reading], params: Params) -> float:
+    values = sorted(_values(readings))
+    low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
+    even = params.get("even", "mean")
+    return float(high if even == "upper" else low if even == "lower" else _total([low, high]) / 2)
+
+
+def _quantile(readings: Sequence[Reading], params: Params) -> float:
+    values, q = sorted(_values(readings)), params["q"]
+    assert isinstance(q, int | float)
+    if params.get("method", "linear") == "nearest_rank":
+        return float(values[max(math.ceil(q * len(values)) - 1, 0)])
+    below = math.floor(q * (len(values) - 1))
+    part = q * (len(values) - 1) - below
+    low, high = float(values[below]), float(values[min(below + 1, len(values) - 1)])
+    return low + (high - low) * part
+
+
+def _mode(readings: Sequence[Reading], _params: Params) -> float:
+    values = _values(readings)
+    return float(min(values, key=lambda v: (-values.count(v), v)))
+
+
+def _distinct(readings: Sequence[Reading], _params: Params) -> float:
+    return float(len(set(_values(readings))))
+
+
+def collected(readings: Sequence[Reading]) -> list[float]:
+    """What `collect` tells in its details: every value in order."""
+    return sorted(float(value) for value in _values(readings))
+
+
 FUNCTIONS: dict[str, Function] = {
     "count": lambda readings, _: float(len(readings)),
     "sum": lambda readings, _: float(_total(_values(readings))),
@@ -161,4 +193,10 @@ FUNCTIONS: dict[str, Function] = {
     "geomean": _geomean,
     "first": lambda readings, _: float(readings[0].value),
     "last": lambda readings, _: float(readings[-1].value),
+    "median": _median,
+    "quantile": _quantile,
+    "mode": _mode,
+    "distinct": _distinct,
+    "count_distinct": _distinct,
+    "collect": lambda _readings, _: None,  # see `collected`
 }

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra import bags, cuts
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
@@ -25,7 +26,7 @@ from edge_agent.algebra.frame import (
     Plan,
     Section,
 )
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import NO_HINT
 from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
@@ -33,7 +34,8 @@ from edge_agent.machines.release import GroupStep, Release, Step
 
 BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # estimates below are upper bounds of the parts; the rest is headers
 ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
-COLUMN_BYTES: Final = {"wide": 20}  # a bignum of 128 bits with its tag and head; every other kind is 9 at most
+# a bignum of 128 bits with its tag and head; first value and size of a bag; every other kind is 9 at most
+COLUMN_BYTES: Final = {"wide": 20, "bag": 24}
 LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
 
 
@@ -164,15 +166,22 @@ class Numbering:
         columns = [COLUMNS[name] for name in release.plan.basis]
         row_bytes = ROW_BYTES + sum(COLUMN_BYTES.get(c.kind, 9) for c in columns)
         rows = self._numbered(drafts, release, [c.name for c in columns if c.kind == "node"])
-        done = 0
+        if "bag" in release.plan.basis:
+            value_bytes = _value_bytes(rows.states["bag"])
+            rows = cuts.cut(rows, release.plan.basis, release.plan.scale, BUDGET_BYTES // 2 // value_bytes)
+            upto = np.cumsum(row_bytes + value_bytes * cuts.sizes(rows))
+        else:
+            upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
+        done, done_bytes = 0, 0
         while done < len(rows):
-            room = (BUDGET_BYTES - drafts[-1].size_bytes) // row_bytes
-            if room < 1:
+            room = BUDGET_BYTES - drafts[-1].size_bytes
+            last = int(np.searchsorted(upto, done_bytes + room, side="right"))
+            if last <= done:
                 drafts.append(_Draft())
                 continue
-            chunk = rows if not done and room >= len(rows) else rows.take(slice(done, done + room))
-            done += len(chunk)
-            drafts[-1].size_bytes += len(chunk) * row_bytes + 16
+            chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
+            drafts[-1].size_bytes += int(upto[last - 1]) - done_bytes + 16
+            done, done_bytes = last, int(upto[last - 1])
             on_time, late = drafts[-1].parts.setdefault(number, ([], []))
             (late if release.late else on_time).append(Section.of(plan_number, release.plan, chunk))
 
@@ -300,6 +309,20 @@ class Numbering:
         numbering.said = set(state["said"])
         numbering._registers = {number: np.array(registers, np.int64) for number, registers in state["registers"]}
         return numbering
+
+
+def _value_bytes(column: Column) -> int:
+    """Bytes that a value of a bag and its count take at most in a column of them, when nothing is deflated."""
+    found = bags.flat(column)
+    counts = _width(int(found.counts.max()))
+    if found.values.dtype.kind == "f":
+        return 8 + counts
+    steps = np.diff(found.values)[np.diff(found.rows) == 0]
+    return _width(int(steps.max(initial=0))) + counts
+
+
+def _width(most: int) -> int:
+    return next(size for size in (1, 2, 4, 8) if most < 1 << (8 * size))
 
 
 def _fit(drafts: list[_Draft], size_bytes: int) -> _Draft:
