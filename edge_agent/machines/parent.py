@@ -149,7 +149,7 @@ class ParentHalf:
             return
         member = self.household.family(group).member(node)
         for section in (*part.sections, *part.late):
-            for number in np.unique(section.partials.key).tolist():
+            for number in np.unique(section.pieces()[0]).tolist():
                 member.hints.pop(book.keys[number], None)
                 member.held.pop(book.keys[number], None)
         for number, start_us in part.registers:

@@ -92,6 +92,7 @@ class Root:
                 query, closed_us = self.queries[key], self._closed.get(key, NEVER_US)
                 if group.gap_us:
                     out += self._session_rows(query, group, view)
+                    self._closed[key] = max(closed_us, view.frontier_us)
                     continue
                 starts = self._due(key, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)

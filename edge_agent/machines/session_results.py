@@ -70,13 +70,14 @@ class Shown:
     def put(self, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
         """Show a row instead of all that it touches; answers what changed, nothing if it is shown already.
 
-        Across a cut of the maximum duration nothing touches (5.5).
+        Across a cut of the maximum duration or of a change of the definition nothing touches (5.5, 6.3).
         """
         rows = self.rows.setdefault(row.key, {})
         touched = [
             other
             for other in rows.values()
             if not other.withdrawn
+            and other.definition_revision == row.definition_revision
             and (other.start <= row.end and other.end >= row.start)
             and (not max_us or other.start // max_us == row.start // max_us)
         ]

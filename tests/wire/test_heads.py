@@ -50,9 +50,14 @@ def narrow(rows: Partials) -> Partials:
     return Partials(rows.start, rows.end, rows.key, states)
 
 
+def extent(section: Section) -> Extent:
+    """As a head says it while the plan is not known, which may be one of sessions."""
+    return Extent.of(narrow(section.partials), sessions=True)
+
+
 def _without_rows(part: GroupPart) -> GroupPart:
     def empty(sections: tuple[Section, ...]) -> tuple[Section, ...]:
-        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), Extent.of(narrow(s.partials))) for s in sections)
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), extent(s)) for s in sections)
 
     return GroupPart(
         part.group, part.frontier_us, empty(part.sections), empty(part.late), part.exceptions, part.registers
