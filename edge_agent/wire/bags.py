@@ -26,7 +26,7 @@ LEVEL: Final = 6  # of zlib; a bag is small, and every byte goes to flash and ov
 RAW: Final = -15  # deflate without header and checksum: frames have their own
 LEAST: Final = 64  # bytes from which deflating is tried
 MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 bits
-VALUE_LIMIT: Final = 2**62
+VALUE_LIMIT: Final = 2**61  # of integers; what is decoded stays within twice that
 
 
 def encode(column: Column, *, deflate: bool = True) -> list[object]:
@@ -61,7 +61,7 @@ def _encode_values(found: Flat, least: int) -> object:
 def _encode_steps(units: Ints, found: Flat, least: int) -> tuple[object, object]:
     """The first value of each row, and from each value to the next in its row, less one."""
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
-        raise ValueError("a bag holds an integer beyond 62 bits")
+        raise ValueError("a bag holds an integer beyond 61 bits")
     inner = np.ones(len(units), np.bool_)
     inner[found.starts] = False
     steps = np.diff(units, prepend=units[:1])[inner] - 1
@@ -134,7 +134,7 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     if int(steps.min()) < 0:
         raise WireError(f"{what}: a step below 0")
     reach = np.add.reduceat(steps.astype(np.float64) + 1.0, starts)
-    if max(-int(first.min()), int(first.max())) > VALUE_LIMIT or float((first + reach).max()) > float(VALUE_LIMIT):
+    if max(-int(first.min()), int(first.max())) > VALUE_LIMIT or float((first + reach).max()) > 2.0 * VALUE_LIMIT:
         raise WireError(f"{what}: a value beyond 62 bits")
     steps[inner] += 1
     along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
