@@ -182,10 +182,10 @@ def test_every_mistake_of_the_book_leaves_a_running_node_as_it_was() -> None:
 
 def test_state_says_what_a_later_version_would_understand() -> None:
     registry = started()
-    registry.take("all", "query", "x", query("1m", 4, window={"type": "session", "gap": "5s"}))
+    registry.take("all", "query", "x", query("1m", 4, window={"type": "count_tumbling", "length": 5}))
     said = item(registry)
     assert (said["ok"], said["revision"], said["unsupported"]) == (False, 4, True)
-    assert said["errors"][0]["why"] == 'window type "session" is not supported yet'
+    assert said["errors"][0]["why"] == 'window type "count_tumbling" is not supported yet'
 
 
 def test_a_query_waits_for_its_sensor() -> None:
