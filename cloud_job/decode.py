@@ -14,18 +14,23 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cloud_job import bags
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
 from cloud_job.work import Order
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.partial import Ints, Partials, Store
+from edge_agent.algebra.sessions import join
 from edge_agent.errors import WireError
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
 ROWS: Final = {"order": "int", "late": "boolean", "start": "bigint", "end": "bigint", "key": "string"}
-ARROW: Final = {"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE}
+ARROW: Final = {
+    **{"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE},
+    **{bags.FLOATS: bags.FLOATS_ARROW, bags.UNITS: bags.UNITS_ARROW},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +154,9 @@ class _Decoding:
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""
         mask = np.zeros(len(rows), np.bool_)
+        whole = order.kind != "session"  # a session that only reaches into a range counts too
         for low, high in self.lookup.ranges[order.number]:
-            mask |= (rows.start >= low) & (rows.end <= high)
+            mask |= (rows.start >= low) & (rows.end <= high) if whole else (rows.start < high) & (rows.end > low)
         return None if mask.all() else np.flatnonzero(mask)
 
     def _store(self, order: Order, late: bool) -> Store:
@@ -163,6 +169,8 @@ class _Decoding:
         """Everything, combined."""
         for (order, late), store in self._stores.items():
             rows = store.flush()
+            if order.kind == "session":
+                rows = join(rows, order.basis, order.gap_us, order.max_us, store.ranks())
             states = aggregates.convert(rows.states, order.scale, order.target)
             n = len(rows)
             arrays: dict[str, pa.Array] = {

@@ -16,25 +16,28 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job import state, tables
+from pyspark.sql import DataFrame
+
+from cloud_job import islands, state, tables
 from cloud_job.complete import Ledger, Limits
 from cloud_job.decode import Lookup, Page
 from cloud_job.intake import Intake, Parts
 from cloud_job.plan import Shape, state_columns
 from cloud_job.results import ranges_of, results
-from cloud_job.revise import merge
+from cloud_job.revise import merge, merge_sessions
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.work import Order, Row, Span, Work
 from edge_agent.errors import PortError
 from edge_agent.machines.decider import Decider, Decision
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("headwater.root")
 APP: Final = "headwater"  # txn ids of what follows a decision: the same for every owner, on purpose
@@ -96,7 +99,7 @@ class Job:
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.ledger.pending:
+        if self.ledger.put_off:
             self._batch(self._intake(), [], flush=True)
         self._remove(self._files)
 
@@ -159,11 +162,15 @@ class Job:
     def _perform(self, work: Work) -> None:
         """Everything after the decision; all of it may have been done before."""
         number = work.number
-        if work.closing:
-            self.place.append(RESULTS, self._rows(work, work.closing), f"{APP}/results", number)
+        first = [self._rows(work, work.closing)] if work.closing else []
+        if ranges := islands.closing_ranges(work.islands):
+            first.append(self._sessions(work, ranges, revising=False))
+        if first:
+            self.place.append(RESULTS, reduce(DataFrame.unionByName, first), f"{APP}/results", number)
         self._done("results", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
+        self._revise_sessions(work)
         self._done("revisions", number)
         for table, rows in (
             (tables.COVERAGE, work.coverage),
@@ -182,10 +189,37 @@ class Job:
         self.place.append(table, tables.rows(self.spark, table, list(rows)), f"{APP}/{table.name}/{step}", number)
 
     def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
-        return results(self.place.read(self.spark, MESSAGES), work, spans, self._lookup(work, spans))
+        return results(self.place.read(self.spark, MESSAGES), work, spans, self._window_lookup(work, spans))
 
-    def _lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
-        wanted = ranges_of(spans)
+    def _revise_sessions(self, work: Work) -> None:
+        if not any(found.revises for found in work.islands):
+            return
+        known = self.place.read(self.spark, RESULTS)
+        ranges = islands.revising_ranges(known, work.islands)
+        if ranges:
+            made = self._sessions(work, ranges, revising=True)
+            gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)
+            low_us = min(low for found in ranges.values() for low, _ in found)
+            merge_sessions(self.spark, self.place, made, gone, low_us)
+
+    def _sessions(self, work: Work, ranges: Mapping[int, islands.Ranges], *, revising: bool) -> DataFrame:
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for i, found in ranges.items():
+            for number in work.islands[i].orders:
+                wanted.setdefault(number, []).extend(found)
+        frames = self.place.read(self.spark, MESSAGES)
+        return islands.sessions(frames, work, ranges, self._lookup(work, wanted), revising=revising)
+
+    def _window_lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
+        found: dict[int, list[Span]] = {}
+        for span in spans:
+            for number in span.orders:
+                found.setdefault(number, []).append(span)
+        return self._lookup(work, {number: ranges_of(mine) for number, mine in found.items()})
+
+    def _lookup(self, work: Work, ranges: Mapping[int, list[tuple[int, int]]]) -> Lookup:
+        """ranges: where rows of each read order are wanted."""
+        wanted = [span for found in ranges.values() for span in found]
         pages = {}
         for line, (first_us, latest_us) in self.ledger.extent.items():  # epochs that sent rows
             book = self.decider.parent.books.get(line)
@@ -193,12 +227,9 @@ class Job:
                 plans = {number: plan.hash for number, (_, plan) in book.plans.items()}
                 pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
         orders: dict[bytes, tuple[Order, ...]] = {}
-        ranges: dict[int, list[tuple[int, int]]] = {}
         for order in work.orders:
-            mine = [s for s in spans if order.number in s.orders]
-            if mine:
+            if order.number in ranges:
                 orders[order.plan] = (*orders.get(order.plan, ()), order)
-                ranges[order.number] = ranges_of(mine)
         columns = state_columns(Shape(aggregates, scale) for aggregates, scale in work.shapes)
         return Lookup(pages, tuple(self.ledger.owners), orders, ranges, columns)
 

@@ -61,9 +61,14 @@ def results(frames: DataFrame, work: Work, spans: Sequence[Span], lookup: Lookup
 
 
 def within(frames: DataFrame, spans: Sequence[Span]) -> DataFrame:
-    """Parts that may hold rows of the spans: literals here, because they choose the files that are read at all."""
+    """Parts that may hold rows of the spans."""
+    return between(frames, ranges_of(spans))
+
+
+def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
+    """Parts that may hold rows there: literals here, because they choose the files that are read at all."""
     wanted = F.lit(False)
-    for low, high in ranges_of(spans):
+    for low, high in ranges:
         wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
     return frames.where(wanted)
 
@@ -95,10 +100,11 @@ def span_tables(spark: SparkSession, work: Work, spans: Sequence[Span]) -> tuple
         )
         for i, s in enumerate(spans)
     ]
-    return _small(spark, places, _PLACES), _small(spark, about, _ABOUT)
+    return small(spark, places, _PLACES), small(spark, about, _ABOUT)
 
 
-def _small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
+def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
+    """A table made on the driver."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
@@ -125,9 +131,13 @@ def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
 
 def lowered(states: DataFrame, about: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
     """Rows of gold.results, first revision."""
-    values, details = lower.answers(shapes, F.col("shape"))
     rows = states.join(F.broadcast(about), "span", how="inner")
-    end = F.col("start") + F.col("span_length")
+    return shown(rows, F.col("start") + F.col("span_length"), shapes)
+
+
+def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape]) -> DataFrame:
+    """States, each with its shape and what a row says of it, as rows of gold.results. end: of the row."""
+    values, details = lower.answers(shapes, F.col("shape"))
     made: dict[str, Column] = {
         "node": F.lit(""),
         "labels": labels(F.col("key")),

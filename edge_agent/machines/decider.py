@@ -124,7 +124,7 @@ class Decider:
                 dict(serving),
                 family.begins(),
                 family.hints(),
-                {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
+                dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
                 family.registers(),
             )
         decision = Decision(

@@ -145,7 +145,8 @@ class Root:
             return rows
         longest_us = max(reach_us(self.queries[key].window) for key in keys)
         closed_us = min(self._closed.get(key, NEVER_US) for key in keys)
-        old = rows.start <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
+        latest = rows.end - 1 if holding.plan.kind == "session" else rows.start  # a session may have lasted
+        old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
         if not old.any():
             return rows
         gone = rows.take(old)
