@@ -28,8 +28,12 @@ from edge_agent.wire import heads
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
 ROWS: Final = {"order": "int", "late": "boolean", "start": "bigint", "end": "bigint", "key": "string"}
 ARROW: Final = {
-    **{"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE},
-    **{bags.FLOATS: bags.FLOATS_ARROW, bags.UNITS: bags.UNITS_ARROW},
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "decimal(38,0)": WIDE,
+    bags.FLOATS: bags.FLOATS_ARROW,
+    bags.UNITS: bags.UNITS_ARROW,
 }
 
 

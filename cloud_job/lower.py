@@ -52,9 +52,7 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     states = States(scale)
     together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
     found = bags.answers(together, scale, states["bag"]) if together else {}
-    return {
-        a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked
-    }
+    return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
 
 
 def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.bags import FLOATS, UNITS
+from cloud_job import bags
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 
@@ -32,7 +32,7 @@ TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled in
     "real": ("double", "double"),
     "value": ("double", "bigint"),
     "wide": ("double", WIDE_TYPE),
-    "bag": (FLOATS, UNITS),
+    "bag": (bags.FLOATS, bags.UNITS),
 }
 
 

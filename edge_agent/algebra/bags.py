@@ -130,11 +130,11 @@ def lift(values: Column, groups: Segments) -> NDArray[Any]:
         out = np.empty(len(groups), object)
         bounds = [*starts.tolist(), len(values)]
         for row in range(len(groups)):
-            found = _tally(values[bounds[row] : bounds[row + 1]], ONE[:0], ONE[:0], 1)
+            found = tally(values[bounds[row] : bounds[row + 1]], ONE[:0], ONE[:0], 1)
             out[row] = Bag(found.values, found.counts)
         return out
     owner = groups.spread(np.arange(len(groups)))
-    return _tally(values, owner, ONE[:0], len(groups)).column()
+    return tally(values, owner, ONE[:0], len(groups)).column()
 
 
 def combine(column: Column, groups: Segments) -> Column:
@@ -147,14 +147,14 @@ def combine(column: Column, groups: Segments) -> Column:
         return _merged(column, owner, len(groups)).column()
     out = np.empty(len(groups), object)
     order = np.argsort(owner, kind="stable")
-    for first, last in _blocks(owner[order], sizes[order]):
+    for first, last in blocks(owner[order], sizes[order]):
         rows = order[first:last]
         low, high = int(owner[rows[0]]), int(owner[rows[-1]]) + 1
         out[low:high] = _merged(column[rows], owner[rows] - low, high - low).column()
     return out
 
 
-def _blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
+def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of rows, sorted by owner, that hold whole groups of about so many values as are merged at once."""
     begins = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
     block = (np.cumsum(sizes) - sizes)[begins] // _BLOCK
@@ -165,7 +165,7 @@ def _blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
 def _merged(column: Column, owner: Ints, groups: int) -> Flat:
     bags = flat(column)
     counts = ONE[:0] if bags.counts.strides == (0,) else bags.counts
-    return _tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
+    return tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
 
 
 def mapped(column: Column, change: Callable[[Column], Column]) -> Column:
@@ -173,7 +173,7 @@ def mapped(column: Column, change: Callable[[Column], Column]) -> Column:
     bags = flat(column)
     if not len(column):
         return column
-    return _tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
+    return tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
 
 
 def decimal_places(values: NDArray[np.float64]) -> int | None:
@@ -195,10 +195,11 @@ def is_decimal(values: NDArray[np.float64], places: int) -> bool:
     return bool((np.abs(whole) < 2**53).all() and (whole / 10.0**places == values).all())
 
 
-def _tally(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
-    """Sorted distinct values with their counts, a row a group (none empty).
+def tally(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
+    """Sorted distinct values with their counts, a row a group (none empty): what makes bags of readings or of bags.
 
-    owner: group of each value, shape (k,); not looked at for one group. counts: shape (k,), empty for all 1.
+    values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
+    for all 1.
     """
     if values.dtype == np.float64:
         places = decimal_places(values)

@@ -1,7 +1,7 @@
 """Values of frames <-> plain JSON, so that schemas/vectors/*.json say what the bytes beside them mean.
 
-Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by its
-values and counts.
+Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by
+its values and counts.
 """
 
 from __future__ import annotations
