@@ -17,7 +17,7 @@ import numpy as np
 from cloud_job.cells import grid
 from cloud_job.open_sessions import Moment, Pieces, Track
 from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Islands, Keyed, Order, Row, Span, Work
+from cloud_job.work import Beyond, Islands, Keyed, Order, Refused, Row, Span, Work
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.query import Aggregate, Group, Query
@@ -70,8 +70,8 @@ class Ledger:
 
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
-    pending: (after, upto] of window ends to be revised. covers_known: coverage_ids that stand in ops.coverage.
-    tracks: of queries of sessions; names: numbers of their keys.
+    pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts there or later.
+    covers_known: coverage_ids that stand in ops.coverage. tracks: of queries of sessions; names: numbers of their keys.
     """
 
     limits: Limits
@@ -87,6 +87,7 @@ class Ledger:
     extent: dict[Line, tuple[int, int]] = field(default_factory=dict)
     owners: list[tuple[int, str]] = field(default_factory=list)
     covers_known: set[str] = field(default_factory=set)
+    needed_us: int = NEVER_US
     nodes_us: int = NEVER_US
     nodes_like: tuple[object, ...] = ()
     tracks: dict[Key, Track] = field(default_factory=dict)
@@ -101,16 +102,22 @@ class Ledger:
         books: Mapping[Line, Book],
         gaps: Iterable[tuple[str, Gap]],
         *,
+        unread: int = 0,
         flush: bool = False,
     ) -> Work:
-        """The next batch's work. parts: of the frames that took effect. gaps: all known. flush: put nothing off."""
+        """The next batch's work. parts: of the frames that took effect. gaps: all known.
+
+        unread: messages of the batch that could not be read. flush: put nothing off.
+        """
         self.number += 1
         self.decided_us = decision.now_us
-        queries = self._learn(decision.queries)
+        queries = tuple(self._learn(decision.queries))
         touched: dict[Key, Ranges] = {}
         beyond: list[Beyond] = []
+        refused: list[Refused] = []
         for effect in decision.effects:
             if effect.frame is None:
+                refused.append(Refused(effect.node, effect.epoch, effect.seq, effect.why))
                 continue
             line = (effect.node, effect.epoch)
             _add(self.applied.setdefault(line, []), effect.seq)
@@ -141,6 +148,7 @@ class Ledger:
                 if view.frontier_us > closed_us:
                     closing += self._spans(run, makings, closed_us, view.frontier_us)
                     self.closed[key] = view.frontier_us
+        self.needed_us = self._needed(decision)
         spans = [*closing, *revising]
         return Work(
             self.number,
@@ -149,9 +157,11 @@ class Ledger:
             tuple(span for span, _ in closing),
             tuple(span for span, _ in revising),
             tuple(beyond),
+            tuple(refused),
+            unread,
             self._new_covers([cover for _, cover in spans] + [cover for _, covers in found for cover in covers]),
             tuple(_gap_row(node, gap, self.number) for node, gap in decision.gaps),
-            tuple(queries),
+            queries,
             tuple(self._sensors(decision.sensors)),
             nodes=self._nodes(decision),
             islands=tuple(islands for islands, _ in found),
@@ -300,6 +310,20 @@ class Ledger:
     def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
         view = decision.groups.get(group)
         return tuple(view.serving) if view is not None and not group.gap_us else ()
+
+    def _needed(self, decision: Decision) -> int:
+        served = {key for view in decision.groups.values() for key in view.serving}
+        return min((us for key in served if (us := self._needs(key)) is not None), default=NEVER_US)
+
+    def _needs(self, key: Key) -> int | None:
+        """Where the rows begin that a query still waits for: its open sessions; windows that have not closed."""
+        query = self.query(key)
+        if query is None:
+            return None
+        closed_us, track = self.closed.get(key, NEVER_US), self.tracks.get(key)
+        if track is not None:
+            return min(closed_us, track.low_us)
+        return closed_us - query.time_window.length_us if query.window.type != "session" else closed_us
 
     def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""

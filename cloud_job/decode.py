@@ -1,7 +1,9 @@
-"""Parts of frames to rows of partials, on the executors: once per batch of messages, never once per row.
+"""Parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never once
+per row.
 
-Rows of one order are combined here by the same algebra as at the edge before Spark sees them: siblings of one window
-mostly lie in one file, and what leaves Python costs more than what stays.
+Rows are put into their windows and combined here by the same algebra as at the edge before Spark sees them: siblings
+of one window mostly lie in one file, and what leaves Python costs more than what stays. So are pieces of one session;
+where it begins and ends is known only when all its pieces have met (cloud_job/islands.py).
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ import pyarrow as pa
 from cloud_job import bags
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
-from cloud_job.work import Order
+from cloud_job.work import Order, Span
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.partial import Ints, Partials, Store
+from edge_agent.algebra.partial import Ints, Partials, Store, combine
 from edge_agent.algebra.sessions import join
+from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
-ROWS: Final = {"order": "int", "late": "boolean", "start": "bigint", "end": "bigint", "key": "string"}
+WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
+PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
 ARROW: Final = {
     "bigint": pa.int64(),
     "double": pa.float64(),
@@ -35,6 +39,7 @@ ARROW: Final = {
     bags.FLOATS: bags.FLOATS_ARROW,
     bags.UNITS: bags.UNITS_ARROW,
 }
+Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,9 @@ class Page:
 class Lookup:
     """All that decoding needs beside the bytes.
 
-    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) in which its rows
-    are wanted. columns: state columns of the result, name -> Spark type.
+    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) of event time in
+    which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
+    asked for, in their numbers, none where sessions are; bases: of the spans, by shape.
     """
 
     pages: Mapping[tuple[str, int], Page]
@@ -65,11 +71,18 @@ class Lookup:
     orders: Mapping[bytes, tuple[Order, ...]]
     ranges: Mapping[int, Sequence[tuple[int, int]]]
     columns: Mapping[str, str]
+    spans: Sequence[Span] = ()
+    bases: Sequence[tuple[str, ...]] = ()
 
     @property
-    def schema(self) -> str:
-        """Of the rows that `reader` makes, as Spark writes it."""
-        return ", ".join(f"`{name}` {kind}" for name, kind in {**ROWS, **self.columns}.items())
+    def windows(self) -> str:
+        """Schema of the rows that `windows_of` makes, as Spark writes it."""
+        return _ddl(WINDOWS, self.columns)
+
+    @property
+    def pieces(self) -> str:
+        """Schema of the rows that `pieces_of` makes, as Spark writes it."""
+        return _ddl(PIECES, self.columns)
 
     def owned(self, batch: int, owner: str) -> bool:
         """Whether a row of bronze.messages was stored by the run that decided its batch."""
@@ -77,17 +90,34 @@ class Lookup:
         return i > 0 and self.owners[i - 1][1] == owner
 
 
-def reader(lookup: Lookup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: batches with the columns READ to batches with lookup.schema."""
+def windows_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.windows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoding = _Decoding(lookup)
-        for batch in batches:
-            for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
-                decoding.take(_Sent(*row))
-        yield from decoding.give()
+        yield from _decoded(lookup, batches).windows()
 
     return read
+
+
+def pieces_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.pieces."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _decoded(lookup, batches).pieces()
+
+    return read
+
+
+def _ddl(*columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for some in columns for name, kind in some.items())
+
+
+def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
+    decoding = _Decoding(lookup)
+    for batch in batches:
+        for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
+            decoding.take(_Sent(*row))
+    return decoding
 
 
 class _Numbers:
@@ -169,29 +199,63 @@ class _Decoding:
             store = self._stores[order, late] = Store(order.basis, None, self.nodes.texts)
         return store
 
-    def give(self) -> Iterator[pa.RecordBatch]:
-        """Everything, combined."""
+    def windows(self) -> Iterator[pa.RecordBatch]:
+        """The windows of every span, combined."""
         for (order, late), store in self._stores.items():
             rows = store.flush()
-            if order.kind == "session":
-                rows = join(rows, order.basis, order.gap_us, order.max_us, store.ranks())
             states = aggregates.convert(rows.states, order.scale, order.target)
-            n = len(rows)
-            arrays: dict[str, pa.Array] = {
-                "order": pa.array(np.full(n, order.number, np.int32)),
-                "late": pa.array(np.full(n, late)),
-                "start": pa.array(rows.start),
-                "end": pa.array(rows.end),
-                "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
-            }
-            named = {spark_name(column, order.target): (column, states[column]) for column in states}
-            for name, kind in self.lookup.columns.items():
-                if name in named:
-                    column, values = named[name]
-                    arrays[name] = to_arrow(values, COLUMNS[column].kind, order.target, self.nodes.texts)
-                else:
-                    arrays[name] = pa.nulls(n, ARROW[kind])
-            yield pa.RecordBatch.from_pydict(arrays)
+            for number, span in enumerate(self.lookup.spans):
+                if order.number in span.orders:
+                    basis = self.lookup.bases[span.shape]
+                    needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+                    inside = _windows(needed, span, exact=order.kind == "window")
+                    made = combine(inside, basis, span.slide_us, store.ranks())
+                    if len(made):
+                        yield self._batch({"span": _same(number, made)}, late, made, order.target)
+
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """The pieces of every order, those joined that meet here."""
+        for (order, late), store in self._stores.items():
+            rows = join(store.flush(), order.basis, order.gap_us, order.max_us, store.ranks())
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            made = Partials(rows.start, rows.end, rows.key, dict(states))
+            if len(made):
+                about = {"order": _same(order.number, made), "end": pa.array(made.end)}
+                yield self._batch(about, late, made, order.target)
+
+    def _batch(self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
+        n = len(rows)
+        found = {
+            **about,
+            "start": pa.array(rows.start),
+            "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
+            "late": pa.array(np.full(n, late)),
+        }
+        arrays: dict[str, pa.Array] = {name: found[name] for name in (PIECES if "order" in about else WINDOWS)}
+        named = {spark_name(column, scale): column for column in rows.states}
+        for name, kind in self.lookup.columns.items():
+            column = named.get(name)
+            if column is None:
+                arrays[name] = pa.nulls(n, ARROW[kind])
+            else:
+                arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, self.nodes.texts)
+        return pa.RecordBatch.from_pydict(arrays)
+
+
+def _same(number: int, rows: Partials) -> pa.Array:
+    return pa.array(np.full(len(rows), number, np.int32))
+
+
+def _windows(rows: Partials, span: Span, *, exact: bool) -> Partials:
+    """Each row once for every window of the span that contains its range; exact: that equals it (protocol 6.2)."""
+    index, start = Sliding(span.length_us, span.slide_us, span.offset_us).assign(rows.start, rows.end)
+    wanted = (start >= span.low_us) & (start <= span.high_us)
+    if exact:
+        wanted &= (rows.start[index] == start) & (rows.end[index] == start + span.length_us)
+    if not wanted.all():
+        index, start = index[wanted], start[wanted]
+    states = {name: column[index] for name, column in rows.states.items()}
+    return Partials(start, start + span.length_us, rows.key[index], states)
 
 
 def _named(rows: Partials, order: Order) -> Partials:

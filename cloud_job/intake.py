@@ -39,9 +39,10 @@ class Came:
 
 @dataclass(slots=True)
 class Intake:
-    """One batch being read. rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied.
+    """One batch being read.
 
-    now_us: the newest receive time. messages: frames that are new, bad ones included. again: those known already.
+    rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the newest receive
+    time. messages: frames that are new, bad ones included; unread: what could not be read; again: what was known.
     """
 
     decider: Decider
@@ -51,6 +52,7 @@ class Intake:
     now_us: int
     rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
     messages: int = 0
+    unread: int = 0
     again: int = 0
 
     def read(self, content: bytes, name: str) -> None:
@@ -133,6 +135,7 @@ class Intake:
             "message.quarantined", extra={"node": came.node, "epoch": came.epoch, "seq": came.seq, "why": reason}
         )
         self._row(came, kind=kind, reason=reason)
+        self.unread += 1
 
     def _row(
         self, came: Came, part: heads.Part | None = None, *, kind: str = "frame", reason: str | None = None

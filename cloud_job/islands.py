@@ -15,9 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cloud_job import plan
-from cloud_job.decode import Lookup
-from cloud_job.results import RESULT_COLUMNS, between, rows_of_parts, shown, small
-from cloud_job.spans import join
+from cloud_job.results import RESULT_COLUMNS, shown
 from cloud_job.work import Islands, Work
 from edge_agent.algebra.span import FAR_US
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 Ranges = list[tuple[int, int]]
 _LONG: Final = pa.int64()
-_PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("max", _LONG)])
+_PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("longest", _LONG)])
 _ABOUT: Final = pa.schema(
     [
         ("of_span", pa.int32()),
@@ -107,24 +105,20 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
     return out
 
 
-def sessions(
-    frames: DataFrame, work: Work, ranges: Mapping[int, Ranges], lookup: Lookup, *, revising: bool
-) -> DataFrame:
+def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, revising: bool) -> DataFrame:
     """Rows of gold.results: those that close, or those that are made again. ranges: by place in work.islands.
 
-    frames: bronze.messages. lookup: for the orders of these queries and these ranges.
+    pieces: those of the orders of these queries in these ranges (cloud_job/decode.py).
     """
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
-    spark = frames.sparkSession
+    spark = pieces.sparkSession
     chosen = [i for i in range(len(work.islands)) if i in ranges]
     about, keyed, cells = _tables(spark, work, chosen, ranges)
     return (
-        frames.transform(between, join([span for found in ranges.values() for span in found], most=4))
-        .transform(rows_of_parts, lookup)
-        .transform(merged, _places(spark, work, chosen), shapes)
+        pieces.transform(merged, _places(spark, work, chosen), shapes)
         .transform(due, about, keyed, revising=revising)
         .transform(covered, cells)
-        .transform(shown, F.col("until"), shapes)
+        .transform(shown, F.col("until"), shapes, F.col("batch"))
     )
 
 
@@ -135,7 +129,7 @@ def merged(pieces: DataFrame, places: DataFrame, shapes: Sequence[plan.Shape]) -
     before = line.rowsBetween(Window.unboundedPreceding, -1)
     reached = F.max("end").over(before)
     apart = reached.isNull() | (F.col("start") - (reached - 1) > F.col("gap"))
-    cut = (F.col("max") > 0) & (_block("start") != F.lag(_block("start")).over(line))
+    cut = (F.col("longest") > 0) & (_block("start") != F.lag(_block("start")).over(line))
     rows = rows.withColumn("begins", F.when(apart | cut, F.col("start")))
     rows = rows.withColumn("island", F.max("begins").over(line.rowsBetween(Window.unboundedPreceding, 0)))
     late = F.sum(F.when(F.col("late"), F.col("count")).otherwise(F.lit(0).cast("bigint")))
@@ -145,7 +139,7 @@ def merged(pieces: DataFrame, places: DataFrame, shapes: Sequence[plan.Shape]) -
 
 
 def _block(name: str) -> Column:
-    return F.col(name) - F.pmod(F.col(name), F.greatest(F.col("max"), F.lit(1)))
+    return F.col(name) - F.pmod(F.col(name), F.greatest(F.col("longest"), F.lit(1)))
 
 
 def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: bool) -> DataFrame:
@@ -203,6 +197,13 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
     rows = asked.join(other, touching, "left_semi")
     changed = {"withdrawn": F.lit(True), "batch": F.lit(number).cast("bigint")}
     return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in RESULT_COLUMNS))
+
+
+def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
+    """A table made on the driver."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _places(spark: SparkSession, work: Work, chosen: Sequence[int]) -> DataFrame:

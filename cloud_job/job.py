@@ -5,8 +5,7 @@ also the lease; results; revisions; other tables where they change; then the lan
 Whatever follows the decision is a function of the tables and of that row, and each step is passed over where it has
 been done: after a crash the last decision is carried out again, and nothing counts twice.
 
-The lease (8.5): the decision of batch n is appended under one txn id for all owners, so that Delta takes exactly one;
-who does not find his own name in it stops. Frames that a run stored for a batch that another one decided do not count.
+One run owns the tables (cloud_job/lease.py). Frames that a run stored for a batch it did not decide do not count.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -25,22 +24,28 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from cloud_job import islands, state, tables
+from cloud_job.aside import late, parts_of, quarantined
 from cloud_job.complete import Ledger, Limits
-from cloud_job.decode import Lookup, Page
+from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.intake import Intake, Parts
+from cloud_job.lease import Lease
 from cloud_job.plan import Shape, state_columns
-from cloud_job.results import ranges_of, results
+from cloud_job.recent import Recent
+from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
 from cloud_job.revise import merge, merge_sessions
+from cloud_job.spans import join
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.work import Order, Row, Span, Work
-from edge_agent.errors import PortError
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.errors import ProtocolError
 from edge_agent.machines.decider import Decider, Decision
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("headwater.root")
-APP: Final = "headwater"  # txn ids of what follows a decision: the same for every owner, on purpose
+ONE_FILE_BYTES: Final = 1024 * 1024
 FAILPOINT: Final = "HEADWATER_FAILPOINT"  # name:batch, for crash tests: store, decision, results, revisions, tables
 
 
@@ -66,10 +71,16 @@ class Job:
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
-        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is made
+        self._lease: Lease | None = None
+        self._recent = Recent(NEVER_US)
+        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
 
     def open(self) -> None:
-        """Make the tables, take up the state of the last decision and carry it out to the end."""
+        """Take the tables, make those that are missing, and carry the last decision out to its end.
+
+        Raises: PortError where another root has them, or they cannot be made.
+        """
+        self._lease = Lease(self.place, self.owner)
         tables.create(self.spark, self.place)
         rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
         if not rows:
@@ -79,7 +90,8 @@ class Job:
             bytes(last["state"]), self.settings.limits, self.settings.grace_us
         )
         self._files = frozenset(last["files"])
-        self._perform(Work.loads(bytes(last["work"])))
+        self._recent = Recent(max((end for _, end in self.ledger.extent.values()), default=NEVER_US))
+        self._perform(Work.loads(bytes(last["work"])), again=True)
         log.info("root.resumed", extra={"batch": self.ledger.number})
 
     def process(self, files: DataFrame, _spark_batch: int) -> None:
@@ -102,16 +114,30 @@ class Job:
         if self.ledger.put_off:
             self._batch(self._intake(), [], flush=True)
         self._remove(self._files)
+        self.close()
+
+    def close(self) -> None:
+        """Let another root have the tables."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise ProtocolError("a batch without a lease: open() comes first")
+        return self._lease
 
     def _intake(self) -> Intake:
         number = self.ledger.number + 1
         return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
 
     def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
-        number, before = intake.batch, self._files
+        number = intake.batch
+        self._remove(self._files)  # Spark has committed that batch as well, or there would be no next one
         if intake.rows["batch"]:
-            stored = self.spark.createDataFrame(intake.table(), tables.schema(MESSAGES))
-            self.place.append(MESSAGES, stored, f"{APP}/messages/{self.owner}", number)
+            stored = intake.table()
+            self.place.append(MESSAGES, self._stored(stored), self.owner, number)
+            self._recent.add(stored)
         self._done("store", number)
         decision = self.decider.decide(intake.now_us)
         applied = {
@@ -119,12 +145,14 @@ class Job:
         }
         if not self.ledger.owners or self.ledger.owners[-1][1] != self.owner:
             self.ledger.owners.append((number, self.owner))
-        work = self.ledger.step(decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
+        work = self.ledger.step(
+            decision, applied, self.decider.parent.books, self.decider.gaps, unread=intake.unread, flush=flush
+        )
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
         self._perform(work)
+        self._recent.forget(self.ledger.needed_us)
         self._files = frozenset(names)
-        self._remove(before)
         log.info(
             "batch.done",
             extra={
@@ -154,19 +182,17 @@ class Job:
             "work": work.dumps(),
             "state": state.dumps(self.decider, self.ledger, self.parts),
         }
-        self._append(BATCHES, [row], work.number, "decision")
-        decided = self.place.read(self.spark, BATCHES).where(f"number = {work.number}").select("owner").collect()
-        if [found["owner"] for found in decided] != [self.owner]:
-            raise PortError(f"another root owns the tables in {self.place.root} since batch {work.number}; stopping")
+        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
+        self._held().check(self.spark, work.number)
 
-    def _perform(self, work: Work) -> None:
-        """Everything after the decision; all of it may have been done before."""
+    def _perform(self, work: Work, *, again: bool = False) -> None:
+        """Everything after the decision. again: some of it may have been done before a crash."""
         number = work.number
-        first = [self._rows(work, work.closing)] if work.closing else []
-        if ranges := islands.closing_ranges(work.islands):
-            first.append(self._sessions(work, ranges, revising=False))
-        if first:
-            self.place.append(RESULTS, reduce(DataFrame.unionByName, first), f"{APP}/results", number)
+        ended = islands.closing_ranges(work.islands)
+        if (work.closing or ended) and not (again and self._done_before(RESULTS, number)):
+            first = [self._rows(work, work.closing)] if work.closing else []
+            first += [self._sessions(work, ended, revising=False)] if ended else []
+            self.place.append(RESULTS, reduce(DataFrame.unionByName, first), "results", number)
         self._done("results", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
@@ -177,19 +203,37 @@ class Job:
             (tables.GAPS, work.gaps),
             (tables.QUERIES, work.queries),
             (tables.SENSORS, work.sensors),
-            (tables.QUARANTINE, work.quarantine),
         ):
-            if rows:
-                self._append(table, rows, number, "rows")
+            if rows and not (again and self._done_before(table, number)):
+                self.place.append(table, tables.rows(self.spark, table, list(rows)), "rows", number)
+        if (work.unread or work.refused) and not (again and self._done_before(tables.QUARANTINE, number)):
+            frames = self.place.read(self.spark, MESSAGES)
+            self.place.append(tables.QUARANTINE, quarantined(frames, work, self._owner_of(number)), "rows", number)
+        if work.beyond and not (again and self._done_before(tables.LATE, number)):
+            parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond)
+            bases = {digest: plan.basis for digest, (_group, plan) in self.ledger.plans.items()}
+            rows_late = late(parts, work, self._pages(), bases)
+            self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
         if work.nodes is not None:
             self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)))
         self._done("tables", number)
 
-    def _append(self, table: Table, rows: Iterable[Row], number: int, step: str) -> None:
-        self.place.append(table, tables.rows(self.spark, table, list(rows)), f"{APP}/{table.name}/{step}", number)
+    def _done_before(self, table: Table, number: int) -> bool:
+        """Whether a batch has written to a table: an append is there whole or not at all."""
+        return bool(self.place.read(self.spark, table).where(f"batch = {number}").limit(1).count())
+
+    def _stored(self, content: pa.Table) -> DataFrame:
+        """Frames as rows; of a large batch as several files, which are read side by side."""
+        if content.nbytes < ONE_FILE_BYTES:
+            return tables.one_file(self.spark, MESSAGES, content)
+        return self.spark.createDataFrame(content, tables.schema(MESSAGES))
 
     def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
-        return results(self.place.read(self.spark, MESSAGES), work, spans, self._window_lookup(work, spans))
+        lookup = self._window_lookup(work, spans)
+        parts = self._recent.within(ranges_of(spans))
+        if parts is not None:
+            return results_of(parts, self.spark, work, lookup)
+        return results(self.place.read(self.spark, MESSAGES), work, lookup)
 
     def _revise_sessions(self, work: Work) -> None:
         if not any(found.revises for found in work.islands):
@@ -207,31 +251,48 @@ class Job:
         for i, found in ranges.items():
             for number in work.islands[i].orders:
                 wanted.setdefault(number, []).extend(found)
-        frames = self.place.read(self.spark, MESSAGES)
-        return islands.sessions(frames, work, ranges, self._lookup(work, wanted), revising=revising)
+        return islands.sessions(self._pieces(self._lookup(work, wanted)), work, ranges, revising=revising)
+
+    def _pieces(self, lookup: Lookup) -> DataFrame:
+        ranges = join([span for found in lookup.ranges.values() for span in found], most=4)
+        parts = self._recent.within(ranges)
+        if parts is not None:
+            return decoded_here(parts, self.spark, pieces_of(lookup), lookup.pieces)
+        frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
+        return frames.transform(decoded, pieces_of(lookup), lookup.pieces)
+
+    def _owner_of(self, number: int) -> str:
+        return next(owner for first, owner in reversed(self.ledger.owners) if first <= number)
+
+    def _pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[tuple[str, int], Page]:
+        """What the numbers of every epoch mean that has sent rows in the ranges."""
+        pages = {}
+        for line, (first_us, latest_us) in self.ledger.extent.items():
+            book = self.decider.parent.books.get(line)
+            if book is not None and any(low < latest_us and first_us < high for low, high in ranges):
+                plans = {number: plan.hash for number, (_, plan) in book.plans.items()}
+                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
+        return pages
 
     def _window_lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
         found: dict[int, list[Span]] = {}
         for span in spans:
             for number in span.orders:
                 found.setdefault(number, []).append(span)
-        return self._lookup(work, {number: ranges_of(mine) for number, mine in found.items()})
+        return self._lookup(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
-    def _lookup(self, work: Work, ranges: Mapping[int, list[tuple[int, int]]]) -> Lookup:
-        """ranges: where rows of each read order are wanted."""
-        wanted = [span for found in ranges.values() for span in found]
-        pages = {}
-        for line, (first_us, latest_us) in self.ledger.extent.items():  # epochs that sent rows
-            book = self.decider.parent.books.get(line)
-            if book is not None and any(low < latest_us and first_us < high for low, high in wanted):
-                plans = {number: plan.hash for number, (_, plan) in book.plans.items()}
-                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
+    def _lookup(
+        self, work: Work, ranges: Mapping[int, Sequence[tuple[int, int]]], spans: tuple[Span, ...] = ()
+    ) -> Lookup:
+        """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
+        pages = self._pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[Order, ...]] = {}
         for order in work.orders:
             if order.number in ranges:
                 orders[order.plan] = (*orders.get(order.plan, ()), order)
-        columns = state_columns(Shape(aggregates, scale) for aggregates, scale in work.shapes)
-        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, columns)
+        shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
+        bases = tuple(shape.basis for shape in shapes)
+        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases)
 
     def _done(self, step: str, number: int) -> None:
         """A step has been committed: note how long it took; the place where crash tests end the process."""

@@ -21,6 +21,7 @@ from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import breaks
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.names import Names
 
@@ -88,6 +89,11 @@ class Track:
     def waiting(self) -> bool:
         """Whether rows may have to be revised once it is due."""
         return self.touched is not None or bool(self.again.any())
+
+    @property
+    def low_us(self) -> int:
+        """Where the first island that waits begins; FAR_US: there is none."""
+        return int(self.start.min()) if len(self.start) else FAR_US
 
     def add(self, pieces: Iterable[Pieces], names: Names, gap_us: int, max_us: int, floor_us: int) -> None:
         """Pieces that took effect, in any order. floor_us: what ends before is in no result."""

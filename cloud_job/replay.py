@@ -1,6 +1,6 @@
 """Frames of recordings through the job: landing files in a temporary folder, a few micro-batches, the rows it wrote.
 
-All recordings of a call share the micro-batches, so that several hundred take little more than one. Several batches
+All recordings of a call share the micro-batches, so that several hundred take little more than one. Two batches
 rather than one, so that what comes late in a recording revises rows that stand in the table.
 """
 
@@ -24,7 +24,7 @@ from edge_agent.wire import landing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES: Final = 3
+BATCHES: Final = 2  # each costs Spark a plan of all functions: seconds
 ENDLESS_US: Final = 10**17  # grace and horizon: nothing in a recording is left out or beyond them
 PARENT: Final = "root"
 

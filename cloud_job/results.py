@@ -1,20 +1,24 @@
 """From rows of frames to rows of gold.results: small named transforms, native expressions all the way.
 
-Values that change from batch to batch stand in small broadcast tables, not in the expressions, so that Spark compiles
-a plan once and runs it every batch.
+What changes from batch to batch stands in one literal, not in the shape of the plan, so that Spark compiles a plan once
+and runs it every batch.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from cloud_job import lower, plan, tables
-from cloud_job.decode import READ, Lookup, reader
+from cloud_job.decode import READ, Lookup, Reader, windows_of
+from cloud_job.spans import join
 from cloud_job.work import Span, Work
 
 if TYPE_CHECKING:
@@ -22,51 +26,31 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
 WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
-_PLACES: Final = pa.schema(
-    [
-        ("of_order", pa.int32()),
-        ("span", pa.int32()),
-        ("exact", pa.bool_()),
-        *((name, pa.int64()) for name in ("length", "slide", "offset", "low", "high")),
-    ]
-)
-_ABOUT: Final = pa.schema(
-    [
-        ("span", pa.int32()),
-        ("shape", pa.int32()),
-        ("query", pa.string()),
-        ("definition_revision", pa.int64()),
-        ("span_length", pa.int64()),
-        ("coverage_id", pa.string()),
-        ("expected", pa.int32()),
-        ("received", pa.int32()),
-        ("complete", pa.bool_()),
-        ("batch", pa.int64()),
-    ]
+ABOUT: Final = (  # what a row says of its span; one literal, in the order of the spans
+    "array<struct<shape:int,query:string,definition_revision:bigint,length:bigint,coverage_id:string,expected:int,"
+    "received:int,complete:boolean>>"
 )
 
 
-def results(frames: DataFrame, work: Work, spans: Sequence[Span], lookup: Lookup) -> DataFrame:
-    """The rows of these spans. frames: bronze.messages, or a part of it that holds all their rows."""
+def results(frames: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
+    """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows."""
+    near = frames.transform(between, ranges_of(lookup.spans))
+    return finished(near.transform(decoded, windows_of(lookup), lookup.windows), work, lookup)
+
+
+def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup) -> DataFrame:
+    """The same from parts that are on the driver: columns READ, all that overlap the spans."""
+    return finished(decoded_here(parts, spark, windows_of(lookup), lookup.windows), work, lookup)
+
+
+def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
+    """Rows of windows to rows of gold.results."""
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
-    spark = frames.sparkSession
-    places, about = span_tables(spark, work, spans)
-    return (
-        frames.transform(within, spans)
-        .transform(rows_of_parts, lookup)
-        .transform(in_windows, places)
-        .transform(merged, shapes)
-        .transform(lowered, about, shapes)
-    )
-
-
-def within(frames: DataFrame, spans: Sequence[Span]) -> DataFrame:
-    """Parts that may hold rows of the spans."""
-    return between(frames, ranges_of(spans))
+    return windows.transform(merged, shapes).transform(lowered, lookup.spans, work.number, shapes)
 
 
 def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
-    """Parts that may hold rows there: literals here, because they choose the files that are read at all."""
+    """Parts that may hold rows there: these numbers choose the files that are read at all."""
     wanted = F.lit(False)
     for low, high in ranges:
         wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
@@ -75,72 +59,47 @@ def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
 
 def ranges_of(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """[low, high) of event time that holds all rows of the spans; far apart ones apart, at most four."""
-    from cloud_job.spans import join
-
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
-def rows_of_parts(frames: DataFrame, lookup: Lookup) -> DataFrame:
-    """Parts to rows of partials: lookup.schema."""
-    return frames.select(*READ).mapInArrow(reader(lookup), lookup.schema)
+def decoded(frames: DataFrame, reader: Reader, schema: str) -> DataFrame:
+    """Parts to rows of a schema, on the executors."""
+    return frames.select(*READ).mapInArrow(reader, schema)
 
 
-def span_tables(spark: SparkSession, work: Work, spans: Sequence[Span]) -> tuple[DataFrame, DataFrame]:
-    """(where the windows of each span lie, by order; what a row of each span says)."""
-    orders = {order.number: order for order in work.orders}
-    places = [
-        (number, i, orders[number].kind == "window", s.length_us, s.slide_us, s.offset_us, s.low_us, s.high_us)
-        for i, s in enumerate(spans)
-        for number in s.orders
-    ]
-    about = [
-        (
-            *(i, s.shape, s.query, s.revision, s.length_us),
-            *(s.coverage_id, s.expected, s.received, s.complete, work.number),
-        )
-        for i, s in enumerate(spans)
-    ]
-    return small(spark, places, _PLACES), small(spark, about, _ABOUT)
-
-
-def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """A table made on the driver."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-
-
-def in_windows(partials: DataFrame, places: DataFrame) -> DataFrame:
-    """Each row once for every window of the spans that contains its range, or for 'window' rows equals it."""
-    joined = partials.join(F.broadcast(places), F.col("order") == F.col("of_order"), how="inner")
-    lowest = F.greatest(F.col("low"), F.col("end") - F.col("length"))
-    highest = F.least(F.col("high"), F.col("start"))
-    first = lowest + F.pmod(F.col("offset") - lowest, F.col("slide"))
-    last = highest - F.pmod(highest - F.col("offset"), F.col("slide"))
-    equal = (F.col("end") - F.col("start") == F.col("length")) & (first == F.col("start"))
-    many = F.when((first <= last) & (~F.col("exact") | equal), F.sequence(first, last, F.col("slide")))
-    states = [c for c in partials.columns if c not in ("order", "start", "end")]
-    return joined.select("span", F.explode(many).alias("start"), *states)
+def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, schema: str) -> DataFrame:
+    """The same of parts that are on the driver: columns READ."""
+    batches = list(reader(iter(parts.to_batches())))
+    kinds = StructType.fromDDL(schema)
+    assert isinstance(kinds, StructType)
+    found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
+    return spark.createDataFrame(found, kinds).coalesce(1)
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
-    """One row a (span, start, key): states combined, `readings_late` counted."""
+    """One row a (span, start, key): states combined, late readings counted."""
     late = F.sum(F.when(F.col("late"), F.col("count")).otherwise(F.lit(0).cast("bigint")))
     return plan.combine(rows, WINDOW, shapes, {"readings_late": late})
 
 
-def lowered(states: DataFrame, about: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
+def lowered(states: DataFrame, spans: Sequence[Span], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
     """Rows of gold.results, first revision."""
-    rows = states.join(F.broadcast(about), "span", how="inner")
-    return shown(rows, F.col("start") + F.col("span_length"), shapes)
+    told = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
+    rows = states.withColumn("about", F.get(told, F.col("span")))
+    return shown(rows, F.col("start") + F.col("about.length"), shapes, F.lit(batch), "about.")
 
 
-def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape]) -> DataFrame:
-    """States, each with its shape and what a row says of it, as rows of gold.results. end: of the row."""
-    values, details = lower.answers(shapes, F.col("shape"))
+def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, told: str = "") -> DataFrame:
+    """States, each with its shape and what a row says of it, as rows of gold.results, first revision.
+
+    end: of the row. told: before the names of the columns that say what holds for it.
+    """
+    values, details = lower.answers(shapes, F.col(f"{told}shape"))
     made: dict[str, Column] = {
         "node": F.lit(""),
+        "key": F.col("key"),
         "labels": labels(F.col("key")),
+        "start": F.col("start"),
         "end": end,
         "window_start": F.timestamp_micros("start"),
         "window_end": F.timestamp_micros(end),
@@ -150,8 +109,28 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape]) -> DataFra
         "revision": F.lit(0),
         "withdrawn": F.lit(False),
         "late": F.col("readings_late"),
+        "batch": batch.cast("bigint"),
     }
-    return rows.select(*(made[name].alias(name) if name in made else F.col(name) for name in RESULT_COLUMNS))
+    return rows.select(*(made.get(name, F.col(f"{told}{name}")).alias(name) for name in RESULT_COLUMNS))
+
+
+def about(spans: Sequence[Span]) -> str:
+    """What rows say of their spans, as JSON of the type ABOUT."""
+    return json.dumps(
+        [
+            {
+                "shape": s.shape,
+                "query": s.query,
+                "definition_revision": s.revision,
+                "length": s.length_us,
+                "coverage_id": s.coverage_id,
+                "expected": s.expected,
+                "received": s.received,
+                "complete": s.complete,
+            }
+            for s in spans
+        ]
+    )
 
 
 def labels(key: Column) -> Column:

@@ -38,7 +38,12 @@ class Table:
         return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
 
 
-FEW_STATS: Final = {"delta.checkpointInterval": "50"}  # every batch commits; a checkpoint each 10 would be felt
+def _tuned(*columns: str) -> dict[str, str]:
+    """For tables that every batch writes. columns: the only ones worth least and greatest values, by which files are
+    chosen; a checkpoint every 10 commits would be felt.
+    """
+    return {"delta.checkpointInterval": "50", "delta.dataSkippingStatsColumns": ",".join(columns)}
+
 
 MESSAGES: Final = Table(
     "bronze.messages",
@@ -63,7 +68,7 @@ MESSAGES: Final = Table(
         "reason": ("STRING", "why it could not be read"),
     },
     cluster=("start",),
-    properties=FEW_STATS,
+    properties=_tuned("batch", "start", "`end`"),
 )
 RESULTS: Final = Table(
     "gold.results",
@@ -91,7 +96,7 @@ RESULTS: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
     cluster=("query", "start"),
-    properties=FEW_STATS,
+    properties=_tuned("query", "start", "batch"),
 )
 BATCHES: Final = Table(
     "ops.batches",
@@ -107,7 +112,7 @@ BATCHES: Final = Table(
         "work": ("BINARY", "the windows that close or are revised; internal"),
         "state": ("BINARY", "the state of completeness after it; internal; null for old batches"),
     },
-    properties=FEW_STATS,
+    properties=_tuned("number"),
 )
 COVERAGE: Final = Table(
     "ops.coverage",
@@ -206,10 +211,15 @@ TABLES: Final = (MESSAGES, RESULTS, BATCHES, COVERAGE, GAPS, QUARANTINE, LATE, Q
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tables are: a folder, or a prefix such as `main.` or `lakehouse.headwater_` of three-part names."""
+    """Where the tables are: a folder, or a prefix such as `main.` of three-part names.
+
+    guarded: other roots may write there too, so that every append must be passed over if it has been done. Folders of
+    this machine need no guard: their owner holds a lock (cloud_job/lease.py).
+    """
 
     root: str
     named: bool = False
+    guarded: bool = False
 
     def path(self, table: Table) -> str:
         """Folder of a table. Only where tables are folders."""
@@ -221,15 +231,18 @@ class Place:
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it is now."""
-        return (
-            spark.read.table(f"{self.root}{table.name}")
-            if self.named
-            else spark.read.format("delta").load(self.path(table))
-        )
+        if self.named:
+            return spark.read.table(f"{self.root}{table.name}")
+        return spark.read.format("delta").load(self.path(table))
 
-    def append(self, table: Table, rows: DataFrame, app: str, version: int) -> None:
-        """Append once: a second append of the same (app, version) is passed over by Delta."""
-        writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", version)
+    def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
+        """Append. Where guarded, a second append of the same (step, number) is passed over by Delta.
+
+        The guard makes Delta read the whole state of the table: some 0.2 s, on a busy machine 2 s.
+        """
+        writer = rows.write.format("delta").mode("append")
+        if self.guarded:
+            writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
             writer.saveAsTable(f"{self.root}{table.name}")
         else:
@@ -250,9 +263,9 @@ def place(root: str) -> Place:
     Raises: PortError when the folder cannot be made or written.
     """
     if "/" not in root and not root.startswith("."):
-        return Place(root, named=True)
+        return Place(root, named=True, guarded=True)
     if "://" in root or root.startswith(("dbfs:", "/Volumes/")):
-        return Place(root.rstrip("/"))
+        return Place(root.rstrip("/"), guarded=True)
     folder = Path(root).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -303,7 +316,12 @@ def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) ->
     """Rows made on the driver, a dict a row, in the table's columns."""
     import pyarrow as pa
 
-    return spark.createDataFrame(pa.Table.from_pylist(content, schema=arrow_schema(table)), schema(table))
+    return one_file(spark, table, pa.Table.from_pylist(content, schema=arrow_schema(table)))
+
+
+def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
+    """Rows made on the driver, to be written as one file."""
+    return spark.createDataFrame(content, schema(table)).coalesce(1)
 
 
 def _quoted(text: str) -> str:

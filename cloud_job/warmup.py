@@ -25,13 +25,13 @@ def warm(spark: SparkSession) -> None:
     span = Span("warm", 1, 0, 0, 10, 10, 10, 0, 0, 0, (0,), "", 0, 0, complete=True)
     order = Order(0, b"", "slice", shape.basis, None, None)
     work = Work(0, ((aggregates, None),), (order,), (span,))
-    lookup = Lookup({}, (), {}, {}, state_columns([shape]))
+    lookup = Lookup({}, (), {}, {}, state_columns([shape]), work.closing, (shape.basis,))
     with tempfile.TemporaryDirectory(prefix="headwater-warm-") as folder:
         place = tables.Place(folder)
         tables.create(spark, place, (tables.MESSAGES, tables.RESULTS))
         for number in range(ROUNDS):
             place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [_message(number)]), "warm", number)
-            rows = results(place.read(spark, tables.MESSAGES), work, work.closing, lookup)
+            rows = results(place.read(spark, tables.MESSAGES), work, lookup)
             place.append(tables.RESULTS, rows, "warm", number)
 
 

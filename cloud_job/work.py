@@ -9,6 +9,7 @@ from edge_agent.algebra.query import Aggregate
 from edge_agent.wire import snapshot
 
 VERSION: Final = 1
+ROWS: Final = ("coverage", "gaps", "queries", "sensors")
 Row = dict[str, object]
 
 
@@ -42,6 +43,7 @@ class Order:
     """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
 
     kind, basis, scale: of the plan with that hash. target: scale of the states asked for (docs/protocol.md 7.1).
+    gap_us, max_us: of sessions (5.3, 5.5).
     """
 
     number: int
@@ -58,7 +60,7 @@ class Order:
 class Keyed:
     """What holds for one key of a query of sessions. bound_us, shut_us: see Islands.
 
-    touch: islands that touch this range of event time, both ends in it, are made again; None: none of them.
+    touch: islands whose rows touch this range of event time, both ends in it, are made again; None: none of them.
     """
 
     key: str
@@ -145,12 +147,22 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A frame that contradicts its epoch: settled without content when it would have taken effect."""
+
+    node: str
+    epoch: int
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """Everything that follows a decision.
 
     closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
-    both. The rows for the other
-    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
+    both. unread: messages of the batch that could not be read. The rows for the other tables stand here as they will
+    stand there; nodes None: ops.nodes stays as it is.
     """
 
     number: int
@@ -159,21 +171,22 @@ class Work:
     closing: tuple[Span, ...] = ()
     revising: tuple[Span, ...] = ()
     beyond: tuple[Beyond, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    unread: int = 0
     coverage: tuple[Row, ...] = ()
     gaps: tuple[Row, ...] = ()
     queries: tuple[Row, ...] = ()
     sensors: tuple[Row, ...] = ()
-    quarantine: tuple[Row, ...] = ()
     nodes: tuple[Row, ...] | None = None
     islands: tuple[Islands, ...] = ()
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
-        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes}
-        for name in ("orders", "closing", "revising", "beyond"):
+        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
+        for name in ("orders", "closing", "revising", "beyond", "refused"):
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
-        for name in ("coverage", "gaps", "queries", "sensors", "quarantine"):
+        for name in ROWS:
             plain[name] = list(getattr(self, name))
         plain["islands"] = [found.plain() for found in self.islands]
         plain["nodes"] = None if self.nodes is None else list(self.nodes)
@@ -187,7 +200,7 @@ class Work:
             (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)
             for group, scale in plain["shapes"]
         )
-        others: list[Any] = [tuple(plain[name]) for name in ("coverage", "gaps", "queries", "sensors", "quarantine")]
+        others: list[Any] = [tuple(plain[name]) for name in ROWS]
         others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
         others.append(tuple(Islands.restored(item) for item in plain["islands"]))
         return cls(
@@ -197,8 +210,7 @@ class Work:
             tuple(Span(*item) for item in plain["closing"]),
             tuple(Span(*item) for item in plain["revising"]),
             tuple(Beyond(*item) for item in plain["beyond"]),
+            tuple(Refused(*item) for item in plain["refused"]),
+            plain["unread"],
             *others,
         )
-
-
-SPAN_FIELDS: Final = tuple(f.name for f in fields(Span))

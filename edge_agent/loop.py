@@ -7,68 +7,37 @@ What a role hears beyond its way up stands in rim/gateway.py and rim/region.py.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import Frame
 from edge_agent.config import topics
-from edge_agent.errors import PortError, WireError
+from edge_agent.errors import WireError
 from edge_agent.machines.events import (
-    Ack,
-    Action,
-    Beat,
     Command,
-    Commit,
-    Committed,
-    Damaged,
     Event,
     LinkDown,
     LinkUp,
     Note,
-    Publish,
     Quarantine,
     Receipted,
-    SendReceipt,
-    Sent,
     Stop,
     Tick,
 )
-from edge_agent.machines.node import Node
-from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt import Confirmed, Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
-from edge_agent.ports.spool import DamagedError, Spool
-from edge_agent.ports.waiter import Waiter
-from edge_agent.rim.quarantine import Keep
-from edge_agent.rim.words import Asked, Persona, asked
-from edge_agent.wire import frames, receipts
+from edge_agent.rim.performer import Outfit, Performer, tell
+from edge_agent.rim.words import Asked, asked
+from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
 
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
-RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
+STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 TELL_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
 REFUSED_CODE: Final = 0x80
-QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
-    ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Outfit:
-    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
-
-    machine: Node
-    spool: Spool
-    clock: SystemClock
-    waiter: Waiter
-    up: Connection
-    persona: Persona
-    keep: Keep
 
 
 class Loop:
@@ -80,11 +49,8 @@ class Loop:
         self.connections = [outfit.up]
         self.stopping = False
         self._node = outfit.persona.node
-        self._to_parent = topics.frames(self._node, outfit.persona.parent)
+        self.performer = Performer(outfit, self._slots, self._acknowledge)
         self._events: deque[Event] = deque()
-        self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
-        self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
-        self._held: list[Action] = []  # what was asked for after it
         self._parsed: dict[str, topics.Topic | None] = {}
         self._said_status = b""
         self._told_us = 0
@@ -119,12 +85,12 @@ class Loop:
         """Wait for something to happen, at most that long, and deal with it."""
         now_us = self.clock.now_us()
         due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
-        self.waiter.wait(self.connections, min(longest_s, max(0.0, due_s)))
+        least_s = STUCK_S if self.performer.stuck else 0.0
+        self.waiter.wait(self.connections, min(longest_s, max(least_s, due_s)))
         now_us = self.clock.now_us()
         if step_us := self.clock.step_us():
             log.warning("clock.stepped", extra={"by_s": step_us / 1e6})
-        if self._stuck is not None:
-            self._try_again(self._stuck, now_us)
+        self._events.extend(self.performer.retry(now_us))
         for connection in self.connections:
             self._hear(connection, now_us)
         for event in self._gathered(now_us):
@@ -134,17 +100,14 @@ class Loop:
         if now_us >= self._told_us + TELL_EVERY_US or now_us < self._told_us:
             self._told_us = now_us
             for note in self._notes():
-                _tell(note)
+                tell(note)
 
     def feed(self, event: Event, now_us: int) -> None:
         """Give an event to the machine, perform what it asks for, and so on until all is quiet."""
         self._events.append(event)
         while self._events:
             for action in self.machine.handle(self._events.popleft(), now_us):
-                if self._stuck is None:
-                    self.perform(action, now_us)
-                else:
-                    self._held.append(action)
+                self._events.extend(self.performer.perform(action, now_us))
 
     def _finish(self) -> None:
         now_us = self.clock.now_us()
@@ -152,7 +115,7 @@ class Loop:
             self.feed(event, now_us)
         self.feed(Stop(), now_us)
         for note in self._notes():
-            _tell(note)
+            tell(note)
         self.up.publish(topics.status(self._node), self.persona.offline(), retain=True)
 
     def close(self) -> None:
@@ -223,7 +186,8 @@ class Loop:
                 case Messages(messages):
                     self._messages(connection, messages, now_us)
                 case Taken():
-                    self._taken(report, now_us)
+                    for event in self.performer.taken(report):
+                        self.feed(event, now_us)
                 case Up():
                     log.info("link.up", extra={"broker": connection.link.url, "session": report.session_present})
                     self._on_up(connection, report, now_us)
@@ -237,7 +201,7 @@ class Loop:
                     )
                     self._on_down(connection, report, now_us)
                     if connection is self.up:
-                        self._flying.clear()
+                        self.performer.void()
                         self.up.link = replace(self.up.link, will=self.persona.will())
                         if report.was_up:
                             self.feed(LinkDown(), now_us)
@@ -272,18 +236,11 @@ class Loop:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)
             except WireError as err:
-                self.perform(Quarantine(self.persona.parent, f"receipt: {err}", payload), now_us)
+                self.performer.perform(Quarantine(self.persona.parent, f"receipt: {err}", payload), now_us)
         elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
             self._command(asked(payload), now_us)
         else:
             self._other(connection, topic, name, payload, now_us)
-
-    def _taken(self, report: Taken, now_us: int) -> None:
-        if not report.ok:
-            log.error("publish.refused", extra={"reason": report.reason, "broker": self.up.link.url})
-        frame = self._flying.pop(report.token, None)
-        if frame is not None:
-            self.feed(Sent(*frame), now_us)
 
     def _command(self, command: Asked, now_us: int) -> None:
         """Do what the operator asks, and answer."""
@@ -319,75 +276,3 @@ class Loop:
             topics.status(self._node), status, retain=True
         ) is not None:
             self._said_status = status
-
-    # --- performing ------------------------------------------------------------------------------------------------
-
-    def perform(self, action: Action, now_us: int) -> None:
-        """Do what the machine asks for."""
-        match action:
-            case Commit():
-                self._commit(action, now_us)
-            case Publish(epoch, seq):
-                self._publish(epoch, seq)
-            case Beat(heartbeat):
-                self.up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
-            case SendReceipt(node, receipt):
-                self.connections[-1].publish(topics.ack(node), receipts.encode(receipt))
-            case Ack(tokens):
-                self._acknowledge(tokens)
-            case Quarantine(node, reason, payload):
-                log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
-                self.keep.put(now_us, node, reason, payload)
-            case Note():
-                _tell(action)
-
-    def _commit(self, commit: Commit, now_us: int) -> None:
-        slots = self._slots()
-        whole = replace(commit, state={**commit.state, **slots}) if slots else commit
-        if whole.replace:
-            whole = replace(whole, replace=tuple(self._hashed(frame) for frame in whole.replace))
-        self._try(whole, now_us)
-
-    def _try(self, commit: Commit, now_us: int) -> bool:
-        try:
-            self.spool.commit(commit)
-        except PortError as err:
-            log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
-            self._stuck = (commit, now_us + RETRY_US)
-            return False
-        self._stuck = None
-        self._events.append(Committed())
-        return True
-
-    def _try_again(self, stuck: tuple[Commit, int], now_us: int) -> None:
-        commit, due_us = stuck
-        if now_us >= due_us and self._try(commit, now_us):
-            held, self._held = self._held, []
-            for action in held:
-                self.perform(action, now_us)
-
-    def _hashed(self, frame: Frame) -> Frame:
-        """A gap record names the bytes it stands in for (docs/protocol.md 3.6)."""
-        if not any(gap.detail == "sha256" for gap in frame.gaps):
-            return frame
-        digest = hashlib.sha256(self.spool.raw(frame.epoch, frame.seq) or b"").hexdigest()
-        gaps = tuple(replace(g, detail=f"sha256 {digest}") if g.detail == "sha256" else g for g in frame.gaps)
-        return replace(frame, gaps=gaps)
-
-    def _publish(self, epoch: int, seq: int) -> None:
-        try:
-            token = self.up.publish(self._to_parent, self.spool.payload(epoch, seq))
-        except DamagedError:
-            self._events.append(Damaged(epoch, seq))
-            return
-        except PortError as err:  # larger than the broker takes, or a disk that cannot be read: sent again later
-            log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
-            self._events.append(Sent(epoch, seq))
-            return
-        if token is not None:
-            self._flying[token] = (epoch, seq)
-
-
-def _tell(note: Note) -> None:
-    fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
-    log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

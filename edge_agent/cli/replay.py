@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
@@ -16,6 +17,9 @@ from edge_agent.errors import ConfigError
 from edge_agent.recording.form import Recording, parse
 from edge_agent.recording.run import JOURNAL, Tree
 from edge_agent.recording.tell import Teller, Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HELP = (
     "Run recordings through the code of the gateways, regions and root, over the tree of nodes each names, in one "
@@ -81,8 +85,8 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
             yield from teller.revisions(rows) if revisions else teller.final(rows)
 
 
-def of_spark(recordings: Sequence[Recording], bar: Progress) -> Iterator[Told]:
-    """The rows of the Spark job: the frames of all recordings go through it together."""
+def of_spark(recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None) -> Iterator[Told]:
+    """The rows of the Spark job: the frames of all recordings go through it together. session: else one is started."""
     from cloud_job import replay
 
     trees = [Tree(recording) for recording in recordings if recording.asked]
@@ -94,7 +98,7 @@ def of_spark(recordings: Sequence[Recording], bar: Progress) -> Iterator[Told]:
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
     bar.at(len(trees) / 2, "Spark")
     rows: dict[str, list[replay.Result]] = {}
-    for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL):
+    for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:
         yield from Teller(tree.recording).final(rows.get(tree.source, []))

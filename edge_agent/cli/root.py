@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     for name in ("py4j", "pyspark"):  # they tell every call
         logging.getLogger(name).setLevel(logging.ERROR)
     catalog = settings.root.catalog
-    place = tables.Place(f"{catalog}.", named=True) if catalog else tables.place(settings.root.tables)
+    place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
     begin = time.monotonic()
     _tell("starting Spark and warming it up: half a minute before the first rows")
     spark = session.start("headwater-root", args.master, args.driver_memory)

@@ -23,8 +23,9 @@ from edge_agent.demo.watch import Watch
 from edge_agent.errors import PortError
 
 CLOUD: Final = "cloud"
+LEAD_S: Final = 15  # then sensors begin: by then every gateway knows the queries, also on a busy machine
 WARM_S: Final = 300.0  # Spark starts, warms up and writes its first rows: 40 s, several times that on a busy machine
-DRAIN_S: Final = 180.0  # after the end of the show: what is under way reaches the tables
+DRAIN_S: Final = 420.0  # after the end of the show: what is under way reaches the tables, a root that was killed too
 MARGIN_US: Final = 4 * SECOND_US  # readings come up to 1.3 s late, and a commit later they are on their way
 DOWN_S: Final = 3.0  # a killed process stays away that long
 ACTS: Final = ((0.35, "gateway"), (0.5, "region"), (0.65, "broker"))  # when what is killed, as a share of the time
@@ -59,7 +60,7 @@ class Show:
         self.options, self._say = options, say
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
         self.tables = self.folder / "root" / "tables"
-        self.begin_us = (int(time.time()) + 2) * SECOND_US
+        self.begin_us = (int(time.time()) + LEAD_S) * SECOND_US
         self.seats = plan.seats(options.gateways, self.begin_us)
         names = [*REGIONS, CLOUD]
         self.brokers = {
@@ -73,6 +74,7 @@ class Show:
         self.root = self._node("root", "root", config)
         self.traffic: list[tuple[float, int, int, int]] = []  # see Board
         self._killed: list[str] = []
+        self._down: set[Child] = set()  # killed by us, to come back
 
     # --- the parts -------------------------------------------------------------------------------------------------
 
@@ -155,14 +157,32 @@ class Show:
                 victim = self._victim(acts.pop(0)[1])
                 victim.kill()
                 self._killed.append(victim.name)
+                self._down.add(victim)
                 board.event(f"kill -9 {victim.name}")
                 back.append((now + DOWN_S, victim))
             for due, victim in [entry for entry in back if now >= entry[0]]:
-                victim.start()
-                board.event(f"{victim.name} started again")
+                self._revive(victim, board)
                 back.remove((due, victim))
         for _, victim in back:
-            victim.start()
+            self._revive(victim, board)
+
+    def _revive(self, victim: Child, board: Board) -> None:
+        victim.start()
+        self._down.discard(victim)
+        board.event(f"{victim.name} started again")
+
+    def _supervise(self, board: Board) -> None:
+        """As systemd would: what somebody killed comes back. What ends by itself has a reason that starting won't cure.
+
+        Raises: PortError.
+        """
+        for child in self.children:
+            if child.alive or child in self._down:
+                continue
+            if child.code is None or child.code >= 0:
+                raise PortError(f"{child.name} ended with code {child.code}: {child.tail(1)}")
+            board.event(f"{child.name} was killed by somebody (signal {-child.code})")
+            self._revive(child, board)
 
     def _victim(self, kind: str) -> Child:
         if kind == "gateway":
@@ -195,9 +215,7 @@ class Show:
     def _turn(self, watch: Watch, board: Board, text: str) -> None:
         watch.turn()
         board.show(text)
-        for child in (self.root, self.lander):
-            if not child.alive:
-                raise PortError(f"{child.name} ended with code {child.code}: {child.tail(1)}")
+        self._supervise(board)
 
     def _end(self) -> None:
         """An orderly end from the leaves upward: the root writes what it had put off."""

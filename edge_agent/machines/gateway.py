@@ -116,6 +116,7 @@ class Gateway(Node):
             if sensor is None:
                 return
             slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
+            slicer.gone_until(self.sources[group.source].newest_us)
         elif sensor is not None and sensor.scale != slicer.scale:
             self._spent.setdefault(group, []).extend(slicer.flush())
             slicer = self.slicers[group] = slicer.rescaled(sensor.scale)

@@ -153,6 +153,7 @@ class Node(ABC):
             self._reborn = False
             if self.outbox.epoch_id:
                 frames += self.outbox.flush(self._flush_step(now_us))
+            self.outbox.draw()
             frames += self.outbox.open(self._birth_step(now_us))
         frames += self._put(self._step(now_us), now_us)
         if self._restate:
@@ -185,6 +186,7 @@ class Node(ABC):
         try:
             return self.outbox.put(step)
         except KeysExhausted:
+            self.outbox.draw()
             frames = self.outbox.open(without_promise(self._birth_step(now_us)))
         try:
             return frames + self.outbox.put(step)

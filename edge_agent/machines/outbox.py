@@ -66,14 +66,17 @@ class Outbox:
         """What frames of the present epoch carry: its first 32 bits (1.1)."""
         return self.epoch_id >> 32
 
-    def open(self, step: Step) -> list[Frame]:
-        """Begin an epoch: the birth and what does not fit into it. step: members, frontiers, definitions in force."""
+    def draw(self) -> None:
+        """Draw the id of a new epoch; `open` comes next, with a birth that knows it."""
         if self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
         used = {epoch for epoch, _ in self.pending} | {self.epoch}
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
         self.numbering, self.seq = Numbering(), 0
+
+    def open(self, step: Step) -> list[Frame]:
+        """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
         birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version)
         frames = self._add(self.numbering.compose(self.epoch, 0, step, birth))
         if self.journal is None:
@@ -201,6 +204,8 @@ class Outbox:
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
         gap = gap_of(frame, self.numbering, "poison")
+        if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
+            gap = replace(gap, groups=tuple(self.numbering.groups))
         self.replaced.append(
             Frame(
                 frame.epoch, frame.seq, frame.birth, frame.define, frame.members, _promises(frame), (*frame.gaps, gap)
@@ -214,8 +219,7 @@ class Outbox:
         key = (epoch, seq)
         if key not in self.pending:
             return []
-        groups = tuple(self.numbering.groups) if epoch == self.epoch else ()
-        gap = Gap(groups, 0, 0, -1, (self.node,), "damaged", 0, "sha256")
+        gap = Gap(tuple(self.numbering.groups), 0, 0, -1, (), "damaged", 0, "sha256")
         self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
         self._flying.discard(key)
         self.pending[key] = Pending(marked=True)

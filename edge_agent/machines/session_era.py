@@ -99,7 +99,8 @@ class SessionEra(Era):
     # --- a change of plan ---------------------------------------------------------------------------------------
 
     def gone_until(self, newest_us: int) -> None:
-        """Nothing here ever moves to another plan."""
+        """Readings up to there (NEVER_US: none) went by: what comes in force begins after them."""
+        self._newest_us = max(self._newest_us, newest_us)
 
     def earliest_switch(self, trial: Era, cuts: Ints, at_us: int) -> int:
         """The event time from which another plan may be fed: after the newest reading."""

@@ -103,6 +103,15 @@ class Slicer:
             return SessionEra(from_us, until_us, queries, self.scale)
         return Era(from_us, until_us, queries, self.scale)
 
+    def gone_until(self, newest_us: int) -> None:
+        """Say first that the source's readings up to there (NEVER_US: none) went by before this slicer was.
+
+        What is served begins after them: no window may hold only a part of its readings.
+        """
+        self.newest_us = max(self.newest_us, newest_us)
+        for era in self._eras:
+            era.gone_until(newest_us)
+
     def _hold(self, tenures: tuple[Tenure, ...]) -> None:
         """Keep them; as plain values they are made when first asked for, then at every commit."""
         self._tenures = tenures

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.partial import Column, Ints
 from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
 from edge_agent.config.definitions import parse_recording_query
 from edge_agent.config.durations import UNITS_US
 from edge_agent.errors import ConfigError
+from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, read_streams
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
-KEY: Final = "key"  # the label that carries a recording's key
-FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
-EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
 MS: Final = UNITS_US["ms"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """One child's items in arrival order, as columns.
-
-    time_us, value, series: shape (k,), a reading each; series indexes Recording.labels. item: position of each reading
-    among all items. mark_us, mark_item: shape (m,), the watermark items.
-    """
-
-    child: str
-    time_us: Ints
-    value: Column
-    series: Ints
-    item: Ints
-    mark_us: Ints
-    mark_item: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +77,11 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     raw = given.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
-    streams, labels, scale = _streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
+    streams, labels, scale = read_streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
     tree, root = _tree(given.get("topology"), [stream.child for stream in streams])
     known = {stream.child for stream in streams}
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
-    streams += [_columns(child, [], unit_us, {}, scale) for child in silent]
+    streams += [columns(child, [], unit_us, {}, scale) for child in silent]
     if not streams:
         raise ConfigError("streams: there is none")
     watermarks = given.get("watermarks") or {}
@@ -144,9 +123,6 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     )
 
 
-# --- streams ------------------------------------------------------------------------------------------------------
-
-
 def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
     """The global order of children: `child_order` if given, those it does not name after it."""
     if given is None:
@@ -154,92 +130,6 @@ def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(child, str) for child in given):
         raise ConfigError("child_order: wanted a list of children")
     return (*dict.fromkeys(given), *(child for child in children if child not in given))
-
-
-def _streams(
-    raw: Mapping[str, Any], order: Sequence[str], unit_us: int
-) -> tuple[list[Stream], list[Labels], int | None]:
-    """Streams in order, the labels of their series, and the scale of all values."""
-    items = {child: raw.get(child, []) for child in order}
-    for child, stream in items.items():
-        if not isinstance(stream, list):
-            raise ConfigError(f"streams.{child}: wanted a list of items")
-        for at, item in enumerate(stream):
-            if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
-                raise ConfigError(f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {item!r}")
-    values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
-    whole = all(type(value) is int and abs(value) <= EXACT for value in values)
-    scale = 0 if whole else None
-    series: dict[str, int] = {}
-    streams = [_columns(child, stream, unit_us, series, scale) for child, stream in items.items()]
-    return streams, [((KEY, text),) for text in series], scale
-
-
-def _columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> Stream:
-    readings = [at for at, item in enumerate(items) if type(item[0]) is not str]
-    marks = [at for at, item in enumerate(items) if item[0] == "wm"]
-    times = [_time(items[at][0], unit_us, child, at) for at in readings]
-    codes = [series.setdefault(_label(items[at][1], child, at), len(series)) for at in readings]
-    values = [items[at][2] if scale is not None else _number(items[at][2], child, at) for at in readings]
-    mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
-    return Stream(
-        child,
-        np.array(times, np.int64),
-        np.array(values, np.float64 if scale is None else np.int64),
-        np.array(codes, np.int64),
-        np.array(readings, np.int64),
-        np.array(mark_us, np.int64),
-        np.array(marks, np.int64),
-    )
-
-
-def _label(key: object, child: str, at: int) -> str:
-    label = key_label(key)
-    if not label.isascii() and any("\ud800" <= sign <= "\udfff" for sign in label):
-        raise ConfigError(f"streams.{child}[{at}]: the key is no Unicode text: {label!r}")
-    return label
-
-
-def key_label(key: object) -> str:
-    """A key as the value of a label: a string as it is, anything else, and what looks like it, as JSON."""
-    if isinstance(key, str):
-        try:
-            json.loads(key)
-        except ValueError:
-            return key
-    return json.dumps(key, ensure_ascii=False, sort_keys=True)
-
-
-def key_of(label: str) -> Any:
-    """The twin of `key_label`."""
-    try:
-        return json.loads(label)
-    except ValueError:
-        return label
-
-
-def _number(value: object, child: str, at: int) -> float:
-    """A value as a float; the text "NaN" is one."""
-    try:
-        return math.nan if value is None else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError) as err:
-        raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {value!r}") from err
-
-
-def _us(time: object, unit_us: int, child: str, at: int) -> int:
-    us = time * unit_us if isinstance(time, int | float) and not isinstance(time, bool) else math.nan
-    if math.isinf(us):
-        return int(math.copysign(FAR_US, us))
-    if math.isnan(us) or us != int(us):
-        raise ConfigError(f"streams.{child}[{at}]: wanted a time in whole microseconds, got {time!r}")
-    return int(us)
-
-
-def _time(time: object, unit_us: int, child: str, at: int) -> int:
-    us = _us(time, unit_us, child, at)
-    if abs(us) >= FAR_US:
-        raise ConfigError(f"streams.{child}[{at}]: time {time!r} is too far")
-    return us
 
 
 # --- tree ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import numpy as np
 
 from edge_agent.algebra.partial import Batch, Ints
 from edge_agent.machines.events import Read
-from edge_agent.recording.form import FAR_US, Recording, Stream
+from edge_agent.recording.form import Recording
+from edge_agent.recording.streams import FAR_US, Stream
 
 PORTIONS: Final = 4  # of a stream at least: enough that frames of one child fall between those of another
 

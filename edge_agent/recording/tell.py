@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from edge_agent.algebra.query import Aggregate
-from edge_agent.recording.form import KEY, Recording, key_of
+from edge_agent.recording.form import Recording
+from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
 TIMES: Final = frozenset({"time_of_min", "time_of_max"})

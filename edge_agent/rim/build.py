@@ -12,7 +12,6 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions import Definition
 from edge_agent.config.settings import Local, Lower, Settings, Uplink
 from edge_agent.errors import ConfigError, PortError, WireError
-from edge_agent.loop import Outfit
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway import Gateway
 from edge_agent.machines.merger import Merger
@@ -22,6 +21,7 @@ from edge_agent.ports.mqtt import Connection, Link
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.rim.gateway import GatewayLoop
+from edge_agent.rim.performer import Outfit
 from edge_agent.rim.quarantine import Keep
 from edge_agent.rim.region import RegionLoop, pack, unpack
 from edge_agent.rim.words import Persona

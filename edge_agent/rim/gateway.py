@@ -13,11 +13,12 @@ from edge_agent.config.definitions import Definition, canonical_query, canonical
 from edge_agent.config.registry import Registry
 from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError
-from edge_agent.loop import Loop, Outfit
+from edge_agent.loop import Loop
 from edge_agent.machines.events import Configured, Event, Gathering, Note
 from edge_agent.machines.gateway import Gateway
 from edge_agent.ports.mqtt import Connection, Message, Up
 from edge_agent.ports.sensors import DRIVERS, Sensors
+from edge_agent.rim.performer import Outfit
 
 log = logging.getLogger("headwater")
 

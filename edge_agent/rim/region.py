@@ -11,10 +11,11 @@ from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.numbering import Numberer
 from edge_agent.errors import WireError
-from edge_agent.loop import Loop, Outfit
+from edge_agent.loop import Loop
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
 from edge_agent.machines.merger import Merger
 from edge_agent.ports.mqtt import Connection, Down, Message, Up
+from edge_agent.rim.performer import Outfit
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
@@ -36,7 +37,7 @@ class RegionLoop(Loop):
     ) -> None:
         """restored: the slots found in the spool. lower: the way up itself where both sides are one broker."""
         super().__init__(outfit)
-        self.lower = lower
+        self.lower = self.performer.lower = lower
         if lower is not outfit.up:
             self.connections.append(lower)
         numberer = restored.get(NUMBERER_SLOT)

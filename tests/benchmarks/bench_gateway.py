@@ -158,6 +158,7 @@ def gateway_size() -> None:
             share = (cpu_s(gateway.pid) - cpu) / (time.monotonic() - began)
             memory = rss_mb(gateway.pid)
             publisher.wait()
+            time.sleep(2)  # the last ones are gathered
             said = diagnose(broker, "gw-1")
     record(
         "gateway_rss_mb", memory, "MB", "VmRSS of `headwater run` with 256 MQTT sensors, 10 queries, under that load"

@@ -42,6 +42,7 @@ def child(name: str, journal: int, first_us: int, windows: int) -> Iterator[byte
     out.journal = journal
     leaf, serving = (Leaf(name, 1),), (Serving("q", 1),)
     birth = Step((GroupStep(query.group, first_us, leaves=leaf, serving=serving),), (canonical_query(query),))
+    out.draw()
     yield from map(frames.encode, out.open(birth))
     count, key = np.full(ROWS, 1_000), np.arange(ROWS)
     for n in range(windows):

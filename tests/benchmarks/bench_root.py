@@ -72,6 +72,7 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
         try:
             yield job, base / "landing"
         finally:
+            job.close()
             spark.stop()
             shutil.rmtree(base, ignore_errors=True)
 

@@ -108,6 +108,7 @@ def _minute(query: Query, plan: Plan, ear: Ear, relay: Counter) -> tuple[int, in
     now_us = int(time.time()) * SECOND
     serving, leaf = (Serving("q", 1),), (Leaf("gw-1", 1),)
     step = Step((GroupStep(query.group, now_us, leaves=leaf, serving=serving),), (canonical_query(query),))
+    out.draw()
     for frame in out.open(step):
         ear.publish(topics.frames("gw-1", PARENT), frames.encode(frame))
     before = 0

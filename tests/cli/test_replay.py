@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from edge_agent.cli.main import main
-from tests.recording.made import told_rows
-from tests.tolerance import close
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 TUMBLING = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
@@ -123,23 +121,3 @@ def test_revisions_are_printed_as_they_would_appear(capsys: pytest.CaptureFixtur
 def test_revisions_are_not_asked_of_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "--revisions", "--root", "spark", str(CASES / "ties.json")]) == 2
     assert "--revisions needs --root python" in capsys.readouterr().err
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_spark_root_gives_the_rows_of_the_plain_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """All cases in one job."""
-    files = sorted(CASES.glob("*.json"))
-    assert main(["replay", *map(str, files)]) == 0
-    plain = capsys.readouterr().out
-    assert main(["replay", "--root", "spark", *map(str, files)]) == 0
-    by_recording: dict[str, list[list[dict[str, Any]]]] = {}
-    for at, out in enumerate((capsys.readouterr().out, plain)):
-        for row in rows(out):
-            by_recording.setdefault(row["recording"], [[], []])[at].append(row)
-    for file in files:
-        given = json.loads(file.read_text())
-        got, want = (told_rows(part, given) for part in by_recording[file.stem])
-        assert got.keys() == want.keys()
-        for place, values in want.items():
-            assert all(close(got[place][name], value) for name, value in values.items()), (place, got[place], values)

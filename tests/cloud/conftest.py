@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.cloud.roots import Roots
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,31 @@ def spark() -> Iterator[SparkSession]:
     started = session.start("headwater-tests")
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables without rows: a job takes half a second to make each."""
+    from cloud_job import tables
+
+    folder = tmp_path_factory.mktemp("empty")
+    tables.create(spark, tables.place(str(folder)))
+    return folder
+
+
+@pytest.fixture
+def roots(spark: SparkSession, empty_tables: Path, tmp_path: Path) -> Iterator[Callable[..., Roots]]:
+    """Starts roots over tables of their own: roots(revise_every_us=...)."""
+    from tests.cloud.roots import Roots
+
+    made: list[Roots] = []
+
+    def start(**limits: int) -> Roots:
+        base = tmp_path / f"root-{len(made)}"
+        base.mkdir()
+        made.append(Roots(spark, base, empty_tables, **limits))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.job.close()

@@ -34,7 +34,7 @@ def test_the_plan_does_not_depend_on_the_order_of_the_queries(
     (placement,) = plan(queries, scale)
     assert placement.feeds == "all"
     assert len(placement.plan.hash) == 8
-    assert all(q.window.unit_us % placement.plan.unit_us == 0 for q in queries)
+    assert all(q.time_window.unit_us % placement.plan.unit_us == 0 for q in queries)
 
 
 def test_slices_travel_where_windows_overlap_and_windows_where_they_are_fewer() -> None:

@@ -41,6 +41,7 @@ class Sender:
             servings = [Serving(q.id, q.revision) for q in self.queries]
         leaves = tuple(Leaf(leaf, 1) for leaf in self.leaves)
         step = GroupStep(self.queries[0].group, frontier_us, leaves=leaves, serving=tuple(servings))
+        self.outbox.draw()
         return self._one(self.outbox.open(Step((step,), tuple(canonical_query(q) for q in self.queries))))
 
     def send(

@@ -72,6 +72,7 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
     assert int(flush.groups[0].sections[0].partials.states["sum"][0]) == 5
     assert birth.birth is not None
     assert birth.birth.predecessor == (flush.epoch, 1)
+    assert [leaf.epoch for members in birth.members for leaf in members.leaves] == [birth.epoch]
     again.do(Tick(), T0 + 20 * S)
     rows = [s for f in again.frames[2:] for p in f.groups for s in p.sections]
     assert rows == []
@@ -123,3 +124,14 @@ def test_an_idle_sensor_moves_time_forward_after_its_timeout() -> None:
     rim.do(Tick(), T0 + 4 * S)
     (rows,) = [s for f in rim.frames for p in f.groups for s in p.sections]
     assert rows.partials.end.tolist() == [T0 + S]
+
+
+def test_a_query_of_a_new_group_is_served_after_the_readings_that_went_by_without_it() -> None:
+    """protocol 6.3: no window may be said to hold what was read before anybody asked for it."""
+    rim = Rim()
+    rim.read(T0 + 5, 1, T0)
+    other = Query("later", 1, "s", Tumbling(10 * S), (Aggregate("sum", "sum"),), where="value > 0", lateness_us=0)
+    rim.do(Configured((SENSOR,), (QUERY, other)), T0 + S // 2)
+    rim.do(Tick(), T0 + S)
+    said = [serving for f in rim.frames for m in f.members for serving in m.serving]
+    assert {serving.query: serving.start_from_us for serving in said} == {"q": None, "later": T0 + 6}

@@ -41,7 +41,8 @@ def outbox(*, journal: int | None = 7) -> Outbox:
 
 def opened(*, journal: int | None = 7) -> Outbox:
     box = outbox(journal=journal)
-    box.open(Step((GroupStep(GROUP, None, leaves=(Leaf("a", 0),)),)))
+    box.draw()
+    box.open(Step((GroupStep(GROUP, None, leaves=(Leaf("a", box.epoch),)),)))
     box.link(up=True)
     box.marks()
     box.committed()
@@ -54,6 +55,7 @@ def test_an_epoch_begins_with_a_birth_and_has_no_hole() -> None:
     first = box.epoch
     frames = box.put(step(release(["x"], [0]), frontier_us=5)) + box.put(step(release(["x"], [0]), frontier_us=6))
     assert [f.seq for f in frames] == [1, 2]
+    box.draw()
     again = box.open(Step())
     assert again[0].birth is not None
     assert again[0].birth.predecessor == (first, 2)

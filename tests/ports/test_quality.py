@@ -42,9 +42,7 @@ def test_every_row_is_a_reading_or_counted_under_one_kind(
     )
 
     def good(value: float, time_us: int, series: int) -> bool:
-        if not (-40 <= value <= 125) or series < 0 or not YEAR_2000_US <= time_us <= BEGIN_US + FUTURE_US:
-            return False
-        return scale is None or abs(value / 10.0**scale - round(value / 10.0**scale)) <= 2e-5
+        return -40 <= value <= 125 and series >= 0 and YEAR_2000_US <= time_us <= BEGIN_US + FUTURE_US
 
     wanted = [row for row in rows if good(*row)]
     assert list(batch.time_us) == [t for _, t, _ in wanted]
@@ -53,7 +51,9 @@ def test_every_row_is_a_reading_or_counted_under_one_kind(
         assert list(batch.value) == [v for v, _, _ in wanted]
     else:
         assert batch.value.dtype == np.int64
-        assert list(batch.value) == [round(v / 10.0**scale) for v, _, _ in wanted]
+        exact = np.array([v for v, _, _ in wanted], np.float64)
+        steps = exact * 10.0**-scale if scale <= 0 else exact / 10.0**scale
+        assert list(batch.value) == np.rint(steps).tolist()
     count = made.count
     bad = count.nan + count.bad_value + count.out_of_range + count.bad_time + count.future + count.bad_label
     assert (count.readings, count.readings + bad) == (len(wanted), len(rows))
@@ -99,8 +99,16 @@ def test_a_multiple_of_the_resolution_is_known_through_binary_fractions(value: f
     assert list(batch.value) == [steps]
 
 
-@pytest.mark.parametrize("value", [23.45, 0.05, 1e16, -1e300])
-def test_what_is_no_multiple_of_the_resolution_or_beyond_2_to_the_53_steps_is_refused(value: float) -> None:
+@pytest.mark.parametrize(("value", "steps"), [(23.46, 235), (0.04, 0), (-7.68, -77)])
+def test_what_lies_between_two_steps_is_rounded_to_the_nearest_and_counted(value: float, steps: int) -> None:
+    made = quality(replace(SENSOR, scale=-1, range=None))
+    batch = made.batch(np.array([BEGIN_US]), np.array([value]), 0, BEGIN_US)
+    assert list(batch.value) == [steps]
+    assert (made.count.readings, made.count.rounded, made.count.bad_value) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("value", [1e16, -1e300])
+def test_what_is_beyond_2_to_the_53_steps_is_refused(value: float) -> None:
     """protocol 7.1: a value beyond 2^53 units is refused at the sensor."""
     made = quality(replace(SENSOR, scale=-1, range=None))
     batch = made.batch(np.array([BEGIN_US]), np.array([value]), 0, BEGIN_US)

@@ -51,6 +51,7 @@ def refusal(broker: str, at: str) -> dict[str, Any]:
 def test_a_definition_without_revision_is_numbered_passed_on_below_and_comes_into_force(
     tmp_path: Path, ended: Begin, brokers: Brokers
 ) -> None:
+    """protocol 6.4: the region is told nothing of sensors and queries; what it needs comes in the frames."""
     low, high = brokers(2)
     with Top(high.url) as top:
         ended(region("region-1", tmp_path / "region-1", high.url, "root", low.url))

@@ -177,3 +177,10 @@ def told_rows(told: list[dict[str, Any]], given: dict[str, Any]) -> dict[Row, Va
 def key_text(key: Any) -> str:
     """A key as JSON, in one form."""
     return json.dumps(key, ensure_ascii=False, sort_keys=True)
+
+
+def reach(given: dict[str, Any]) -> float:
+    """How large the terms of a sum may be, for tests/tolerance.py: integers are exact, so only floats need it."""
+    values = [item[2] for items in given["streams"].values() for item in items if len(item) == 3]
+    numbers = [abs(value) for value in values if isinstance(value, int | float)]
+    return float(sum(numbers)) if any(isinstance(value, float) for value in values) else 1.0

@@ -65,8 +65,6 @@ class HostSensor:
             return []
         series = np.array([number for number, _ in found], np.int64)
         value = np.array([one for _, one in found], np.float64)
-        if self.sensor.scale is not None:  # a measured share is no multiple of anything: round it to one
-            value = np.rint(value / 10.0**self.sensor.scale) * 10.0**self.sensor.scale
         latest_us = now_us if self._clock.synced else None
         return [
             Read(self.sensor.id, self.quality.batch(np.full(len(found), now_us, np.int64), value, series, latest_us))

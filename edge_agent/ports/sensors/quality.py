@@ -29,11 +29,12 @@ Values = NDArray[np.float64] | Ints
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start of the driver. All but `messages` count readings; `readings` those that were passed on."""
+    """Since the start of the driver. All but `messages` count readings; `readings` those passed on."""
 
     messages: int = 0
     readings: int = 0
-    bad_value: int = 0  # no number, an infinity, no multiple of the resolution, beyond 2^53 steps
+    bad_value: int = 0  # no number, an infinity, beyond 2^53 steps of the resolution
+    rounded: int = 0  # passed on as the nearest multiple of the resolution
     bad_time: int = 0  # unreadable, or before 2000
     bad_label: int = 0  # a label that cannot be filled in, or one series too many
     nan: int = 0
@@ -136,7 +137,10 @@ class Quality:
             exact = value * 10.0**-scale if scale <= 0 else value / 10.0**scale
             steps = np.rint(exact)
             allowed = np.minimum(STEP_TOLERANCE + FLOAT32_TOLERANCE * np.abs(steps), 0.25)
-            fits = (np.abs(exact - steps) <= allowed) & (np.abs(steps) <= EXACT)
+            fits = np.abs(steps) <= EXACT
+            between = fits & (np.abs(exact - steps) > allowed)
+        if between.any():  # the sensor says more than its declared resolution: the reading counts, and so does this
+            self.count.rounded += int(np.count_nonzero(between if good is None else between & good))
         if not fits.all():
             good = self._drop(~fits, good, "bad_value", value)
             steps = np.where(fits, steps, 0.0)

@@ -1,0 +1,94 @@
+"""What stands in no result: messages that could not be used, and readings that came beyond the correction horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job.decode import Page
+from cloud_job.tables import LATE, QUARANTINE, arrow_schema
+from cloud_job.work import Beyond, Work
+from edge_agent.wire import heads
+
+REASON: Final = "beyond the correction horizon"
+
+
+def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
+    """Rows of ops.quarantine: what could not be read on arrival, and what was refused when it would take effect.
+
+    frames: bronze.messages. owner: of the batch.
+    """
+    spark = frames.sparkSession
+    unread = (F.col("batch") == work.number) & (F.col("owner") == owner) & (F.col("kind") != "frame")
+    refused = spark.createDataFrame(
+        pa.table(
+            {
+                "of_node": pa.array([r.node for r in work.refused], pa.string()),
+                "of_epoch": pa.array([r.epoch for r in work.refused], pa.int64()),
+                "of_seq": pa.array([r.seq for r in work.refused], pa.int64()),
+                "why": pa.array([r.reason for r in work.refused], pa.string()),
+            }
+        )
+    )
+    same = (
+        (F.col("node") == F.col("of_node")) & (F.col("epoch") == F.col("of_epoch")) & (F.col("seq") == F.col("of_seq"))
+    )
+    rows = frames.join(F.broadcast(refused), same & (F.col("kind") == "frame"), how="left")
+    rows = rows.where(unread | F.col("why").isNotNull()).dropDuplicates(["node", "epoch", "seq", "part", "payload"])
+    made = {"reason": F.coalesce("why", "reason"), "batch": F.lit(work.number).cast("bigint")}
+    return rows.select(*(made.get(name, F.col(name)).alias(name) for name in QUARANTINE.columns))
+
+
+def parts_of(frames: DataFrame, beyond: Sequence[Beyond]) -> pa.Table:
+    """The parts that hold them: node, epoch, seq, part, plan, payload. They are few, and rare."""
+    wanted = F.lit(False)
+    for (node, epoch), parts in _by_line(beyond).items():
+        seqs = [part.seq for part in parts]
+        wanted |= (F.col("node") == node) & (F.col("epoch") == epoch) & F.col("seq").isin(seqs) & (F.col("part") > 0)
+    return frames.where(wanted).select("node", "epoch", "seq", "part", "plan", "payload").toArrow()
+
+
+def late(
+    parts: pa.Table, work: Work, pages: Mapping[tuple[str, int], Page], bases: Mapping[bytes, tuple[str, ...]]
+) -> pa.Table:
+    """Rows of ops.late: those of work.beyond. parts: as parts_of gives. bases: columns by hash of the plan."""
+    before = {(b.node, b.epoch, b.seq, b.part): b for b in work.beyond}
+    made = []
+    for node, epoch, seq, part, plan, payload in {row[:4]: row for row in _rows(parts)}.values():
+        beyond = before.get((node, epoch, seq, part))
+        if beyond is None or payload is None:
+            continue
+        page = pages[node, epoch]
+        rows = heads.rows(payload)
+        basis = bases[page.plans[plan]]
+        gone = np.flatnonzero(rows.start < beyond.before_us)
+        count = list(rows.states.values())[basis.index("count")]
+        n = len(gone)
+        columns = {
+            "node": pa.array([node] * n, pa.string()),
+            "source": pa.array([beyond.source] * n, pa.string()),
+            "key": pa.array(page.keys, pa.string()).take(pa.array(rows.key[gone])),
+            "start": pa.array(rows.start[gone]),
+            "end": pa.array(rows.end[gone]),
+            "readings": pa.array(count[gone]),
+            "reason": pa.array([REASON] * n, pa.string()),
+            "batch": pa.array(np.full(n, work.number, np.int64)),
+        }
+        made.append(pa.table(columns, schema=arrow_schema(LATE)))
+    return pa.concat_tables(made) if made else arrow_schema(LATE).empty_table()
+
+
+def _by_line(beyond: Sequence[Beyond]) -> dict[tuple[str, int], list[Beyond]]:
+    out: dict[tuple[str, int], list[Beyond]] = {}
+    for part in beyond:
+        out.setdefault((part.node, part.epoch), []).append(part)
+    return out
+
+
+def _rows(parts: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in parts.columns), strict=True)

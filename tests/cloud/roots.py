@@ -1,0 +1,104 @@
+"""Jobs for tests: tables copied from empty ones, batches handed over as Spark would, a crash after any step."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloud_job import tables
+from cloud_job.complete import Limits
+from cloud_job.job import Job, Settings
+from cloud_job.tables import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GRACE_US = 20_000_000
+
+
+class CrashError(Exception):
+    """The process would have died here."""
+
+
+class FragileJob(Job):
+    """Dies after a step of a batch: crash = (step, batch)."""
+
+    crash: tuple[str, int] | None = None
+
+    def _done(self, step: str, number: int) -> None:
+        super()._done(step, number)
+        if self.crash == (step, number):
+            raise CrashError(step)
+
+
+class Roots:
+    """One root after the other over the same tables and landing folder."""
+
+    def __init__(self, spark: SparkSession, base: Path, empty: Path, **limits: int) -> None:
+        """empty: tables without rows. limits: of Limits; revisions at once unless said."""
+        shutil.copytree(empty, base / "tables")
+        self.spark, self.base = spark, base
+        self.landing = base / "landing"
+        self.landing.mkdir()
+        self.limits = Limits(**{"revise_every_us": 0, **limits})
+        self.place = tables.place(str(base / "tables"))
+        self.files = self.batches = 0
+        self.job = self.start()
+
+    def start(self, place: Place | None = None) -> FragileJob:
+        """Another run of the job, as after a crash or a stop."""
+        if hasattr(self, "job"):
+            self.job.close()
+        settings = Settings(str(self.landing), str(self.base / "checkpoint"), GRACE_US, self.limits)
+        self.job = FragileJob(self.spark, place or self.place, settings)
+        self.job.open()
+        return self.job
+
+    def land(self, *records: bytes) -> Path:
+        """One landing file."""
+        path = self.landing / f"{self.files:08d}.cborseq"
+        self.files += 1
+        path.write_bytes(b"".join(records))
+        return path
+
+    def batch(self, paths: Iterable[Path]) -> None:
+        """A micro-batch of these files, whether the job has seen them or not."""
+        names = [str(path) for path in paths]
+        self.batches += 1
+        self.job.process(self.spark.read.format("binaryFile").load(names).select("path", "content"), self.batches)
+
+    def take(self, *records: bytes) -> None:
+        """A landing file, and a micro-batch of it."""
+        self.batch([self.land(*records)])
+
+    def rows(self, table: tables.Table = tables.RESULTS, where: str = "true") -> list[dict[str, Any]]:
+        """What stands in a table."""
+        return [row.asDict() for row in self.place.read(self.spark, table).where(where).collect()]
+
+    def results(self, where: str = "true") -> dict[tuple[str, str, int], dict[str, Any]]:
+        """gold.results by (query, key, start); no row stands there twice."""
+        found = self.rows(tables.RESULTS, where)
+        named = {(row["query"], row["key"], row["start"]): row for row in found}
+        assert len(named) == len(found), "a row stands twice"
+        return named
+
+
+def meaning(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row says, without the batch that wrote it."""
+    about = ("end", "values", "details", "readings", "revision", "late", "expected", "received", "complete", "labels")
+    return tuple(row[name] for name in about)
+
+
+def same(found: dict[Any, dict[str, Any]], wanted: dict[Any, dict[str, Any]]) -> list[str]:
+    """Differences between two sets of results; sums of floats may round otherwise."""
+    out = [f"missing {key}" for key in wanted.keys() - found.keys()] + [
+        f"extra {k}" for k in found.keys() - wanted.keys()
+    ]
+    both = wanted.keys() & found.keys()
+    other = [key for key in both if meaning(found[key]) != meaning(wanted[key])]
+    return out + [f"{key}: {meaning(found[key])} instead of {meaning(wanted[key])}" for key in other]
+
+
+__all__ = ["GRACE_US", "CrashError", "FragileJob", "Roots", "meaning", "same"]

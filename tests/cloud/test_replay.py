@@ -1,0 +1,37 @@
+"""`headwater replay --root spark`: the job gives the rows of the plain-Python root."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from edge_agent.cli.progress import Progress
+from edge_agent.cli.replay import of_python, of_spark
+from edge_agent.recording.form import parse
+from tests.recording.made import made, reach, told_rows
+from tests.tolerance import close
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES: Final = sorted((Path(__file__).resolve().parents[1] / "cases").glob("*.json"))
+SEEDS: Final = range(2_000, 2_005)
+
+
+@pytest.mark.spark
+def test_the_spark_root_gives_the_rows_of_the_plain_one(spark: SparkSession) -> None:
+    """protocol 4.2, 6.1, 6.2 and 7.1: all cases, and recordings from seeds, in one job."""
+    texts = {case.stem: case.read_text() for case in CASES} | {f"made-{n}": json.dumps(made(n)) for n in SEEDS}
+    recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
+    bar = Progress("replaying", len(recordings))
+    plain, job = list(of_python(recordings, bar, revisions=False)), list(of_spark(recordings, bar, spark))
+    for name, text in texts.items():
+        given = json.loads(text)
+        got, want = (told_rows([row for row in rows if row["recording"] == name], given) for rows in (job, plain))
+        assert got.keys() == want.keys(), name
+        for place, values in want.items():
+            pairs = ((got[place][column], value) for column, value in values.items())
+            assert all(close(a, b, reach(given)) for a, b in pairs), (name, place, got[place], values)

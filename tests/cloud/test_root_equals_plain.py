@@ -1,0 +1,82 @@
+"""The Spark root over what simulated fleets sent it: the rows of the plain-Python root, revision by revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.cloud import recorded
+from tests.cloud.roots import CrashError, Roots, same
+from tests.simulation.test_fleets import everything, lossy
+
+pytestmark = pytest.mark.spark
+BATCHES = 5
+
+
+def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The last revision of each row of the plain root, as a row of gold.results."""
+    return {
+        (r.query, r.key, r.start): {
+            "end": r.end,
+            "values": dict(r.values),
+            "details": r.details,
+            "readings": r.readings,
+            "revision": r.revision,
+            "late": r.late,
+            "expected": r.expected,
+            "received": r.received,
+            "complete": r.complete,
+            "labels": dict(r.labels),
+        }
+        for r in rows
+    }
+
+
+def run(root: Roots, groups: list[list[recorded.File]], journal: int) -> None:
+    for group in groups:
+        paths = recorded.write(group, journal, root.landing, root.files)
+        root.files += len(paths)
+        root.batch(paths)
+    root.job.finish()
+
+
+@pytest.mark.parametrize(("seed", "chaos", "changes"), [(3, lossy, False), (7, everything, True), (11, lossy, True)])
+def test_the_same_rows_as_the_plain_root(
+    roots: Callable[..., Roots], seed: int, chaos: Callable[[Random], recorded.Chaos], changes: bool
+) -> None:
+    """protocol 2.2, 4.2, 4.4, 4.7, 6.2, 6.3, 7.1, 8.1 to 8.3: every rule at once, over losses, duplicates, disorder."""
+    fleet, files = recorded.fleet(seed, chaos(Random(seed)), changes=changes)
+    journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
+    groups = recorded.grouped(files, BATCHES, Random(seed))
+    wanted = wanted_of(recorded.plain_rows(groups, journal))
+    root = roots()
+    run(root, groups, journal)
+    assert len(wanted) > 10
+    assert same(root.results(), wanted) == []
+
+
+def test_a_crash_after_any_step_changes_nothing(roots: Callable[..., Roots]) -> None:
+    """protocol 8.1, 8.2, 8.5: after each step of a batch in turn the process dies, and its files come again."""
+    fleet, files = recorded.fleet(5, lossy(Random(5)))
+    journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
+    groups = recorded.grouped(files, 6, Random(5))
+    wanted = wanted_of(recorded.plain_rows(groups, journal))
+    assert any(row["revision"] for row in wanted.values()), "the recording must revise something"
+    root = roots()
+    for number, (group, step) in enumerate(
+        zip(groups, ("store", "decision", "results", "revisions", "tables", None), strict=True)
+    ):
+        paths = recorded.write(group, journal, root.landing, root.files)
+        root.files += len(paths)
+        root.job.crash = None if step is None else (step, number)
+        if step is not None:
+            with pytest.raises(CrashError):
+                root.batch(paths)
+            root.start()
+        root.batch(paths)  # Spark hands a batch over again that did not return
+    root.job.finish()
+    assert same(root.results(), wanted) == []
+    assert list(root.landing.glob("*.cborseq")) == []
