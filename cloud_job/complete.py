@@ -106,7 +106,7 @@ class Ledger:
         """The next batch's work. parts: of the frames that took effect. gaps: all known. flush: put nothing off."""
         self.number += 1
         self.decided_us = decision.now_us
-        queries = self._learn(decision.queries)
+        queries = tuple(self._learn(decision.queries))
         touched: dict[Key, Ranges] = {}
         beyond: list[Beyond] = []
         for effect in decision.effects:
@@ -151,7 +151,7 @@ class Ledger:
             tuple(beyond),
             self._new_covers([cover for _, cover in spans] + [cover for _, covers in found for cover in covers]),
             tuple(_gap_row(node, gap, self.number) for node, gap in decision.gaps),
-            tuple(queries),
+            queries,
             tuple(self._sensors(decision.sensors)),
             nodes=self._nodes(decision),
             islands=tuple(islands for islands, _ in found),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Ranges = list[tuple[int, int]]
 _LONG: Final = pa.int64()
-_PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("max", _LONG)])
+_PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("longest", _LONG)])
 _ABOUT: Final = pa.schema(
     [
         ("of_span", pa.int32()),
@@ -85,7 +85,7 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
         touches = [(k.key, *k.touch) for k in islands.keys if k.touch is not None]
         reach[i] = (
             min((low for _, low, _ in touches), default=FAR_US),
-            max((high + islands.gap_us for _, _, high in touches), default=-FAR_US),
+            max((high for _, _, high in touches), default=-FAR_US),
         )
         every = [] if islands.touch is None else [(None, *islands.touch)]
         wanted += [(i, islands.query, islands.revision, *touch) for touch in (*every, *touches)]
@@ -135,7 +135,7 @@ def merged(pieces: DataFrame, places: DataFrame, shapes: Sequence[plan.Shape]) -
     before = line.rowsBetween(Window.unboundedPreceding, -1)
     reached = F.max("end").over(before)
     apart = reached.isNull() | (F.col("start") - (reached - 1) > F.col("gap"))
-    cut = (F.col("max") > 0) & (_block("start") != F.lag(_block("start")).over(line))
+    cut = (F.col("longest") > 0) & (_block("start") != F.lag(_block("start")).over(line))
     rows = rows.withColumn("begins", F.when(apart | cut, F.col("start")))
     rows = rows.withColumn("island", F.max("begins").over(line.rowsBetween(Window.unboundedPreceding, 0)))
     late = F.sum(F.when(F.col("late"), F.col("count")).otherwise(F.lit(0).cast("bigint")))
@@ -145,7 +145,7 @@ def merged(pieces: DataFrame, places: DataFrame, shapes: Sequence[plan.Shape]) -
 
 
 def _block(name: str) -> Column:
-    return F.col(name) - F.pmod(F.col(name), F.greatest(F.col("max"), F.lit(1)))
+    return F.col(name) - F.pmod(F.col(name), F.greatest(F.col("longest"), F.lit(1)))
 
 
 def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: bool) -> DataFrame:

@@ -58,7 +58,7 @@ class Order:
 class Keyed:
     """What holds for one key of a query of sessions. bound_us, shut_us: see Islands.
 
-    touch: islands that touch this range of event time, both ends in it, are made again; None: none of them.
+    touch: islands whose rows touch this range of event time, both ends in it, are made again; None: none of them.
     """
 
     key: str
