@@ -83,7 +83,7 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
         touches = [(k.key, *k.touch) for k in islands.keys if k.touch is not None]
         reach[i] = (
             min((low for _, low, _ in touches), default=FAR_US),
-            max((high + islands.gap_us for _, _, high in touches), default=-FAR_US),
+            max((high for _, _, high in touches), default=-FAR_US),
         )
         every = [] if islands.touch is None else [(None, *islands.touch)]
         wanted += [(i, islands.query, islands.revision, *touch) for touch in (*every, *touches)]

@@ -126,7 +126,7 @@ class Track:
         first_rows = done & ~again
         ready = again & (bound >= shut)[self.code] & now.due
         differs = (bound < view.frontier_us) | (shut < self.shut_us)
-        keyed = self._keyed(names, bound, shut, again, differs)
+        keyed = self._keyed(names, (bound, shut), again, differs, gap_us)
         low_us = int(self.start[first_rows].min()) if first_rows.any() else None
         touched = self.touched if now.due else None
         if touched is not None and not now.fallen(self.shut, self.shut_us):
@@ -144,13 +144,13 @@ class Track:
         return found if low_us is not None or touched is not None or ready.any() else None
 
     def _keyed(
-        self, names: Names, bound: Ints, shut: Ints, again: NDArray[np.bool_], differs: NDArray[np.bool_]
+        self, names: Names, bounds: tuple[Ints, Ints], again: NDArray[np.bool_], differs: NDArray[np.bool_], gap_us: int
     ) -> dict[str, tuple[int, int, tuple[int, int] | None]]:
         """What differs from key to key, of the keys that have an island here."""
-        size = len(names.texts)
+        size, (bound, shut) = len(names.texts), bounds
         low, high = np.full(size, 2**62, np.int64), np.full(size, NEVER_US, np.int64)
         np.minimum.at(low, self.code[again], self.start[again])
-        np.maximum.at(high, self.code[again], self.end[again] - 1)
+        np.maximum.at(high, self.code[again], self.end[again] - 1 + gap_us)
         here = np.zeros(size, np.bool_)
         here[self.code] = True
         return {
