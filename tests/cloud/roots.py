@@ -48,8 +48,8 @@ class Roots:
         self.job = self.start()
 
     def start(self, place: Place | None = None) -> FragileJob:
-        """Another run of the job, as after a crash or a stop."""
-        if hasattr(self, "job"):
+        """Another run of the job, as after a crash or a stop. place: to have it beside the one that runs."""
+        if place is None and hasattr(self, "job"):
             self.job.close()
         settings = Settings(str(self.landing), str(self.base / "checkpoint"), GRACE_US, self.limits)
         self.job = FragileJob(self.spark, place or self.place, settings)
@@ -93,12 +93,13 @@ def meaning(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def same(found: dict[Any, dict[str, Any]], wanted: dict[Any, dict[str, Any]]) -> list[str]:
     """Differences between two sets of results; sums of floats may round otherwise."""
-    out = [f"missing {key}" for key in wanted.keys() - found.keys()] + [
-        f"extra {k}" for k in found.keys() - wanted.keys()
+    other = [
+        f"{key}: {meaning(found[key])} instead of {meaning(wanted[key])}"
+        for key in wanted.keys() & found.keys()
+        if meaning(found[key]) != meaning(wanted[key])
     ]
-    both = wanted.keys() & found.keys()
-    other = [key for key in both if meaning(found[key]) != meaning(wanted[key])]
-    return out + [f"{key}: {meaning(found[key])} instead of {meaning(wanted[key])}" for key in other]
+    missing = [f"missing {key}" for key in wanted.keys() - found.keys()]
+    return [*missing, *(f"extra {key}" for key in found.keys() - wanted.keys()), *other]
 
 
 __all__ = ["GRACE_US", "CrashError", "FragileJob", "Roots", "meaning", "same"]
