@@ -147,8 +147,11 @@ group_parts = st.lists(
     max_size=3,
     unique_by=lambda part: part.group,
 ).map(tuple)
+gaps_and_longest = st.sampled_from([(0, 0), (1, 0), (30_000_000, 86_400_000_000)])  # none for groups of windows
 groups = st.builds(
-    Group, texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)
+    lambda source, where, by, lateness_us, late, session: Group(source, where, by, lateness_us, late, *session),
+    *(texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)),
+    gaps_and_longest,
 )
 plans = st.builds(
     Plan,
