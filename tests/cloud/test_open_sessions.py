@@ -32,7 +32,7 @@ def told(row: Row) -> tuple[object, ...]:
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_job_decides_on_sessions_as_the_plain_root_does(chaos: Callable[[Random], Chaos], seed: int) -> None:
-    """protocol 5: the same rows, withdrawn ones too, every revision, with the same coverage."""
+    """protocol 5.1, 5.4: the same rows, withdrawn ones too, every revision, with the same coverage."""
     made, files = fleet(seed, chaos(Random(seed)), sessions=True)
     groups = grouped(files, min(len(files) - 1, 12), Random(seed))
     root = made.world.hosts["root"]

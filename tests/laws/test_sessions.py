@@ -42,7 +42,7 @@ def naive(of: list[tuple[int, int]], gap: int, most: int) -> list[tuple[int, int
 def test_any_order_and_any_grouping_give_the_sessions_of_one_central_computer(
     of: list[tuple[int, int]], gap: int, most: int, random: object
 ) -> None:
-    """protocol 5.3: pieces within the gap are one session, one piece may join several; 5.5: cuts hold everywhere."""
+    """protocol 5.3, 5.5: pieces within the gap are one session, one piece may join several; cuts hold everywhere."""
     want = naive(of, gap, most)
     assert told(join(pieces(of), BASIS, gap, most)) == want
     shuffled = list(of)
