@@ -120,7 +120,8 @@ class Extent:
 
     key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags of floats or
     integers). low, high: of each column of 64-bit integers, 0 for others. pieces: of session rows only, which key lies
-    where: int64 keys, starts and ends one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2).
+    where: int64 keys, starts and ends one after the other, little-endian; a partial clears the register of its key
+    (docs/protocol.md 5.2).
     """
 
     key: int
