@@ -20,7 +20,6 @@ from edge_agent.algebra.segments import Segments
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column, Ints
 
-_READINGS: Final = 2**16  # of a bag written out at once
 _OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
 
 
@@ -61,16 +60,19 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
-    """The states of the readings in a bag, a row each; written out a portion at a time."""
-    upto = np.cumsum(bag.counts)
-    parts: list[dict[str, Column]] = []
-    for first in range(0, int(upto[-1]), _READINGS):
-        rank = np.arange(first, min(first + _READINGS, int(upto[-1])))
-        value = bag.values[np.searchsorted(upto, rank, side="right")]
-        readings = Readings(np.zeros(len(value), np.int64), value, NO_INTS)
-        groups = Segments.runs(np.zeros(1, np.int64), len(value))
-        parts.append(aggregates.lift(readings, groups, basis, scale))
-    if len(parts) == 1:
-        return parts[0]
+    """The states of the readings in a bag, one row. However often a value stands there, it costs a few doublings."""
+    k = len(bag.values)
+    readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
+    copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each
+    twice = Segments.coded(np.tile(np.arange(k), 2), k)
+    left, parts = np.array(bag.counts), []
+    while True:
+        odd = left % 2 == 1
+        parts.append({name: column[odd] for name, column in copies.items()})
+        left //= 2
+        if not left.any():
+            break
+        doubled = {name: np.concatenate([column, column]) for name, column in copies.items()}
+        copies = aggregates.combine(doubled, twice, basis)
     states = {name: np.concatenate([part[name] for part in parts]) for name in basis}
-    return aggregates.combine(states, Segments.runs(np.zeros(1, np.int64), len(parts)), basis)
+    return aggregates.combine(states, Segments.runs(np.zeros(1, np.int64), len(states["count"])), basis)
