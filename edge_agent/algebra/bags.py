@@ -163,6 +163,9 @@ def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _merged(column: Column, owner: Ints, groups: int) -> Flat:
+    if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
+        order = np.argsort(owner, kind="stable")
+        column, owner = column[order], owner[order]
     bags = flat(column)
     counts = ONE[:0] if bags.counts.strides == (0,) else bags.counts
     return tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
@@ -243,6 +246,11 @@ def _sorted(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
     """By sorting. Of several runs that are in order themselves the stable sort makes one merge."""
     if groups == 1 and not len(counts):
         values = np.sort(values, kind="stable" if _has_runs(values) else None)
+    elif not len(counts) and len(values) >= _LONG // 8 * groups and bool((owner[1:] >= owner[:-1]).all()):
+        values = values.copy()  # one short sort a group is several times faster than one by two keys
+        ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
+        for first, last in zip([0, *ends], ends, strict=False):
+            values[first:last].sort()
     else:
         order = np.argsort(values, kind="stable") if groups == 1 else np.lexsort((values, owner))
         values = values[order]

@@ -24,6 +24,7 @@ TARGETS: Final[dict[str, Target]] = {
     "slicer_1000_keys": Target(120e6, "readings/s"),
     "slicer_1000_windows_share": Target(0.5, "1"),
     "median_batches": Target(60e6, "readings/s"),
+    "quantiles_root": Target(3e6, "values/s"),
     "bytes_median_quantised": Target(0.5, "B/reading", at_most=True),
     "bytes_median_adc": Target(1.6, "B/reading", at_most=True),
     "bytes_median_plugs": Target(1, "B/reading", at_most=True),
