@@ -182,6 +182,10 @@ class ParentHalf:
                 for (node, epoch), line in self.inbox.lines.items()
             ],
             "books": [[node, epoch, book.snapshot()] for (node, epoch), book in self.books.items()],
+            "beats": [
+                [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
+                for node, (beat, received_us) in self._beats.items()
+            ],
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -191,6 +195,10 @@ class ParentHalf:
         for node, epoch, line, waiting in state["lines"]:
             self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
         self.books = {(node, epoch): Book.restore(book) for node, epoch, book in state["books"]}
+        self._beats = {
+            node: (Heartbeat(epoch, last_seq, frontiers), received_us)
+            for node, epoch, last_seq, frontiers, received_us in state["beats"]
+        }
 
     @staticmethod
     def groups_to_plain(by_group: Mapping[Group, int]) -> list[object]:

@@ -36,6 +36,7 @@ TARGETS: Final[dict[str, Target]] = {
     "merger_rows": Target(1e6, "rows/s"),
     "lander_frames": Target(15e3, "frames/s"),
     "root_windows": Target(200e3, "windows/s"),
+    "sessions_root": Target(150e3, "sessions/s"),
     "root_small_batch_s": Target(2.5, "s", at_most=True),
     "payload_one_bytes": Target(40, "B", at_most=True),
     "payload_key_bytes": Target(11, "B", at_most=True),

@@ -96,7 +96,10 @@ class GatewayHost(Host):
 class Fleet:
     """A tree, its readings and its queries, all from one seed."""
 
-    def __init__(self, seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False) -> None:
+    def __init__(
+        self, seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False, prefix: str = ""
+    ) -> None:
+        """prefix: of all names of nodes, so that several fleets may have one root."""
         random = Random(f"fleet {seed}")
         self.world = World(seed, chaos)
         self.changes, self.sessions = changes, sessions
@@ -109,11 +112,11 @@ class Fleet:
         depth = random.choice([0, 1, 1, 2])
         parents = ["root"]
         for level in range(depth):
-            names = [f"m{level}-{i}" for i in range(random.randint(1, 2))]
+            names = [f"{prefix}m{level}-{i}" for i in range(random.randint(1, 2))]
             for name in names:
                 hosts[name] = MergerHost(self.world, name, random.choice(parents), self._merger)
             parents = names
-        self.gateways = [f"g{i}" for i in range(random.randint(1, 4))]
+        self.gateways = [f"{prefix}g{i}" for i in range(random.randint(1, 4))]
         self.truth: dict[str, list[Reading]] = {}
         for name in self.gateways:
             self.truth[name] = self._readings(random)
