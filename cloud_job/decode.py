@@ -75,14 +75,14 @@ class Lookup:
     bases: Sequence[tuple[str, ...]] = ()
 
     @property
-    def windows(self) -> str:
-        """Schema of the rows that `windows_of` makes, as Spark writes it."""
-        return _ddl(WINDOWS, self.columns)
+    def windows(self) -> dict[str, str]:
+        """Columns of the rows that `windows_of` makes: name -> Spark type."""
+        return {**WINDOWS, **self.columns}
 
     @property
-    def pieces(self) -> str:
-        """Schema of the rows that `pieces_of` makes, as Spark writes it."""
-        return _ddl(PIECES, self.columns)
+    def pieces(self) -> dict[str, str]:
+        """Columns of the rows that `pieces_of` makes: name -> Spark type."""
+        return {**PIECES, **self.columns}
 
     def owned(self, batch: int, owner: str) -> bool:
         """Whether a row of bronze.messages was stored by the run that decided its batch."""
@@ -106,10 +106,6 @@ def pieces_of(lookup: Lookup) -> Reader:
         yield from _decoded(lookup, batches).pieces()
 
     return read
-
-
-def _ddl(*columns: Mapping[str, str]) -> str:
-    return ", ".join(f"`{name}` {kind}" for some in columns for name, kind in some.items())
 
 
 def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:

@@ -37,6 +37,9 @@ def maintain(
     for table in TABLES:
         name = place.sql(table)
         before = _files(spark, name)
+        if not before:
+            out.append(Done(table.name, 0, 0))
+            continue
         say(f"{table.name}: {before} files")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {keep_hours} HOURS")

@@ -7,14 +7,13 @@ and runs it every batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from cloud_job import lower, plan, tables
 from cloud_job.decode import READ, Lookup, Reader, windows_of
@@ -62,16 +61,15 @@ def ranges_of(spans: Sequence[Span]) -> list[tuple[int, int]]:
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
-def decoded(frames: DataFrame, reader: Reader, schema: str) -> DataFrame:
-    """Parts to rows of a schema, on the executors."""
-    return frames.select(*READ).mapInArrow(reader, schema)
+def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
+    """Parts to rows of these columns (name -> Spark type), on the executors."""
+    return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
 
 
-def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, schema: str) -> DataFrame:
+def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
     """The same of parts that are on the driver: columns READ."""
     batches = list(reader(iter(parts.to_batches())))
-    kinds = StructType.fromDDL(schema)
-    assert isinstance(kinds, StructType)
+    kinds = tables.struct(columns)
     found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
     return spark.createDataFrame(found, kinds).coalesce(1)
 

@@ -29,6 +29,7 @@ LOCAL_CONF: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",  # as many as cores
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",  # rows here are frames of up to 128 kB, not numbers
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM makes so many tasks: 10 000 unless said
     "spark.sql.files.ignoreMissingFiles": "true",  # only landing files of a committed batch are ever deleted
     "spark.databricks.delta.snapshotPartitions": "1",  # the default of 50 costs 3 s a write on two cores
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -16,7 +16,7 @@ from edge_agent.errors import PortError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,6 @@ class Table:
     columns: Mapping[str, tuple[str, str]]
     cluster: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def ddl(self) -> str:
-        """Column list without comments, as Spark's schema strings want it."""
-        return ", ".join(f"`{name}` {kind}" for name, (kind, _) in self.columns.items())
 
 
 def _tuned(*columns: str) -> dict[str, str]:
@@ -298,11 +293,38 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
 
 def schema(table: Table) -> StructType:
     """The table's columns as a Spark type."""
-    from pyspark.sql.types import StructType
+    return struct({name: kind for name, (kind, _) in table.columns.items()})
 
-    found = StructType.fromDDL(table.ddl)
-    assert isinstance(found, StructType)
-    return found
+
+def struct(columns: Mapping[str, str]) -> StructType:
+    """Columns name -> type as a Spark type; Spark's own reader of types wants a session."""
+    from pyspark.sql import types as T
+
+    simple: dict[str, DataType] = {
+        "BIGINT": T.LongType(),
+        "INT": T.IntegerType(),
+        "STRING": T.StringType(),
+        "BINARY": T.BinaryType(),
+        "BOOLEAN": T.BooleanType(),
+        "DOUBLE": T.DoubleType(),
+        "TIMESTAMP": T.TimestampType(),
+        "DECIMAL(38,0)": T.DecimalType(38, 0),
+    }
+    composed: dict[str, DataType] = {
+        "ARRAY<STRING>": T.ArrayType(T.StringType()),
+        "MAP<STRING, STRING>": T.MapType(T.StringType(), T.StringType()),
+        "MAP<STRING, DOUBLE>": T.MapType(T.StringType(), T.DoubleType()),
+        **{f"STRUCT<V:ARRAY<{name}>,C:ARRAY<BIGINT>>": _bag(simple[name]) for name in ("DOUBLE", "BIGINT")},
+    }
+    kinds = {**simple, **composed}
+    return T.StructType([T.StructField(name, kinds[kind.upper()]) for name, kind in columns.items()])
+
+
+def _bag(value: DataType) -> DataType:
+    """Of a column of bags (cloud_job/bags.py)."""
+    from pyspark.sql import types as T
+
+    return T.StructType([T.StructField("v", T.ArrayType(value)), T.StructField("c", T.ArrayType(T.LongType()))])
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -6,9 +6,9 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from cloud_job import tables
-from cloud_job.decode import Lookup
+from cloud_job.decode import READ, Lookup
 from cloud_job.plan import Shape, state_columns
-from cloud_job.results import results
+from cloud_job.results import results, results_of
 from cloud_job.work import Order, Span, Work
 from edge_agent.algebra.query import Aggregate
 
@@ -29,10 +29,11 @@ def warm(spark: SparkSession) -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-warm-") as folder:
         place = tables.Place(folder)
         tables.create(spark, place, (tables.MESSAGES, tables.RESULTS))
+        parts = tables.arrow_schema(tables.MESSAGES).empty_table().select(READ)
         for number in range(ROUNDS):
             place.append(tables.MESSAGES, tables.rows(spark, tables.MESSAGES, [_message(number)]), "warm", number)
-            rows = results(place.read(spark, tables.MESSAGES), work, lookup)
-            place.append(tables.RESULTS, rows, "warm", number)
+            place.append(tables.RESULTS, results_of(parts, spark, work, lookup), "warm", number)
+        results(place.read(spark, tables.MESSAGES), work, lookup).collect()
 
 
 def _message(number: int) -> dict[str, object]:

@@ -1,0 +1,171 @@
+"""What follows a decision, as pure values: spans, coverage, and the state between batches."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_job import state
+from cloud_job.complete import Ledger, Limits
+from cloud_job.intake import Intake, Parts
+from cloud_job.recent import Recent
+from cloud_job.spans import Cover, covers, join
+from cloud_job.tables import MESSAGES, arrow_schema
+from cloud_job.work import Beyond, Order, Refused, Span, Work
+from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.query import Aggregate, Group
+from edge_agent.machines.decider import Decider
+from tests.cloud import recorded
+from tests.simulation.test_fleets import everything
+
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
+GROUP = Group("s", "", (), 0)
+OTHER = Group("t", "", (), 0)
+
+
+def points(ranges: list[tuple[int, int]]) -> set[int]:
+    return {n for after, upto in ranges for n in range(after + 1, upto + 1)}
+
+
+@given(RANGES)
+def test_joined_ranges_hold_the_same_ends_and_do_not_touch(ranges: list[tuple[int, int]]) -> None:
+    joined = join(ranges)
+    assert points(joined) == points(ranges)
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(joined))
+
+
+@given(RANGES, st.integers(1, 4))
+def test_of_too_many_ranges_neighbours_are_joined_and_nothing_is_missed(
+    ranges: list[tuple[int, int]], most: int
+) -> None:
+    joined = join(ranges, most)
+    assert len(joined) <= most
+    assert points(joined) >= points(ranges)
+
+
+@st.composite
+def gap_records(draw: st.DrawFn) -> Gap:
+    start, length = draw(st.integers(0, 50)), draw(st.integers(0, 6))
+    nodes = draw(st.sampled_from([(), ("a",), ("b", "c")]))
+    groups = draw(st.sampled_from([(GROUP,), (OTHER,), (GROUP, OTHER)]))
+    return Gap(groups, start, start + length, 1, nodes, "lost")
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.integers(-5, 60), min_size=1),
+    st.lists(gap_records(), max_size=3),
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 60)),
+    st.tuples(st.integers(-3, 40), st.integers(1, 30), st.integers(1, 12)),
+)
+def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
+    leaves: dict[str, int], gaps: list[Gap], begins: dict[str, int], numbers: tuple[int, int, int]
+) -> None:
+    """protocol 4.7: cut where it changes, window by window the same as window_coverage."""
+    after, size, length = numbers
+    upto = after + size
+    begins = {leaf: start for leaf, start in begins.items() if leaf in leaves}
+    whole = Span(
+        "q", 1, 0, after, upto, length, 1, 0, after + 1 - length, upto - length, (0,), "", 0, 0, complete=False
+    )
+    seen = []
+    for span, cover in covers(whole, GROUP, leaves, tuple(gaps), begins):
+        for end in range(span.after_us + 1, span.upto_us + 1):
+            seen.append(end)
+            wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins)
+            assert cover == Cover.of(wanted)
+            assert (span.expected, span.received, span.complete) == (
+                len(wanted.expected),
+                wanted.received,
+                wanted.complete,
+            )
+            assert span.low_us <= end - length <= span.high_us
+    assert seen == list(range(after + 1, upto + 1))
+
+
+def test_work_comes_back_from_its_bytes() -> None:
+    span = Span("q", 3, 0, -(2**62), 9, 5, 5, 0, 0, 4, (0, 1), "id", 2, 1, complete=False)
+    work = Work(
+        7,
+        (((Aggregate("var", "v", (("ddof", 0),)),), -1),),
+        (Order(0, b"12345678", "slice", ("count", "sum"), -1, None),),
+        (span,),
+        (replace(span, revision=4),),
+        (Beyond("gw", 1, 2, 3, "s", 4),),
+        (Refused("gw", 1, 9, "why"),),
+        2,
+        ({"coverage_id": "id", "leaf": "gw", "reason": "behind", "batch": 7},),
+        (),
+        ({"query": "q", "by": ["a"]},),
+        (),
+        ({"node": "gw"},),
+    )
+    assert Work.loads(work.dumps()) == work
+    assert Work.loads(replace(work, nodes=None).dumps()).nodes is None
+
+
+def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
+    """protocol 8.2: a root that is restarted before every batch asks for the same work."""
+    fleet, files = recorded.fleet(7, everything(Random(7)), changes=True)
+    journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
+    limits = Limits(revise_every_us=15_000_000)
+    grace_us = 20_000_000
+    one: tuple[Decider, Ledger, Parts] = (Decider(journal, grace_us), Ledger(limits), {})
+    other: tuple[Decider, Ledger, Parts] = (Decider(journal, grace_us), Ledger(limits), {})
+    works: list[list[Work]] = [[], []]
+    for number, group in enumerate(recorded.grouped(files, 12, Random(1))):
+        for (decider, ledger, parts), out in zip((one, other), works, strict=True):
+            intake = Intake(decider, parts, number, "owner", ledger.decided_us)
+            for file in group:
+                intake.read(recorded.content(file, journal), "file")
+            decision = decider.decide(intake.now_us)
+            applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
+            out.append(ledger.step(decision, applied, decider.parent.books, decider.gaps))
+        other = state.loads(state.dumps(*other), limits, grace_us)
+    assert [replace(w, nodes=()) for w in works[0]] == [replace(w, nodes=()) for w in works[1]]
+    assert any(work.revising for work in works[0])
+
+
+def stored(*ranges: tuple[int, int]) -> pa.Table:
+    n = len(ranges)
+    columns = {f.name: pa.nulls(n, f.type) for f in arrow_schema(MESSAGES)}
+    columns["start"] = pa.array([low for low, _ in ranges], pa.int64())
+    columns["end"] = pa.array([high for _, high in ranges], pa.int64())
+    columns["seq"] = pa.array(np.arange(n))
+    return pa.table(columns)
+
+
+def seqs(found: pa.Table | None) -> list[int] | None:
+    return None if found is None else sorted(found["seq"].to_pylist())
+
+
+def test_recent_parts_answer_only_where_nothing_older_can_overlap() -> None:
+    recent = Recent(older_end_us=100)
+    recent.add(stored((100, 110), (105, 120), (300, 310)))
+    assert seqs(recent.within([(100, 110)])) == [0, 1]
+    assert seqs(recent.within([(290, 305)])) == [2]
+    assert seqs(recent.within([(150, 200)])) == []
+    assert recent.within([(99, 110)]) is None
+    recent.add(stored((400, 500)))
+    recent.forget(310)
+    assert recent.within([(300, 310)]) is None
+    assert seqs(recent.within([(310, 500)])) == [0]
+
+
+def test_recent_parts_are_bounded() -> None:
+    recent = Recent(0)
+    big = stored((0, 10)).set_column(
+        stored((0, 10)).schema.get_field_index("payload"), "payload", pa.array([bytes(20 << 20)], pa.binary())
+    )
+    recent.add(big)
+    assert recent.within([(0, 10)]) is None, "so much is quicker from the table"
+    recent.add(big)
+    recent.add(stored((20, 30)))
+    assert recent.within([(5, 10)]) is None
+    assert seqs(recent.within([(10, 30)])) == [0]

@@ -1,0 +1,133 @@
+"""SQL over the tables: delta-rs and Spark answer the same rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cloud_job import maintain, query, query_spark, tables
+from edge_agent.algebra.windows import Sliding
+from edge_agent.cli.main import main
+from edge_agent.errors import ConfigError, PortError
+from tests.cloud import children
+from tests.cloud.children import SECOND, START, Child, record, tick
+from tests.cloud.roots import Roots
+
+pytestmark = pytest.mark.spark
+STATEMENTS = (
+    'select * from "boiler-10m" order by key, window_start',
+    'select site, avg, "key_" from "boiler-10m" order by 1, window_start desc limit 2',
+    "select query, key, start, \"values\"['sum'] as s, details from gold.results order by 1, 2, 3",
+    "select query, max(revision) as r, sum(readings) as n, count(*) as m from gold.results group by query order by 1",
+    "select key, labels, \"values\", window_start, complete from gold.results where query = 'wide' order by start",
+    "select node, source, frontier, behind from ops.nodes order by 1, 2",
+    'select query, revision, source, "by", aggregates from ops.queries order by 1',
+    "with t as (select avg(readings) as mean from gold.results) select mean > 1 as many from t",
+    "select * from \"boiler-10m\" where key = 'nobody'",
+)
+
+
+def filled(roots: Callable[..., Roots]) -> Roots:
+    """A root with two queries, a revised row, a withdrawn one, a null and an integer beyond 2^53."""
+    root = roots()
+    ten = children.query("boiler-10m", fns=("avg", "var"), by=("site", "key"))
+    one = Child("gw-1", (ten,), ("site=a,key=x", "site=b%2C,key=y"))
+    wide = children.query("wide", Sliding(2 * SECOND, SECOND), ("sum", "max"), source="t")
+    two = Child("gw-2", (wide,), scale=-1)
+    times = START + np.array([0, 0, 1, 1]) * SECOND
+    root.take(
+        tick(START),
+        record(one, START, one.birth()),
+        record(two, START, two.birth()),
+        record(one, START, one.rows(START + 2 * SECOND, times, np.array([1.0, 2.5, 3.0, 4.0]), np.array([0, 0, 0, 1]))),
+        record(two, START, two.rows(START + 5 * SECOND, times, np.full(4, 2**53 - 1))),
+    )
+    late = one.rows(START + 3 * SECOND, times[:1] + 7, np.array([9.0]), np.array([1]), length_us=1, late=True)
+    root.take(tick(START + SECOND), record(one, START + SECOND, late))
+    second = f"query = 'wide' AND start = {START + SECOND}"
+    root.spark.sql(f"UPDATE {root.place.sql(tables.RESULTS)} SET withdrawn = true WHERE {second}")
+    return root
+
+
+def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
+    roots: Callable[..., Roots], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = filled(roots)
+    folder = root.place.root
+    answers = [query.ask(sql, folder) for sql in STATEMENTS]
+    assert [query_spark.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
+    everything = answers[0]
+    assert everything.columns[:3] == ("key", "window_start", "window_end")
+    assert {"site", "key_", "avg", "var", "readings", "complete"} <= set(everything.columns)
+    first = dict(zip(everything.columns, everything.rows[0], strict=True))
+    assert (first["site"], first["key_"], first["avg"], first["var"]) == ("a", "x", 1.75, 1.125)
+    assert first["window_start"] == "2027-01-15T08:00:00.000000Z"
+    assert first["coverage_id"]
+    alone = dict(zip(everything.columns, everything.rows[1], strict=True))
+    assert alone["var"] is None, "one reading has no sample variance"
+    total = answers[2].rows[-1]
+    assert json.loads(total[4]) == {"sum": 1801439850948198.2}
+    assert "1801439850948198.2" in total[4]
+    hidden = query.ask('select count(*) as n from "wide"', folder)
+    shown = query.ask("select count(*) as n from gold.results where query = 'wide'", folder)
+    assert (hidden.rows[0][0], shown.rows[0][0]) == (2, 3)
+
+    done = maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
+    assert {each.table for each in done} == {table.name for table in tables.TABLES}
+    assert [query.ask(sql, folder) for sql in STATEMENTS] == answers
+    assert [query_spark.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
+
+    assert main(["query", "--tables", folder, "--csv", STATEMENTS[0]]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert tuple(rows[0]) == everything.columns
+    assert len(rows) == 1 + len(everything.rows)
+    assert main(["query", "--tables", folder, "--json", STATEMENTS[4]]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told[0]["labels"] == {"site": "a"}
+    assert told[0]["values"].keys() == {"sum", "max"}
+    assert main(["query", "--tables", folder]) == 0
+    assert "boiler-10m" in capsys.readouterr().out
+    assert main(["query", "--tables", folder, "select nothing from gold.results"]) == 2
+    assert main(["query", "--tables", folder, "select * from nowhere"]) == 2
+    assert "there are gold.results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "sql", ["drop table gold.results", "copy (select 1) to 'x'", "insert into t select 1", "", ";"]
+)
+def test_what_does_not_only_read_is_refused(sql: str) -> None:
+    with pytest.raises(ConfigError, match="reads only"):
+        query.check(sql)
+
+
+def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
+    with pytest.raises(PortError, match="no tables in"):
+        query.ask("select 1", str(tmp_path))
+
+
+def test_payloads_and_states_that_nothing_needs_expire_and_the_root_goes_on(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.4"""
+    monkeypatch.setattr(maintain, "KEPT_STATES", 1)
+    root = roots(horizon_us=10 * SECOND)
+    child = Child("gw-1", (children.query(),))
+    root.take(tick(START), record(child, START, child.birth()))
+    for second in (1, 2, 100):
+        start = START + np.array([second - 1]) * SECOND
+        root.take(tick(START), record(child, START, child.rows(START + second * SECOND, start)))
+    before = root.results()
+    maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
+    kept = {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part > 0")}
+    assert kept == {START: False, START + SECOND: False, START + 99 * SECOND: True}
+    states = {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
+    assert states == {0: False, 1: False, 2: True, 3: True}
+    root.start()
+    payload = child.rows(START + 101 * SECOND, START + np.array([100]) * SECOND)
+    root.take(tick(START), record(child, START, payload), record(child, START, payload))
+    assert root.results().keys() - before.keys() == {("q", "site=a", START + 100 * SECOND)}
