@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from cloud_job.cells import grid
+from cloud_job.names import Names
 from cloud_job.open_sessions import Moment, Pieces, Track
 from cloud_job.spans import Cover, coverage_rows, covers, join
 from cloud_job.work import Beyond, Islands, Keyed, Order, Refused, Row, Span, Work
@@ -27,7 +26,6 @@ from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision, GroupView
 from edge_agent.machines.inbox import Effect
-from edge_agent.machines.names import Names
 from edge_agent.wire.heads import Part
 
 Key = tuple[str, int]  # query and revision
@@ -250,7 +248,7 @@ class Ledger:
         """The number of each key of an epoch here."""
         codes = self._codes.get(line)
         if codes is None or len(codes) < len(book.keys):
-            codes = self._codes[line] = np.array([self.names.number(key) for key in book.keys], np.int64)
+            codes = self._codes[line] = self.names.of(book.keys)
         return codes
 
     def _islands(

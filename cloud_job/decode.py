@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cloud_job import bags
+from cloud_job.names import Names
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
 from cloud_job.work import Order, Span
@@ -116,24 +117,6 @@ def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
     return decoding
 
 
-class _Numbers:
-    """Texts of many epochs as one table of codes."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def of(self, texts: Sequence[str]) -> Ints:
-        """The code of each text."""
-        return np.fromiter((self._code(text) for text in texts), np.int64, len(texts))
-
-    def _code(self, text: str) -> int:
-        code = self._codes.setdefault(text, len(self.texts))
-        if code == len(self.texts):
-            self.texts.append(text)
-        return code
-
-
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """A row of bronze.messages: the columns READ."""
@@ -153,7 +136,7 @@ class _Decoding:
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
-        self.keys, self.nodes = _Numbers(), _Numbers()
+        self.keys, self.nodes = Names(), Names()
         self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
         self._stores: dict[tuple[Order, bool], Store] = {}
 

@@ -17,13 +17,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloud_job.names import Names
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import breaks
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
-from edge_agent.machines.names import Names
 
 NO_FLAGS: Final[NDArray[np.bool_]] = np.zeros(0, np.bool_)
 Pieces = tuple[Ints, Ints, Ints]  # key code, start, end, a row a piece
@@ -214,7 +214,7 @@ class Track:
     @classmethod
     def restore(cls, state: Mapping[str, Any], names: Names) -> Track:
         """The twin of `snapshot`. names: numbers are given to keys that are not in it."""
-        codes = np.array([names.number(key) for key in state["keys"]], np.int64)
+        codes = names.of(state["keys"])
         place, start, end, again = state["rows"]
         shut_us, shut = state["shut"]
         leaves, begins, registers = (dict(part) for part in state["cover"])

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cloud_job.complete import Ledger, Limits
 from cloud_job.intake import Parts, bare
+from cloud_job.names import Names
 from cloud_job.open_sessions import Track
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partial import NOTHING
@@ -16,7 +17,6 @@ from edge_agent.errors import WireError
 from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.names import Names
 from edge_agent.wire import frames, snapshot
 from edge_agent.wire.heads import Part
 

@@ -78,7 +78,7 @@ def plain(groups: list[list[Sent]]) -> dict[tuple[str, str, int], Row]:
 def test_sessions_equal_the_plain_root_through_crashes_of_the_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """protocol 5 and 8: complete by hints, joined rows withdrawn, nothing twice after a crash at any step."""
+    """protocol 5.2, 5.4, 5.5, 8.2: complete by hints, cut, joined rows withdrawn, nothing twice after a crash."""
     groups = sent()
     place = tables.place(str(tmp_path / "tables"))
     settings = Settings(str(tmp_path), str(tmp_path / "checkpoint"), GRACE, Limits(revise_every_us=0))
