@@ -12,10 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cloud_job.cells import grid
+from cloud_job.names import Names
+from cloud_job.open_sessions import Moment, Pieces, Track
 from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Order, Refused, Row, Span, Work
+from cloud_job.work import Beyond, Islands, Keyed, Order, Refused, Row, Span, Work
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
+from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.windows import reach_us
 from edge_agent.config.definitions import query_of, sensor_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
@@ -26,7 +31,7 @@ from edge_agent.wire.heads import Part
 Key = tuple[str, int]  # query and revision
 Line = tuple[str, int]  # node and epoch
 Ranges = list[tuple[int, int]]
-KINDS: Final = ("slice", "window")  # kinds of rows that this root forms windows from
+KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
 NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
 
 
@@ -63,8 +68,8 @@ class Ledger:
 
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
-    pending: (after, upto] of window ends to be revised. needed_us: windows that close next start there or later.
-    covers_known: coverage_ids that stand in ops.coverage.
+    pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts there or later.
+    covers_known: coverage_ids that stand in ops.coverage. tracks: of queries of sessions; names: numbers of their keys.
     """
 
     limits: Limits
@@ -83,6 +88,9 @@ class Ledger:
     needed_us: int = NEVER_US
     nodes_us: int = NEVER_US
     nodes_like: tuple[object, ...] = ()
+    tracks: dict[Key, Track] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    _codes: dict[Line, Ints] = field(default_factory=dict)
     _parsed: dict[Key, Query | None] = field(default_factory=dict)
 
     def step(
@@ -114,10 +122,13 @@ class Ledger:
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = books[line].plans[part.plan]
                 self._note(line, part, group, plan)
-                self._touch(part, plan, touched)
+                if plan.kind != "session":
+                    self._touch(part, plan, touched)
                 beyond += self._beyond(effect, part, plan, decision.groups.get(group))
+        self._join(decision, books)
         self._recover(decision, touched)
         makings = self._makings(decision, tuple(gap for _, gap in gaps))
+        found: list[tuple[Islands, tuple[Cover, ...]]] = []
         closing: list[tuple[Span, Cover]] = []
         revising: list[tuple[Span, Cover]] = []
         for group, view in decision.groups.items():
@@ -126,6 +137,9 @@ class Ledger:
                 if query is None:
                     continue
                 run = _Run(key, query, group, view)
+                if group.gap_us:
+                    found += self._islands(run, makings, decision, flush=flush)
+                    continue
                 for after, upto in self._due(run, touched.get(key, []), decision.now_us, flush=flush):
                     revising += self._spans(run, makings, after, upto)
                 closed_us = self.closed.get(key, NEVER_US)
@@ -143,12 +157,18 @@ class Ledger:
             tuple(beyond),
             tuple(refused),
             unread,
-            self._new_covers(cover for _, cover in spans),
+            self._new_covers([cover for _, cover in spans] + [cover for _, covers in found for cover in covers]),
             tuple(_gap_row(node, gap, self.number) for node, gap in decision.gaps),
             queries,
             tuple(self._sensors(decision.sensors)),
             nodes=self._nodes(decision),
+            islands=tuple(islands for islands, _ in found),
         )
+
+    @property
+    def put_off(self) -> bool:
+        """Whether rows wait for revise_every."""
+        return bool(self.pending) or any(track.waiting for track in self.tracks.values())
 
     def query(self, key: Key) -> Query | None:
         """The definition of a query's revision, None while it has not come or cannot be read."""
@@ -191,7 +211,7 @@ class Ledger:
         for key in plan.queries:
             closed_us, query = self.closed.get(key, NEVER_US), self.query(key)
             if query is not None and part.earliest_end_us <= closed_us:
-                last_us = part.last_start_us + query.window.length_us
+                last_us = part.last_start_us + query.time_window.length_us
                 touched.setdefault(key, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
     def _beyond(self, effect: Effect, part: Part, plan: Plan, view: GroupView | None) -> Iterable[Beyond]:
@@ -200,10 +220,74 @@ class Ledger:
         if view is None or not queries or view.frontier_us == NEVER_US:
             return
         closed_us = min(self.closed.get((q.id, q.revision), NEVER_US) for q in queries)
-        longest_us = max(query.window.length_us for query in queries)
+        longest_us = max(reach_us(query.window) for query in queries)
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
         if part.first_start_us < before_us:
             yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us)
+
+    def _join(self, decision: Decision, books: Mapping[Line, Book]) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of."""
+        came: dict[Key, tuple[Group, list[Pieces]]] = {}
+        for effect in decision.effects:
+            line = (effect.node, effect.epoch)
+            for part in () if effect.frame is None else effect.frame.groups:
+                for section in (*part.sections, *part.late):
+                    group, plan = books[line].plans[section.plan]
+                    if plan.kind == "session":
+                        key, start, end = section.pieces()
+                        pieces = (self._coded(line, books[line])[key], start, end)
+                        for query in plan.queries:
+                            came.setdefault(query, (group, []))[1].append(pieces)
+        for query, (group, found) in came.items():
+            view = decision.groups.get(group)
+            floor_us = NEVER_US if view is None else view.frontier_us - self.limits.horizon_us
+            track = self.tracks.setdefault(query, Track())
+            track.add(found, self.names, group.gap_us, group.max_us, floor_us)
+
+    def _coded(self, line: Line, book: Book) -> Ints:
+        """The number of each key of an epoch here."""
+        codes = self._codes.get(line)
+        if codes is None or len(codes) < len(book.keys):
+            codes = self._codes[line] = self.names.of(book.keys)
+        return codes
+
+    def _islands(
+        self, run: _Run, makings: _Makings, decision: Decision, *, flush: bool
+    ) -> Iterable[tuple[Islands, tuple[Cover, ...]]]:
+        """What of a query of sessions gets rows now."""
+        query, view, key = run.query, run.view, run.key
+        last_us, floor_us = self.revised.get(key), view.frontier_us - self.limits.horizon_us
+        due = flush or last_us is None or decision.now_us - last_us >= self.limits.revise_every_us
+        serving, begins = view.serving[key], view.begins.get(key, {})
+        gaps = tuple(gap for _, gap in decision.gaps)
+        track = self.tracks.setdefault(key, Track())
+        ended = track.step(Moment(run.group, view, serving, begins, gaps, floor_us, due), self.names)
+        self.closed[key] = max(self.closed.get(key, NEVER_US), view.frontier_us)
+        if ended is None:
+            return
+        cells, covers = grid(run.group, view, makings.gaps, begins, floor_us)
+        islands = Islands(
+            query=query.id,
+            revision=query.revision,
+            shape=makings.shapes[query.aggregates, self.target(key)],
+            gap_us=run.group.gap_us,
+            max_us=run.group.max_us,
+            orders=tuple(order.number for order, keys in makings.orders.items() if key in keys),
+            bound_us=ended.bound_us,
+            shut_us=ended.shut_us,
+            low_us=ended.low_us,
+            due=due,
+            touch=ended.touched,
+            start_from_us=serving.start_from_us,
+            start_until_us=serving.start_until_us,
+            end_until_us=serving.end_until_us,
+            crossing_us=track.crossing_us,
+            keys=tuple(Keyed(name, *found) for name, found in ended.keyed.items()),
+            cells=cells,
+        )
+        if islands.revises:
+            self.revised[key] = decision.now_us
+        yield islands, covers
 
     def _recover(self, decision: Decision, touched: dict[Key, Ranges]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""
@@ -215,7 +299,7 @@ class Ledger:
                 for key in self._keys(decision, group):
                     query = self.query(key)
                     if query is not None:
-                        upto_us = min(gap.end_us + query.window.length_us - 1, self.closed.get(key, NEVER_US))
+                        upto_us = min(gap.end_us + query.time_window.length_us - 1, self.closed.get(key, NEVER_US))
                         touched.setdefault(key, []).append((gap.start_us, upto_us))
         for key, ranges in touched.items():
             touched[key] = [(after, upto) for after, upto in ranges if upto > after]
@@ -223,12 +307,21 @@ class Ledger:
     @staticmethod
     def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
         view = decision.groups.get(group)
-        return tuple(view.serving) if view is not None else ()
+        return tuple(view.serving) if view is not None and not group.gap_us else ()
 
     def _needed(self, decision: Decision) -> int:
         served = {key for view in decision.groups.values() for key in view.serving}
-        starts = [self.closed.get(k, NEVER_US) - q.window.length_us for k in served if (q := self.query(k)) is not None]
-        return min(starts, default=NEVER_US)
+        return min((us for key in served if (us := self._needs(key)) is not None), default=NEVER_US)
+
+    def _needs(self, key: Key) -> int | None:
+        """Where the rows begin that a query still waits for: its open sessions; windows that have not closed."""
+        query = self.query(key)
+        if query is None:
+            return None
+        closed_us, track = self.closed.get(key, NEVER_US), self.tracks.get(key)
+        if track is not None:
+            return min(closed_us, track.low_us)
+        return closed_us - query.time_window.length_us if query.window.type != "session" else closed_us
 
     def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
@@ -255,12 +348,13 @@ class Ledger:
                     wanted.setdefault((digest, self.target(key)), set()).add(key)
         orders: dict[Order, set[Key]] = {}
         for number, ((digest, target), keys) in enumerate(sorted(wanted.items(), key=repr)):
-            plan = self.plans[digest][1]
-            orders[Order(number, digest, plan.kind, plan.basis, plan.scale, target)] = keys
+            group, plan = self.plans[digest]
+            edges = (group.gap_us, group.max_us)
+            orders[Order(number, digest, plan.kind, plan.basis, plan.scale, target, *edges)] = keys
         return _Makings(shapes, orders, gaps)
 
     def _spans(self, run: _Run, makings: _Makings, after_us: int, upto_us: int) -> Iterable[tuple[Span, Cover]]:
-        query, window, serving = run.query, run.query.window, run.view.serving[run.key]
+        query, window, serving = run.query, run.query.time_window, run.view.serving[run.key]
         low_us, high_us = serving.start_from_us or 0, upto_us - window.length_us
         if serving.start_until_us is not None:
             high_us = min(high_us, serving.start_until_us - 1)

@@ -1,7 +1,9 @@
-"""Parts of frames to rows of windows, on the executors: once per batch of messages, never once per row.
+"""Parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never once
+per row.
 
 Rows are put into their windows and combined here by the same algebra as at the edge before Spark sees them: siblings
-of one window mostly lie in one file, and what leaves Python costs more than what stays.
+of one window mostly lie in one file, and what leaves Python costs more than what stays. So are pieces of one session;
+where it begins and ends is known only when all its pieces have met (cloud_job/islands.py).
 """
 
 from __future__ import annotations
@@ -14,19 +16,31 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cloud_job import bags
+from cloud_job.names import Names
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
 from cloud_job.work import Order, Span
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.partial import Ints, Partials, Store, combine
+from edge_agent.algebra.sessions import join
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
-ROWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
-ARROW: Final = {"bigint": pa.int64(), "double": pa.float64(), "string": pa.string(), "decimal(38,0)": WIDE}
+WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
+PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
+ARROW: Final = {
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "decimal(38,0)": WIDE,
+    bags.FLOATS: bags.FLOATS_ARROW,
+    bags.UNITS: bags.UNITS_ARROW,
+}
+Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +62,28 @@ class Page:
 class Lookup:
     """All that decoding needs beside the bytes.
 
-    owners: (first batch, owner) in order. orders: by hash of the plan. spans: the windows that are asked for, in their
-    numbers; ranges: order -> [low, high) of event time that holds their rows. bases: by shape. columns: state columns
-    of the result, name -> Spark type.
+    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) of event time in
+    which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
+    asked for, in their numbers, none where sessions are; bases: of the spans, by shape.
     """
 
     pages: Mapping[tuple[str, int], Page]
     owners: Sequence[tuple[int, str]]
     orders: Mapping[bytes, tuple[Order, ...]]
-    spans: Sequence[Span]
     ranges: Mapping[int, Sequence[tuple[int, int]]]
-    bases: Sequence[tuple[str, ...]]
     columns: Mapping[str, str]
+    spans: Sequence[Span] = ()
+    bases: Sequence[tuple[str, ...]] = ()
 
     @property
-    def kinds(self) -> dict[str, str]:
-        """Columns of the rows that `reader` makes: name -> Spark type."""
-        return {**ROWS, **self.columns}
+    def windows(self) -> dict[str, str]:
+        """Columns of the rows that `windows_of` makes: name -> Spark type."""
+        return {**WINDOWS, **self.columns}
 
     @property
-    def schema(self) -> str:
-        """The same as Spark writes it."""
-        return ", ".join(f"`{name}` {kind}" for name, kind in self.kinds.items())
+    def pieces(self) -> dict[str, str]:
+        """Columns of the rows that `pieces_of` makes: name -> Spark type."""
+        return {**PIECES, **self.columns}
 
     def owned(self, batch: int, owner: str) -> bool:
         """Whether a row of bronze.messages was stored by the run that decided its batch."""
@@ -77,35 +91,30 @@ class Lookup:
         return i > 0 and self.owners[i - 1][1] == owner
 
 
-def reader(lookup: Lookup) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: batches with the columns READ to batches with lookup.schema."""
+def windows_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.windows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoding = _Decoding(lookup)
-        for batch in batches:
-            for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
-                decoding.take(_Sent(*row))
-        yield from decoding.give()
+        yield from _decoded(lookup, batches).windows()
 
     return read
 
 
-class _Numbers:
-    """Texts of many epochs as one table of codes."""
+def pieces_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.pieces."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _decoded(lookup, batches).pieces()
 
-    def of(self, texts: Sequence[str]) -> Ints:
-        """The code of each text."""
-        return np.fromiter((self._code(text) for text in texts), np.int64, len(texts))
+    return read
 
-    def _code(self, text: str) -> int:
-        code = self._codes.setdefault(text, len(self.texts))
-        if code == len(self.texts):
-            self.texts.append(text)
-        return code
+
+def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
+    decoding = _Decoding(lookup)
+    for batch in batches:
+        for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
+            decoding.take(_Sent(*row))
+    return decoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class _Decoding:
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
-        self.keys, self.nodes = _Numbers(), _Numbers()
+        self.keys, self.nodes = Names(), Names()
         self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
         self._stores: dict[tuple[Order, bool], Store] = {}
 
@@ -158,8 +167,9 @@ class _Decoding:
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""
         mask = np.zeros(len(rows), np.bool_)
+        whole = order.kind != "session"  # a session that only reaches into a range counts too
         for low, high in self.lookup.ranges[order.number]:
-            mask |= (rows.start >= low) & (rows.end <= high)
+            mask |= (rows.start >= low) & (rows.end <= high) if whole else (rows.start < high) & (rows.end > low)
         return None if mask.all() else np.flatnonzero(mask)
 
     def _store(self, order: Order, late: bool) -> Store:
@@ -168,7 +178,7 @@ class _Decoding:
             store = self._stores[order, late] = Store(order.basis, None, self.nodes.texts)
         return store
 
-    def give(self) -> Iterator[pa.RecordBatch]:
+    def windows(self) -> Iterator[pa.RecordBatch]:
         """The windows of every span, combined."""
         for (order, late), store in self._stores.items():
             rows = store.flush()
@@ -180,16 +190,27 @@ class _Decoding:
                     inside = _windows(needed, span, exact=order.kind == "window")
                     made = combine(inside, basis, span.slide_us, store.ranks())
                     if len(made):
-                        yield self._batch(number, late, made, order.target)
+                        yield self._batch({"span": _same(number, made)}, late, made, order.target)
 
-    def _batch(self, span: int, late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """The pieces of every order, those joined that meet here."""
+        for (order, late), store in self._stores.items():
+            rows = join(store.flush(), order.basis, order.gap_us, order.max_us, store.ranks())
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            made = Partials(rows.start, rows.end, rows.key, dict(states))
+            if len(made):
+                about = {"order": _same(order.number, made), "end": pa.array(made.end)}
+                yield self._batch(about, late, made, order.target)
+
+    def _batch(self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
         n = len(rows)
-        arrays: dict[str, pa.Array] = {
-            "span": pa.array(np.full(n, span, np.int32)),
+        found = {
+            **about,
             "start": pa.array(rows.start),
             "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
             "late": pa.array(np.full(n, late)),
         }
+        arrays: dict[str, pa.Array] = {name: found[name] for name in (PIECES if "order" in about else WINDOWS)}
         named = {spark_name(column, scale): column for column in rows.states}
         for name, kind in self.lookup.columns.items():
             column = named.get(name)
@@ -198,6 +219,10 @@ class _Decoding:
             else:
                 arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, self.nodes.texts)
         return pa.RecordBatch.from_pydict(arrays)
+
+
+def _same(number: int, rows: Partials) -> pa.Array:
+    return pa.array(np.full(len(rows), number, np.int32))
 
 
 def _windows(rows: Partials, span: Span, *, exact: bool) -> Partials:

@@ -15,21 +15,25 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job import state, tables
+from pyspark.sql import DataFrame
+
+from cloud_job import islands, state, tables
 from cloud_job.aside import late, parts_of, quarantined
 from cloud_job.complete import Ledger, Limits
-from cloud_job.decode import Lookup, Page
+from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
 from cloud_job.plan import Shape, state_columns
 from cloud_job.recent import Recent
-from cloud_job.results import ranges_of, results, results_of
-from cloud_job.revise import merge
+from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
+from cloud_job.revise import merge, merge_sessions
+from cloud_job.spans import join
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.work import Order, Row, Span, Work
 from edge_agent.algebra.frame import NEVER_US
@@ -38,7 +42,7 @@ from edge_agent.machines.decider import Decider, Decision
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("headwater.root")
 ONE_FILE_BYTES: Final = 1024 * 1024
@@ -107,7 +111,7 @@ class Job:
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.ledger.pending:
+        if self.ledger.put_off:
             self._batch(self._intake(), [], flush=True)
         self._remove(self._files)
         self.close()
@@ -184,11 +188,15 @@ class Job:
     def _perform(self, work: Work, *, again: bool = False) -> None:
         """Everything after the decision. again: some of it may have been done before a crash."""
         number = work.number
-        if work.closing and not (again and self._done_before(RESULTS, number)):
-            self.place.append(RESULTS, self._rows(work, work.closing), "results", number)
+        ended = islands.closing_ranges(work.islands)
+        if (work.closing or ended) and not (again and self._done_before(RESULTS, number)):
+            first = [self._rows(work, work.closing)] if work.closing else []
+            first += [self._sessions(work, ended, revising=False)] if ended else []
+            self.place.append(RESULTS, reduce(DataFrame.unionByName, first), "results", number)
         self._done("results", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
+        self._revise_sessions(work)
         self._done("revisions", number)
         for table, rows in (
             (tables.COVERAGE, work.coverage),
@@ -221,11 +229,37 @@ class Job:
         return self.spark.createDataFrame(content, tables.schema(MESSAGES))
 
     def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
-        lookup = self._lookup(work, spans)
+        lookup = self._window_lookup(work, spans)
         parts = self._recent.within(ranges_of(spans))
         if parts is not None:
             return results_of(parts, self.spark, work, lookup)
         return results(self.place.read(self.spark, MESSAGES), work, lookup)
+
+    def _revise_sessions(self, work: Work) -> None:
+        if not any(found.revises for found in work.islands):
+            return
+        known = self.place.read(self.spark, RESULTS)
+        ranges = islands.revising_ranges(known, work.islands)
+        if ranges:
+            made = self._sessions(work, ranges, revising=True)
+            gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)
+            low_us = min(low for found in ranges.values() for low, _ in found)
+            merge_sessions(self.spark, self.place, made, gone, low_us)
+
+    def _sessions(self, work: Work, ranges: Mapping[int, islands.Ranges], *, revising: bool) -> DataFrame:
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for i, found in ranges.items():
+            for number in work.islands[i].orders:
+                wanted.setdefault(number, []).extend(found)
+        return islands.sessions(self._pieces(self._lookup(work, wanted)), work, ranges, revising=revising)
+
+    def _pieces(self, lookup: Lookup) -> DataFrame:
+        ranges = join([span for found in lookup.ranges.values() for span in found], most=4)
+        parts = self._recent.within(ranges)
+        if parts is not None:
+            return decoded_here(parts, self.spark, pieces_of(lookup), lookup.pieces)
+        frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
+        return frames.transform(decoded, pieces_of(lookup), lookup.pieces)
 
     def _owner_of(self, number: int) -> str:
         return next(owner for first, owner in reversed(self.ledger.owners) if first <= number)
@@ -240,18 +274,25 @@ class Job:
                 pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
         return pages
 
-    def _lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
-        pages = self._pages(ranges_of(spans))
+    def _window_lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
+        found: dict[int, list[Span]] = {}
+        for span in spans:
+            for number in span.orders:
+                found.setdefault(number, []).append(span)
+        return self._lookup(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
+
+    def _lookup(
+        self, work: Work, ranges: Mapping[int, Sequence[tuple[int, int]]], spans: tuple[Span, ...] = ()
+    ) -> Lookup:
+        """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
+        pages = self._pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[Order, ...]] = {}
-        ranges: dict[int, list[tuple[int, int]]] = {}
         for order in work.orders:
-            mine = [s for s in spans if order.number in s.orders]
-            if mine:
+            if order.number in ranges:
                 orders[order.plan] = (*orders.get(order.plan, ()), order)
-                ranges[order.number] = ranges_of(mine)
         shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
         bases = tuple(shape.basis for shape in shapes)
-        return Lookup(pages, tuple(self.ledger.owners), orders, spans, ranges, bases, state_columns(shapes))
+        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases)
 
     def _done(self, step: str, number: int) -> None:
         """A step has been committed: note how long it took; the place where crash tests end the process."""

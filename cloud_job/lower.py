@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cloud_job import bags
 from cloud_job.plan import WIDE_TYPE, Shape, spark_name
 from edge_agent.algebra.aggregates import params_of
 from edge_agent.algebra.aggregates.base import EXACT
@@ -46,9 +47,12 @@ class States:
         return self[column].cast(WIDE_TYPE)
 
 
-def lower(aggregate: Aggregate, scale: int | None) -> Answer:
-    """The answer of one aggregate from the columns of a row, equal to algebra.aggregates.lower."""
-    return LOWER[aggregate.fn](States(scale), params_of(aggregate))
+def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
+    """The answers of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
+    states = States(scale)
+    together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
+    found = bags.answers(together, scale, states["bag"]) if together else {}
+    return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
 
 
 def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
@@ -56,7 +60,7 @@ def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Colu
     maps: list[Column] = []
     details: list[Column] = []
     for shape in shapes:
-        lowered = {a.name: lower(a, shape.scale) for a in shape.aggregates}
+        lowered = lower(shape.aggregates, shape.scale)
         pairs = [part for name, answer in lowered.items() for part in (F.lit(name), answer.value)]
         maps.append(F.create_map(*pairs))
         details.append(_object({name: a.details for name, a in lowered.items() if a.details is not None}))
@@ -183,7 +187,7 @@ def _geomean(states: States, _params: Params) -> Answer:
     return Answer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
 
 
-LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin
+LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; of bags: cloud_job.bags
     "count": lambda states, _params: Answer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,

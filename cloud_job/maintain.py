@@ -10,6 +10,7 @@ from cloud_job.complete import Limits
 from cloud_job.state import loads
 from cloud_job.tables import BATCHES, MESSAGES, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.windows import reach_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,7 @@ def expire(spark: SparkSession, place: Place, limits: Limits, say: Callable[[str
 def expired_before(state: bytes, limits: Limits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, ledger, _parts = loads(state, limits, 0)
-    lengths = [query.window.length_us for key in ledger.queries if (query := ledger.query(key)) is not None]
+    lengths = [reach_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
     frontiers = [family.published_us for family in decider.parent.household.families.values()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cloud_job import bags
 from edge_agent.algebra.partial import Column
 
 WIDE: Final = pa.decimal128(38, 0)
@@ -21,6 +22,8 @@ def to_arrow(column: Column, kind: str, scale: int | None, nodes: Sequence[str])
     kind: of the registry's Column. scale: None for floats. nodes: ids by node code. An integer beyond 38 digits becomes
     null: the answer is null then, never an error (docs/protocol.md 7.1).
     """
+    if kind == "bag":
+        return bags.to_arrow(column)
     if kind == "node":
         return pa.array(nodes, pa.string()).take(pa.array(column))
     if kind == "wide" and scale is not None:

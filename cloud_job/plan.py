@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from cloud_job import bags
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 
@@ -31,6 +32,7 @@ TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled in
     "real": ("double", "double"),
     "value": ("double", "bigint"),
     "wide": ("double", WIDE_TYPE),
+    "bag": (bags.FLOATS, bags.UNITS),
 }
 
 
@@ -144,6 +146,12 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
     return unpacked
 
 
+def _unpack_bags(name: Names) -> Named:
+    """All arrays of a group as one of values, one of counts; equal values meet when they are lowered."""
+    cells = F.col(PACKED + name("bag"))
+    return {name("bag"): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
+
+
 COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregate expressions
     "count": _added("count"),
     "sum": _added("sum"),
@@ -156,10 +164,12 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "last": _end("last"),
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
+    "bag": lambda name: {PACKED + name("bag"): F.collect_list(name("bag"))},
 }
 UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
     "first": _unpack_end("first"),
     "last": _unpack_end("last"),
     "argmin": _unpack_extreme_time("argmin"),
     "argmax": _unpack_extreme_time("argmax"),
+    "bag": _unpack_bags,
 }

@@ -7,7 +7,7 @@ and runs it every batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud_job import lower, plan, tables
-from cloud_job.decode import READ, Lookup, reader
+from cloud_job.decode import READ, Lookup, Reader, windows_of
 from cloud_job.spans import join
 from cloud_job.work import Span, Work
 
@@ -33,15 +33,13 @@ ABOUT: Final = (  # what a row says of its span; one literal, in the order of th
 
 def results(frames: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
     """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows."""
-    return finished(frames.transform(within, lookup.spans).transform(rows_of_parts, lookup), work, lookup)
+    near = frames.transform(between, ranges_of(lookup.spans))
+    return finished(near.transform(decoded, windows_of(lookup), lookup.windows), work, lookup)
 
 
 def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup) -> DataFrame:
     """The same from parts that are on the driver: columns READ, all that overlap the spans."""
-    batches = list(reader(lookup)(iter(parts.to_batches())))
-    kinds = tables.struct(lookup.kinds)
-    found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
-    return finished(spark.createDataFrame(found, kinds).coalesce(1), work, lookup)
+    return finished(decoded_here(parts, spark, windows_of(lookup), lookup.windows), work, lookup)
 
 
 def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
@@ -50,10 +48,10 @@ def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
     return windows.transform(merged, shapes).transform(lowered, lookup.spans, work.number, shapes)
 
 
-def within(frames: DataFrame, spans: Sequence[Span]) -> DataFrame:
-    """Parts that may hold rows of the spans: these numbers choose the files that are read at all."""
+def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
+    """Parts that may hold rows there: these numbers choose the files that are read at all."""
     wanted = F.lit(False)
-    for low, high in ranges_of(spans):
+    for low, high in ranges:
         wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
     return frames.where(wanted)
 
@@ -63,9 +61,17 @@ def ranges_of(spans: Sequence[Span]) -> list[tuple[int, int]]:
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
-def rows_of_parts(frames: DataFrame, lookup: Lookup) -> DataFrame:
-    """Parts to rows of windows: lookup.schema."""
-    return frames.select(*READ).mapInArrow(reader(lookup), lookup.schema)
+def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
+    """Parts to rows of these columns (name -> Spark type), on the executors."""
+    return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
+
+
+def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
+    """The same of parts that are on the driver: columns READ."""
+    batches = list(reader(iter(parts.to_batches())))
+    kinds = tables.struct(columns)
+    found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
+    return spark.createDataFrame(found, kinds).coalesce(1)
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
@@ -78,8 +84,15 @@ def lowered(states: DataFrame, spans: Sequence[Span], batch: int, shapes: Sequen
     """Rows of gold.results, first revision."""
     told = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
     rows = states.withColumn("about", F.get(told, F.col("span")))
-    values, details = lower.answers(shapes, F.col("about.shape"))
-    end = F.col("start") + F.col("about.length")
+    return shown(rows, F.col("start") + F.col("about.length"), shapes, F.lit(batch), "about.")
+
+
+def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, told: str = "") -> DataFrame:
+    """States, each with its shape and what a row says of it, as rows of gold.results, first revision.
+
+    end: of the row. told: before the names of the columns that say what holds for it.
+    """
+    values, details = lower.answers(shapes, F.col(f"{told}shape"))
     made: dict[str, Column] = {
         "node": F.lit(""),
         "key": F.col("key"),
@@ -94,9 +107,9 @@ def lowered(states: DataFrame, spans: Sequence[Span], batch: int, shapes: Sequen
         "revision": F.lit(0),
         "withdrawn": F.lit(False),
         "late": F.col("readings_late"),
-        "batch": F.lit(batch).cast("bigint"),
+        "batch": batch.cast("bigint"),
     }
-    return rows.select(*(made.get(name, F.col(f"about.{name}")).alias(name) for name in RESULT_COLUMNS))
+    return rows.select(*(made.get(name, F.col(f"{told}{name}")).alias(name) for name in RESULT_COLUMNS))
 
 
 def about(spans: Sequence[Span]) -> str:

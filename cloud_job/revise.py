@@ -12,8 +12,10 @@ from cloud_job.tables import RESULTS, Place
 from cloud_job.work import Span
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaTable
     from pyspark.sql import SparkSession
 
+SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
 CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.withdrawn)"
 
 
@@ -23,22 +25,53 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Sp
     A revision is a change of the set of readings or of the coverage; another rounding of a sum is none
     (docs/protocol.md 7.2). Values say nothing here: deltas only ever add readings.
     """
+    low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
+    near = _near({s.query for s in spans}, low, high)
+    (
+        _target(spark, place)
+        .merge(rows.alias("s"), f"{near} AND {SAME}")
+        .whenMatchedUpdate(CHANGED, _news())
+        .whenNotMatchedInsert(values=_columns())
+        .execute()
+    )
+
+
+def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame, low_us: int) -> None:
+    """Sessions made again, and the rows that they joined: those are marked withdrawn (docs/protocol.md 5.4).
+
+    made: unique by what names a row; gone: rows of the table as they stand, none of them in `made`. low_us: no row of
+    either starts before it.
+    """
+    rows = made.unionByName(gone)
+    (
+        _target(spark, place)
+        .merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
+        .whenMatchedUpdate(f"s.withdrawn OR {CHANGED}", _news())
+        .whenNotMatchedInsert("NOT s.withdrawn", _columns())
+        .execute()
+    )
+
+
+def _target(spark: SparkSession, place: Place) -> DeltaTable:
     from delta.tables import DeltaTable
 
-    target = (
+    table = (
         DeltaTable.forName(spark, f"{place.root}{RESULTS.name}")
         if place.named
         else DeltaTable.forPath(spark, place.path(RESULTS))
     )
-    low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
-    queries = ", ".join(f"'{query}'" for query in sorted({s.query for s in spans}))
-    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
-    near = f"t.start >= {low} AND t.start <= {high} AND t.query IN ({queries})"  # for the files that need reading
-    news: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in RESULTS.columns}
-    (
-        target.alias("t")
-        .merge(rows.alias("s"), f"{near} AND {same}")
-        .whenMatchedUpdate(CHANGED, {**news, "revision": F.col("t.revision") + 1})
-        .whenNotMatchedInsert(values=news)
-        .execute()
-    )
+    return table.alias("t")
+
+
+def _near(queries: set[str], low: int, high: int) -> str:
+    """For the files that need reading."""
+    names = ", ".join(f"'{query}'" for query in sorted(queries))
+    return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({names})"
+
+
+def _columns() -> dict[str, str | Column]:
+    return {name: F.col(f"s.{name}") for name in RESULTS.columns}
+
+
+def _news() -> dict[str, str | Column]:
+    return {**_columns(), "revision": F.col("t.revision") + 1}

@@ -314,9 +314,17 @@ def struct(columns: Mapping[str, str]) -> StructType:
         "ARRAY<STRING>": T.ArrayType(T.StringType()),
         "MAP<STRING, STRING>": T.MapType(T.StringType(), T.StringType()),
         "MAP<STRING, DOUBLE>": T.MapType(T.StringType(), T.DoubleType()),
+        **{f"STRUCT<V:ARRAY<{name}>,C:ARRAY<BIGINT>>": _bag(simple[name]) for name in ("DOUBLE", "BIGINT")},
     }
     kinds = {**simple, **composed}
     return T.StructType([T.StructField(name, kinds[kind.upper()]) for name, kind in columns.items()])
+
+
+def _bag(value: DataType) -> DataType:
+    """Of a column of bags (cloud_job/bags.py)."""
+    from pyspark.sql import types as T
+
+    return T.StructType([T.StructField("v", T.ArrayType(value)), T.StructField("c", T.ArrayType(T.LongType()))])
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -25,7 +25,7 @@ def warm(spark: SparkSession) -> None:
     span = Span("warm", 1, 0, 0, 10, 10, 10, 0, 0, 0, (0,), "", 0, 0, complete=True)
     order = Order(0, b"", "slice", shape.basis, None, None)
     work = Work(0, ((aggregates, None),), (order,), (span,))
-    lookup = Lookup({}, (), {}, work.closing, {}, (shape.basis,), state_columns([shape]))
+    lookup = Lookup({}, (), {}, {}, state_columns([shape]), work.closing, (shape.basis,))
     with tempfile.TemporaryDirectory(prefix="headwater-warm-") as folder:
         place = tables.Place(folder)
         tables.create(spark, place, (tables.MESSAGES, tables.RESULTS))

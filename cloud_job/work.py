@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Self
 
 from edge_agent.algebra.query import Aggregate
@@ -43,6 +43,7 @@ class Order:
     """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
 
     kind, basis, scale: of the plan with that hash. target: scale of the states asked for (docs/protocol.md 7.1).
+    gap_us, max_us: of sessions (5.3, 5.5).
     """
 
     number: int
@@ -51,6 +52,86 @@ class Order:
     basis: tuple[str, ...]
     scale: int | None
     target: int | None
+    gap_us: int = 0
+    max_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What holds for one key of a query of sessions. bound_us, shut_us: see Islands.
+
+    touch: islands whose rows touch this range of event time, both ends in it, are made again; None: none of them.
+    """
+
+    key: str
+    bound_us: int
+    shut_us: int
+    touch: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where islands have one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
+
+    key: '' for all keys without cells of their own, else '=' and the key. Times in us.
+    """
+
+    key: str
+    first_low: int
+    first_high: int
+    end_low: int
+    end_high: int
+    coverage_id: str
+    expected: int
+    received: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Islands:
+    """Sessions of one query revision that get their first rows, or whose rows are made again (docs/protocol.md 5).
+
+    shape: index into Work.shapes. bound_us: an island with last + gap below is complete. shut_us: below it had its row
+    before. Both of all keys but those in `keys`. low_us: where the earliest island lies that gets its first row, None
+    for none. due: rows may be revised now; then islands that touch `touch`, of any key, or the range of their own key,
+    are made again; else they wait. start_from_us, start_until_us, end_until_us: which islands may give rows (6.3).
+    crossing_us: an island that began before start_from_us reaches up to there.
+    """
+
+    query: str
+    revision: int
+    shape: int
+    gap_us: int
+    max_us: int
+    orders: tuple[int, ...]
+    bound_us: int
+    shut_us: int
+    low_us: int | None
+    due: bool
+    touch: tuple[int, int] | None
+    start_from_us: int | None
+    start_until_us: int | None
+    end_until_us: int | None
+    crossing_us: int
+    keys: tuple[Keyed, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def revises(self) -> bool:
+        """Whether rows may change."""
+        return self.due and (self.touch is not None or any(k.touch is not None for k in self.keys))
+
+    def plain(self) -> list[object]:
+        """As plain values."""
+        keys, cells = ([list(astuple(value)) for value in values] for values in (self.keys, self.cells))
+        return [*(getattr(self, f.name) for f in fields(self)[:-2]), keys, cells]
+
+    @classmethod
+    def restored(cls, plain: list[Any]) -> Islands:
+        """The twin of `plain`."""
+        keys, cells = plain[-2:]
+        values: list[Any] = [*plain[:-2], tuple(Keyed(*key) for key in keys), tuple(Cell(*cell) for cell in cells)]
+        return cls(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +160,9 @@ class Refused:
 class Work:
     """Everything that follows a decision.
 
-    closing: windows that get their first rows; revising: windows whose rows are computed again. unread: messages of the
-    batch that could not be read. The rows for the other tables stand here as they will stand there; nodes None:
-    ops.nodes stays as it is.
+    closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
+    both. unread: messages of the batch that could not be read. The rows for the other tables stand here as they will
+    stand there; nodes None: ops.nodes stays as it is.
     """
 
     number: int
@@ -97,6 +178,7 @@ class Work:
     queries: tuple[Row, ...] = ()
     sensors: tuple[Row, ...] = ()
     nodes: tuple[Row, ...] | None = None
+    islands: tuple[Islands, ...] = ()
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
@@ -106,6 +188,7 @@ class Work:
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
         for name in ROWS:
             plain[name] = list(getattr(self, name))
+        plain["islands"] = [found.plain() for found in self.islands]
         plain["nodes"] = None if self.nodes is None else list(self.nodes)
         return snapshot.dumps(plain)
 
@@ -119,6 +202,7 @@ class Work:
         )
         others: list[Any] = [tuple(plain[name]) for name in ROWS]
         others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
+        others.append(tuple(Islands.restored(item) for item in plain["islands"]))
         return cls(
             plain["number"],
             shapes,

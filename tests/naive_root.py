@@ -101,7 +101,7 @@ def _covers(serving: Serving | None, start: int, end: int) -> bool:
 
 def _windows(query: Query, kind: str, low: int, high: int) -> Iterator[tuple[int, int]]:
     """protocol 6.2: a slice counts in every window that contains it, a window in the one equal to it."""
-    window = query.window
+    window = query.time_window
     for start in range(window.lattices[0].phase_us, low + 1, window.slide_us):
         end = start + window.length_us
         if (low, high) == (start, end) if kind == "window" else high <= end:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.algebra.windows import Session, Sliding, Tumbling
 
 Number = float | int | Fraction
 Row = tuple[str, str, int, int]  # query, key, start, end
@@ -71,6 +71,8 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
             length, slide, offset = window.length_us, window.length_us, window.offset_us
         case Sliding():
             length, slide, offset = window.length_us, window.slide_us, window.offset_us
+        case Session():
+            return sessions(window, readings)
         case _:
             raise NotImplementedError(window)
     for reading in readings:
@@ -80,6 +82,18 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
                 out.setdefault((start, start + length), []).append(reading)
             start -= slide
     return out
+
+
+def sessions(window: Session, readings: Sequence[Reading]) -> dict[tuple[int, int], list[Reading]]:
+    """Readings in order of time; exactly one gap apart is one session; cut at multiples of the maximum duration."""
+    runs: list[list[Reading]] = []
+    for reading in readings:
+        last = runs[-1][-1].time_us if runs else None
+        apart = last is None or reading.time_us - last > window.gap_us
+        if apart or (window.max_us and last is not None and last // window.max_us != reading.time_us // window.max_us):
+            runs.append([])
+        runs[-1].append(reading)
+    return {(run[0].time_us, run[-1].time_us + window.gap_us): run for run in runs}
 
 
 def answers(query: Query, readings: Sequence[Reading]) -> dict[str, float | None]:
@@ -133,6 +147,38 @@ def _range(readings: Sequence[Reading], _params: Params) -> float:
     return float(max(values) - min(values))
 
 
+def _median(readings: Sequence[Reading], params: Params) -> float:
+    values = sorted(_values(readings))
+    low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
+    even = params.get("even", "mean")
+    return float(high if even == "upper" else low if even == "lower" else _total([low, high]) / 2)
+
+
+def _quantile(readings: Sequence[Reading], params: Params) -> float:
+    values, q = sorted(_values(readings)), params["q"]
+    assert isinstance(q, int | float)
+    if params.get("method", "linear") == "nearest_rank":
+        return float(values[max(math.ceil(q * len(values)) - 1, 0)])
+    below = math.floor(q * (len(values) - 1))
+    part = q * (len(values) - 1) - below
+    low, high = float(values[below]), float(values[min(below + 1, len(values) - 1)])
+    return low + (high - low) * part
+
+
+def _mode(readings: Sequence[Reading], _params: Params) -> float:
+    values = _values(readings)
+    return float(min(values, key=lambda v: (-values.count(v), v)))
+
+
+def _distinct(readings: Sequence[Reading], _params: Params) -> float:
+    return float(len(set(_values(readings))))
+
+
+def collected(readings: Sequence[Reading]) -> list[float]:
+    """What `collect` tells in its details: every value in order."""
+    return sorted(float(value) for value in _values(readings))
+
+
 FUNCTIONS: dict[str, Function] = {
     "count": lambda readings, _: float(len(readings)),
     "sum": lambda readings, _: float(_total(_values(readings))),
@@ -147,4 +193,10 @@ FUNCTIONS: dict[str, Function] = {
     "geomean": _geomean,
     "first": lambda readings, _: float(readings[0].value),
     "last": lambda readings, _: float(readings[-1].value),
+    "median": _median,
+    "quantile": _quantile,
+    "mode": _mode,
+    "distinct": _distinct,
+    "count_distinct": _distinct,
+    "collect": lambda _readings, _: None,  # see `collected`
 }

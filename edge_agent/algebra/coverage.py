@@ -50,3 +50,26 @@ def window_coverage(
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
             missing.update((leaf, "lost") for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)
     return Coverage(tuple(sorted(leaves)), tuple(sorted(missing)))
+
+
+def session_coverage(
+    bounds: Mapping[str, int],
+    gaps: Iterable[Gap],
+    group: Group,
+    first_us: int,
+    last_us: int,
+    *,
+    begins: Mapping[str, int] = MappingProxyType({}),
+) -> Coverage:
+    """Coverage of the session of readings first..last of one key. bounds: leaf -> its bound for that key.
+
+    A leaf is missing with reason 'behind' while its bound is not past last + gap: it may still extend the session; a
+    gap record at last + gap touches it too (docs/protocol.md 4.7).
+    """
+    end_us = last_us + group.gap_us
+    known = {leaf for leaf in bounds if begins.get(leaf, first_us) <= first_us}
+    missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
+    for gap in gaps:
+        if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.gap_us:
+            missing.update((leaf, "lost") for leaf in gap.nodes or known if leaf in known or not gap.nodes)
+    return Coverage(tuple(sorted(known)), tuple(sorted(missing)))

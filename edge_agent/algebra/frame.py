@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, components_of
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.bags import flat, kind_of
+from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
 
@@ -117,22 +118,26 @@ class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
 class Extent:
     """What the rows of a head were: enough to check them once the plan is known, without the rows.
 
-    key: the highest. kinds: the numpy kind of each column, a letter a column ('f', 'i', 'O'). low, high: of each column
-    of 64-bit integers, 0 for others.
+    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags of floats or
+    integers). low, high: of each column of 64-bit integers, 0 for others. pieces: of session rows only, which key lies
+    where: int64 keys, starts and ends one after the other, little-endian; a partial clears the register of its key
+    (docs/protocol.md 5.2).
     """
 
     key: int
     kinds: str
     low: tuple[int, ...]
     high: tuple[int, ...]
+    pieces: bytes = b""
 
     @classmethod
-    def of(cls, rows: Partials) -> Extent:
-        """Of at least one row."""
+    def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
+        """Of at least one row. sessions: they may be of sessions."""
         columns = rows.states.values()
         low = tuple(int(column.min()) if column.dtype == np.int64 else 0 for column in columns)
         high = tuple(int(column.max()) if column.dtype == np.int64 else 0 for column in columns)
-        return cls(int(rows.key.max()), "".join(column.dtype.kind for column in columns), low, high)
+        pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
+        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,13 @@ class Section:
         states = {name: partials.states[name] for name in plan.basis}
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
 
+    def pieces(self) -> tuple[Ints, Ints, Ints]:
+        """(key numbers, starts, ends) of rows of sessions, whether they are here or stand elsewhere."""
+        if self.extent is None:
+            return self.partials.key, self.partials.start, self.partials.end
+        key, start, end = np.frombuffer(self.extent.pieces, "<i8").astype(np.int64).reshape(3, -1)
+        return key, start, end
+
     def named(self, plan: Plan) -> Section:
         """The same rows with columns named by the basis. Raises: WireError as `check`."""
         self.check(plan)
@@ -169,7 +181,7 @@ class Section:
         rows, basis = self.partials, plan.basis
         if not len(rows) and self.extent is None:
             return
-        kinds = self.extent.kinds if self.extent is not None else "".join(c.dtype.kind for c in rows.states.values())
+        kinds = self.extent.kinds if self.extent is not None else "".join(map(kind_of, rows.states.values()))
         if len(kinds) != len(basis):
             raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         _check_basis(basis)
@@ -191,6 +203,10 @@ class Section:
             least, most = (columns[basis.index(name)] for name in ("min", "max"))
             if bool((least > most).any()):
                 raise WireError(f"plan {self.plan}: a minimum above the maximum")
+        if len(rows) and "bag" in basis:
+            held, counted = flat(columns[basis.index("bag")]).totals(), columns[basis.index("count")]
+            if bool((held != counted).any()):
+                raise WireError(f"plan {self.plan}: bags that do not hold as many readings as are counted")
 
 
 @lru_cache(maxsize=1024)
@@ -208,6 +224,10 @@ def _check_basis(basis: tuple[str, ...]) -> None:
 def _check_column(name: str, kind: str, scale: int | None) -> str:
     """The kind of a column by the registry, when its values fit it. Raises: WireError."""
     known = COLUMNS[name]
+    if known.kind == "bag" or kind in "Bb":
+        if (known.kind, kind) != ("bag", "B" if scale is None else "b"):
+            raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
+        return known.kind
     floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
     if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
         raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")

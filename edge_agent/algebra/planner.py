@@ -21,7 +21,7 @@ from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.span import Lattice, union
-from edge_agent.algebra.windows import TYPES, Window
+from edge_agent.algebra.windows import ALL, Session, Window
 from edge_agent.errors import ConfigError
 
 _SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
@@ -57,7 +57,9 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     for query in queries:
         _refuse_unsupported(query)
     basis = basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
-    windows = sorted({query.window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
+    if isinstance(queries[0].window, Session):
+        return (_sessions(queries, basis, scale),)
+    windows = sorted({query.time_window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
     slices, whole = rates(windows)
     kind = "window" if whole < slices else "slice"
     figures = f"{_per_s(slices)} slices/s a key, {_per_s(whole)} windows/s a key"
@@ -77,6 +79,15 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         late = "late readings as whole windows: each counts in the windows that are still open, in no other"
         return placed(kind, "on_time", reason), placed("window", "late", late)
     return (placed(kind, "all", reason),)
+
+
+def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
+    """Sessions of one gap: pieces merge at every tier, the root completes them by frontiers and hints."""
+    served = tuple(sorted((query.id, query.revision) for query in queries))
+    gap_us = queries[0].group.gap_us
+    digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
+    reason = "partial sessions, merged at every tier across the gap; the root completes them by frontiers and hints"
+    return Placement(Plan(digest, "session", basis, scale, 1, served, gap_us), "all", "root", reason)
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
@@ -111,10 +122,10 @@ def _per_s(rate: Fraction) -> str:
 
 
 def _refuse_unsupported(query: Query) -> None:
-    if not isinstance(query.window, tuple(TYPES.values())):
+    if not isinstance(query.window, tuple(ALL.values())):
         kind = getattr(query.window, "type", type(query.window).__name__)
         raise ConfigError(
-            f"query {query.id}: window type {kind!r} is not supported yet; there are {', '.join(sorted(TYPES))}"
+            f"query {query.id}: window type {kind!r} is not supported yet; there are {', '.join(sorted(ALL))}"
         )
     if query.scope != "global":
         raise ConfigError(f"query {query.id}: scope {query.scope!r} is not supported yet; there is 'global'")

@@ -6,10 +6,10 @@ Source: the shapes people write are in docs/configure.md; schemas/query.schema.j
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Window
+    from edge_agent.algebra.windows import Session, Window
 
 Param = str | int | float | bool | None
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
@@ -37,7 +37,7 @@ class Query:
     id: str
     revision: int
     source: str
-    window: Window
+    window: Window | Session
     aggregates: tuple[Aggregate, ...]
     where: str = ""
     by: tuple[str, ...] = ()
@@ -47,20 +47,37 @@ class Query:
     effective_from_us: int | None = None
 
     @property
+    def time_window(self) -> Window:
+        """The window of a query whose windows are known from the definition alone. Raises: TypeError for sessions."""
+        if self.window.type == "session":
+            raise TypeError(f"query {self.id}: sessions have no fixed windows")
+        return cast("Window", self.window)
+
+    @property
     def group(self) -> Group:
         """The group the query belongs to: one slicer serves all its queries."""
-        return Group(self.source, self.where, self.by, self.lateness_us, self.late)
+        gap_us = max_us = 0
+        if self.window.type == "session":  # by its word: windows/ imports values that import this
+            session = cast("Session", self.window)
+            gap_us, max_us = session.gap_us, session.max_us
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage."""
+    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage.
+
+    Session queries are grouped by their gap too (gap_us > 0, max_us: see Session): the hint of a key, one register, is
+    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2).
+    """
 
     source: str
     where: str
     by: tuple[str, ...]
     lateness_us: int
     late: str = "revise"
+    gap_us: int = 0
+    max_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,11 @@ class Segments:
         """The code of each group: increasing; for runs its position."""
         return np.arange(self._dense) if self._present is None else self._present
 
+    @property
+    def starts(self) -> Ints | None:
+        """The first row of each group, where groups are contiguous runs; else None."""
+        return self._starts
+
     def count(self) -> Ints:
         """Rows in each group."""
         return self._count

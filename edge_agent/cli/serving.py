@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.windows import Session
 from edge_agent.config.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.log import setup
 from edge_agent.loop import Loop
@@ -44,7 +45,8 @@ def dry_run(settings: Settings) -> int:
         elif isinstance(value, Query):
             window = value.window
             names = ", ".join(aggregate.name for aggregate in value.aggregates)
-            print(f"query {value.id}: {names} of {value.source}, {window.type} {window.length_us / 1e6:g} s")
+            length_us = window.gap_us if isinstance(window, Session) else window.length_us
+            print(f"query {value.id}: {names} of {value.source}, {window.type} {length_us / 1e6:g} s")
     for line in notes(settings):
         print(f"note: {line}")
     return 0

@@ -125,7 +125,7 @@ class Answers:
 
     def take(self, release: Release) -> None:
         """Add the partials to the windows they count in (docs/protocol.md 6.2)."""
-        rows, window = release.partials, self.query.window
+        rows, window = release.partials, self.query.time_window
         if release.plan.kind == "window":
             rows = rows.take(rows.end - rows.start == window.length_us)
         rows = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in self._basis})

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Final
 
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import Aggregate
-from edge_agent.config.checker import BAD, Key, Report, complete, nearest, read_table, type_of
+from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Pick, Text
+from edge_agent.config.kinds import Choice, Number, Pick, Text
 from edge_agent.config.shapes import object_schema
 
-LATER_FUNCTIONS: Final = ("median", "quantile", "mode", "distinct", "top_k", "histogram")
+LATER_FUNCTIONS: Final = ("top_k", "histogram")
 ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "mean": "avg",
     "average": "avg",
@@ -25,6 +25,11 @@ ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "total": "sum",
     "argmin": "time_of_min",
     "argmax": "time_of_max",
+    "percentile": "quantile",
+    "most_frequent": "mode",
+    "unique": "distinct",
+    "distinct_count": "distinct",
+    "nunique": "distinct",
 }
 COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the name of one
     {
@@ -66,7 +71,8 @@ class AggregateEntry:
         name = values.pop("as")
         if name.lower() in COLUMNS:
             return report.wrong((*at, "as"), name, "is a column of every result already", f"{name}_value")
-        given = {n: v for n, v in values.items() if v is not None}
+        ranged = {n for n, param in FUNCTIONS[fn].params if param.within is not None}
+        given = {n: float(v) if n in ranged else v for n, v in values.items() if v is not None}
         defaults = {key.name: key.default for key in params(fn)}
         return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))
 
@@ -76,16 +82,25 @@ class AggregateEntry:
 
     def schema(self) -> dict[str, object]:
         """A name, or a table a function."""
-        branches: list[dict[str, object]] = [{"enum": list(FUNCTIONS)}]
+        alone = [fn for fn in FUNCTIONS if all(key.default is not REQUIRED for key in params(fn))]
+        branches: list[dict[str, object]] = [{"enum": alone}]
         for fn in FUNCTIONS:
             table = object_schema((Key("as", _NAME), *params(fn)), {"fn": {"const": fn}})
-            branches.append({**table, "required": ["fn"]})
+            needed = [key.name for key in params(fn) if key.default is REQUIRED]
+            branches.append({**table, "required": ["fn", *needed]})
         return {"oneOf": branches}
 
 
 def params(fn: str) -> tuple[Key, ...]:
     """The keys a function has beside fn and as."""
-    return tuple(Key(name, Pick(param.choices), param.default) for name, param in FUNCTIONS[fn].params)
+    return tuple(
+        Key(
+            name,
+            Pick(param.choices) if param.within is None else Number(*param.within),
+            REQUIRED if param.default is None else param.default,
+        )
+        for name, param in FUNCTIONS[fn].params
+    )
 
 
 def write_aggregate(aggregate: Aggregate) -> object:

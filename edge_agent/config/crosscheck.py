@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from edge_agent.algebra import where
 from edge_agent.algebra.query import Query, Sensor
-from edge_agent.algebra.windows import Window
+from edge_agent.algebra.windows import Session, Window
 from edge_agent.config.checker import nearest
 from edge_agent.config.drivers import IMPLIED_LABELS
 from edge_agent.config.tables import Limits
@@ -36,8 +36,10 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
     return None
 
 
-def edges_per_second(window: Window) -> float:
+def edges_per_second(window: Window | Session) -> float:
     """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts."""
+    if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
+        return 1e6 / window.gap_us
     beside = window.length_us % window.slide_us != 0
     return (2 if beside else 1) * 1e6 / window.slide_us
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.aggregates import FUNCTIONS, Param
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
 from edge_agent.config.checker import REQUIRED, Key
 from edge_agent.config.definitions import SHARED
@@ -47,7 +47,7 @@ def functions() -> str:
     """The functions with their parameters."""
     rows = []
     for name, function in FUNCTIONS.items():
-        params = [f"`{n}`: {_or(p.choices)}, default {_text(p.default)}" for n, p in function.params]
+        params = [f"`{n}`: {_allowed(p)}" for n, p in function.params]
         rows.append((f"`{name}`", function.about, "; ".join(params)))
     return _table(("function", "gives", "parameters"), rows)
 
@@ -122,6 +122,11 @@ def _default(key: Key) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _allowed(param: Param) -> str:
+    what = param.wanted if param.within is not None else _or(param.choices)
+    return f"{what}, {'required' if param.default is None else f'default {_text(param.default)}'}"
 
 
 def _or(choices: Sequence[object]) -> str:

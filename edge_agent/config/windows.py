@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.windows import Window
+from edge_agent.algebra.windows import Session, Window
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, one_of, read_table, type_of
@@ -30,10 +30,12 @@ WINDOWS: Final[dict[str, tuple[Key, ...]]] = {
         Key("slide", _SPAN, REQUIRED, "start to start; need not divide the length"),
         _OFFSET,
     ),
+    "session": (
+        Key("gap", Duration(SHORTEST_US, 7 * DAY_US), REQUIRED, "silence that ends it; at most the correction horizon"),
+        Key("max", Duration(0, LONGEST_US), 0, "cut at its multiples since 1970 UTC; 0: no longest duration"),
+    ),
 }
-LATER_WINDOWS: Final = (
-    *("session", "count_tumbling", "count_sliding", "punctuation", "state", "fixed_band", "calendar"),
-)
+LATER_WINDOWS: Final = (*("count_tumbling", "count_sliding", "punctuation", "state", "fixed_band", "calendar"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,23 @@ class WindowTable:
         values = read_table(WINDOWS[word], own, at, report)
         if not complete(values):
             return BAD
+        if word == "session":
+            return self._session(values, value, at, report)
         length, slide = values["length"], values.get("slide", values["length"])
         if (wrong := _wrong(length, slide, values["offset"])) is not None:
             name, why, hint = wrong
             return report.wrong((*at, name), value.get(name), why, hint)
         return Tumbling(length, values["offset"]) if word == "tumbling" else Sliding(length, slide, values["offset"])
+
+    @staticmethod
+    def _session(values: Mapping[str, Any], given: Mapping[str, Any], at: Path, report: Report) -> Any:
+        gap, most = values["gap"], values["max"]
+        if gap <= 0:  # only a recording's plain numbers come this far
+            return report.wrong((*at, "gap"), given.get("gap"), "must be more than 0", "")
+        if most and most <= gap:
+            why = f"not longer than the gap {format_duration(gap)}: every pause would be a cut"
+            return report.wrong((*at, "max"), given.get("max"), why, format_duration(2 * gap))
+        return Session(gap, most)
 
     def write(self, value: Any) -> object:
         """Write the table."""
@@ -94,8 +108,11 @@ def _wrong(length_us: int, slide_us: int, offset_us: int) -> tuple[str, str, str
     return None
 
 
-def write_window(window: Window) -> dict[str, object]:
+def write_window(window: Window | Session) -> dict[str, object]:
     """The table that reads back to the window."""
+    if isinstance(window, Session):
+        most = {"max": format_duration(window.max_us)} if window.max_us else {}
+        return {"type": window.type, "gap": format_duration(window.gap_us), **most}
     offset = getattr(window, "offset_us", 0)
     made: dict[str, object] = {"type": window.type, "length": format_duration(window.length_us)}
     if window.type == "sliding":

@@ -101,8 +101,8 @@ def windows(query: Query, raw: Raw, from_us: int, until_us: int) -> Iterator[tup
     """(start, values by aggregate, readings) of every window that starts at from_us or later, ends by until_us and has
     readings.
     """
-    length_us, slide_us = query.window.length_us, query.window.slide_us
-    offset_us = getattr(query.window, "offset_us", 0)
+    length_us, slide_us = query.time_window.length_us, query.time_window.slide_us
+    offset_us = getattr(query.time_window, "offset_us", 0)
     start = from_us + (offset_us - from_us) % slide_us
     while start + length_us <= until_us:
         inside = (raw.time_us >= start) & (raw.time_us < start + length_us)

@@ -77,13 +77,13 @@ def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) ->
 
 def group_to_plain(group: Group) -> list[object]:
     """A Group as a list of plain values."""
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    return [group.source, group.where, list(group.by), group.lateness_us, group.late, group.gap_us, group.max_us]
 
 
 def group_from_plain(state: Any) -> Group:
     """The twin of `group_to_plain`."""
-    source, where, by, lateness_us, late = state
-    return Group(source, where, tuple(by), int(lateness_us), late)
+    source, where, by, lateness_us, late, gap_us, max_us = state
+    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us))
 
 
 def plan_to_plain(plan: Plan) -> list[object]:

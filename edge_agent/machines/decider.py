@@ -8,7 +8,7 @@ keeps in its decision row (docs/protocol.md 8.1, 8.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
@@ -27,12 +27,26 @@ class GroupView:
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
     longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
+    Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
+    bound whatever the key; registers: leaf -> what its member holds, key by key.
     """
 
     frontier_us: int
     leaves: Mapping[str, int]
     serving: Mapping[tuple[str, int], Serving]
     begins: Mapping[tuple[str, int], Mapping[str, int]]
+    hints: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def bound_us(self, key: str) -> int:
+        """No session of the key starts before it any more, but for members left out (5.1)."""
+        return min(self.frontier_us, self.hints.get(key, self.frontier_us))
+
+    def leaf_bound_us(self, leaf: str, key: str) -> int:
+        """The same of one leaf, left out or not (4.7)."""
+        bound_us = self.bounds[leaf]
+        return min(bound_us, self.registers.get(leaf, {}).get(key, bound_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +118,15 @@ class Decider:
             serving = self._serving.setdefault(group, {})
             for key, told in family.serving(now_us).items():
                 serving[key] = told
-            groups[group] = GroupView(frontier_us, leaves, dict(serving), family.begins())
+            groups[group] = GroupView(
+                frontier_us,
+                leaves,
+                dict(serving),
+                family.begins(),
+                family.hints(),
+                dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
+                family.registers(),
+            )
         decision = Decision(
             now_us,
             tuple(self._effects),

@@ -21,7 +21,7 @@ _CHUNKS: Final = 256  # extents are kept by batch; so many before they are joine
 _SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
 _SMALL: Final = 1_024
 
-_NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
+NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Era:
         basis = self.plan.basis if self.plan else ()
         self._basis = basis
         self._numbered = any(COLUMNS[name].kind == "order" for name in basis)
-        self._windows = list({query.window: None for query in queries})
+        self._windows = list({query.time_window: None for query in queries})
         self._edges = Edges(self._windows) if queries else None
-        self._store = Store(basis, self.plan.unit_us if self.plan else None, _NODES)
-        self._late = Store(basis, None, _NODES)
+        self._store = Store(basis, self.plan.unit_us if self.plan else None, NODES)
+        self._late = Store(basis, None, NODES)
         self._newest_us = NEVER_US
         self._closed_us = NEVER_US  # the frontier as of the last `close`
         self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: not there to move

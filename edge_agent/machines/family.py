@@ -37,9 +37,20 @@ class Member:
     exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
     begins: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
     serving: dict[tuple[str, int], Serving] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict)  # key -> earliest start of a session not sent yet (5.2)
+    held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+
+    def hint(self, key: str) -> int:
+        """The lesser of its register and its frontier: nothing of the key starts before it (5.1)."""
+        return min(self.frontier_us, self.hints.get(key, self.frontier_us), self.held.get(key, self.frontier_us))
+
+    @property
+    def lowest_us(self) -> int:
+        """The least bound of any key."""
+        return min(self.frontier_us, *self.hints.values(), *self.held.values(), 2**62)
 
 
 class Family:
@@ -85,6 +96,25 @@ class Family:
     def set_exceptions(self, node: str, exceptions: Iterable[Exception_]) -> None:
         """The whole new list of a member's exceptions."""
         self.member(node).exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
+
+    def registers(self) -> dict[str, dict[str, int]]:
+        """Leaf -> the registers of its member, left out or not: what coverage looks at (4.7)."""
+        out = {}
+        for member in self.expected().values():
+            if member.hints or member.held:
+                own = {key: member.hint(key) for key in (*member.hints, *member.held)}
+                out.update(dict.fromkeys(member.leaves, own))
+        return out
+
+    def hints(self) -> dict[str, int]:
+        """Key -> the least register of the members that count: those left out hold no session back (5.2)."""
+        out: dict[str, int] = {}
+        for member in self.expected().values():
+            if not member.out:
+                for registers in (member.hints, member.held):
+                    for key, start_us in registers.items():
+                        out[key] = min(start_us, out.get(key, start_us))
+        return out
 
     def expected(self) -> dict[str, Member]:
         """Members that list leaves; a child that lists none is not counted (4.6)."""
@@ -157,7 +187,7 @@ class Family:
                 frontier, bound = member.exceptions.get(leaf, (member.frontier_us, member.frontier_us))
                 frontier = min(frontier, member.frontier_us)
                 if frontier < frontier_us and (low or leaf in member.exceptions):
-                    out.append(Exception_(leaf, frontier, min(bound, frontier)))
+                    out.append(Exception_(leaf, frontier, min(bound, frontier, member.lowest_us if low else bound)))
         return tuple(sorted(out, key=lambda e: e.node))
 
     def serving(self, now_us: int) -> dict[tuple[str, int], Serving]:
@@ -215,6 +245,7 @@ class Family:
                     m.fresh,
                     m.ahead,
                     [[*key, leaf, start] for key, leaves in m.begins.items() for leaf, start in leaves.items()],
+                    [dict(m.hints), dict(m.held)],
                 ]
                 for node, m in self.members.items()
             },
@@ -228,13 +259,15 @@ class Family:
         """The twin of `snapshot`."""
         family = cls(grace_us)
         family.published_us = state["published"]
-        for node, (frontier, leaves, exceptions, serving, out, fresh, ahead, begins) in state["members"].items():
+        for node, (frontier, leaves, exceptions, serving, out, fresh, ahead, begins, hints) in state["members"].items():
             member = family.members[node] = Member(
                 frontier,
                 {name: Leaf(name, epoch, before) for name, epoch, before in leaves},
                 {leaf: (f, b) for leaf, f, b in exceptions},
                 {},
                 {(s[0], s[1]): Serving(*s) for s in serving},
+                dict(hints[0]),
+                dict(hints[1]),
                 out,
                 fresh,
                 ahead,

@@ -152,7 +152,8 @@ class Gateway(Node):
         for group, slicer in self.slicers.items():
             releases = (*self._spent.pop(group, ()), *slicer.flush())
             self._touched.add(group)
-            steps.append(GroupStep(group, None, releases))
+            promised_us = self._promised.get(group, NEVER_US)
+            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=slicer.hints()))
         return Step(tuple(steps), gaps=self._stop_gaps(now_us))
 
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
@@ -173,7 +174,10 @@ class Gateway(Node):
             serving = self._said[group] = self._serving.get(group, ())
             frontier_us = self._promised.get(group, NEVER_US)
             promised = frontier_us if frontier_us > NEVER_US else None
-            steps.append(GroupStep(group, promised, leaves=(leaf,), serving=serving))
+            hints = self.slicers[group].hints()
+            steps.append(
+                GroupStep(group, promised, leaves=(leaf,), serving=serving, promised_us=frontier_us, hints=hints)
+            )
         return Step(tuple(steps), self._texts[1], self._texts[0])
 
     def _step(self, now_us: int) -> Step:
@@ -191,12 +195,10 @@ class Gateway(Node):
             news = tuple(s for s in serving if s not in self._said.get(group, ()))
             leaves = () if group in self._said else (Leaf(self.settings.node, self.outbox.epoch),)
             self._said[group] = serving
-            steps.append(
-                GroupStep(group, frontier_us if frontier_us > before else None, releases, None, leaves, (), news)
-            )
+            promise = frontier_us if frontier_us > before else None
+            hints = slicer.hints()
+            steps.append(GroupStep(group, promise, releases, None, leaves, (), news, frontier_us, hints))
         self._drop_drained(steps)
-        if not any(s.releases or s.leaves or s.serving or s.dropped for s in steps):
-            return Step()
         return Step(tuple(steps), self._texts[1], self._texts[0])
 
     def _drop_drained(self, steps: list[GroupStep]) -> None:

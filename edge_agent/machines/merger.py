@@ -133,7 +133,15 @@ class Merger(Node):
     def _flush_step(self, now_us: int) -> Step:
         del now_us
         self.pool.absorb(self._promised)
-        return Step(tuple(GroupStep(group, None, self.pool.flush(group)) for group in self.pool.groups()))
+        families = self.parent.household.families
+        steps = []
+        for group in self.pool.groups():
+            releases = self.pool.flush(group)
+            below = families[group].hints() if group in families else {}
+            hints = self.pool.hints(group, below)  # what children hold of a key stays stated (5.2)
+            promised_us = self._promised.get(group, NEVER_US)
+            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=hints))
+        return Step(tuple(steps))
 
     def _birth_step(self, now_us: int) -> Step:
         steps = []
@@ -149,6 +157,8 @@ class Merger(Node):
                     exceptions=self._said_out[group] or None,
                     leaves=tuple(leaves.values()),
                     serving=tuple(serving.values()),
+                    promised_us=frontier_us,
+                    hints=self.pool.hints(group, family.hints()),
                 )
             )
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]))
@@ -170,17 +180,10 @@ class Merger(Node):
         self.pool.absorb(self._promised)
         frontiers = self.parent.household.weigh(now_us)
         steps = []
-        moved = False
         for group, frontier_us in frontiers.items():
-            step = self._group_step(group, frontier_us, now_us)
-            moved = moved or bool(step.releases or step.leaves or step.dropped or step.serving)
-            moved = moved or step.exceptions is not None
+            steps.append(self._group_step(group, frontier_us, now_us))
             self._promised[group] = frontier_us
-            steps.append(step)
         gaps, self._gaps = tuple(self._gaps), []
-        fresh = any(text not in self.outbox.numbering.said for texts in self._texts for text in texts)
-        if not (moved or gaps or fresh):
-            return Step()
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
@@ -190,17 +193,21 @@ class Merger(Node):
         said_serving = self._said_serving.get(group, {})
         serving = self._said_serving[group] = self._servings(group, now_us)
         over = [Serving(*key[:2], node=key[2]) for key in said_serving if key[2] and key not in serving]
+        below = family.hints() if group.gap_us else {}
         out = family.exceptions_at(frontier_us)
         exceptions = None if out == self._said_out.get(group, ()) else out
         self._said_out[group] = out
+        releases = self.pool.release(group, frontier_us, below)  # hints are of what stays
         return GroupStep(
             group,
             frontier_us if frontier_us > self._promised.get(group, NEVER_US) else None,
-            self.pool.release(group, frontier_us),
+            releases,
             exceptions,
             tuple(leaf for name, leaf in leaves.items() if said.get(name) != leaf),
             tuple(name for name in said if name not in leaves),
             (*(s for key, s in serving.items() if said_serving.get(key) != s), *over),
+            frontier_us,
+            self.pool.hints(group, below),
         )
 
     def _after_commit(self) -> list[Action]:

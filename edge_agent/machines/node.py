@@ -164,6 +164,7 @@ class Node(ABC):
         state["outbox"] = self.outbox.snapshot()
         numbering = self.outbox.numbering
         said = (
+            numbering.registers_said,
             self.outbox.epoch_id,
             len(numbering.keys),
             len(numbering.nodes),

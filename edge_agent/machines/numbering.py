@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra import bags, cuts
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
@@ -25,14 +26,16 @@ from edge_agent.algebra.frame import (
     Plan,
     Section,
 )
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
+from edge_agent.algebra.sessions import NO_HINT
 from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
-from edge_agent.machines.release import Release, Step
+from edge_agent.machines.release import GroupStep, Release, Step
 
 BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # estimates below are upper bounds of the parts; the rest is headers
 ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
-COLUMN_BYTES: Final = {"wide": 20}  # a bignum of 128 bits with its tag and head; every other kind is 9 at most
+# a bignum of 128 bits with its tag and head; first value and size of a bag; every other kind is 9 at most
+COLUMN_BYTES: Final = {"wide": 20, "bag": 24}
 LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
 
 
@@ -67,6 +70,10 @@ class Numbering:
         self.said: set[str] = set()
         # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
         self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
+        # hints of this epoch as the parent has them, by group number: key number -> start, NO_HINT = none (5.2)
+        self._registers: dict[int, Ints] = {}
+        self._wanted: dict[int, Ints] = {}
+        self.registers_said = 0  # how many times a frame stated any: what a spool has of them is old then
 
     def compose(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
         """The frames of a step, numbered from seq. Nothing to say gives no frame, except a birth.
@@ -87,10 +94,14 @@ class Numbering:
                 _fit(drafts, sum(len(leaf.node) + 16 for leaf in leaves)).members.append(Members(number, leaves))
             for release in group_step.releases:
                 self._release(drafts, group_step.group, number, release)
+        said = [self._hinted(drafts, group_step) for group_step in step.groups]
         frames = self._freeze(drafts, epoch, seq, step, birth)
-        frames[-1] = self._promise(frames[-1], step)
-        silent = replace(frames[0], epoch=0, seq=0, flush=None) == Frame(0, 0)
-        return [] if silent and len(frames) == 1 else frames
+        frames = [self._restated(frame) for frame in frames[:-1]] + frames[-1:]
+        frames[-1] = self._promise(frames[-1], step, {n: registers for n, registers in said if registers})
+        if any(registers for _, registers in said):
+            self.registers_said += 1
+        self._registers.update(self._wanted)
+        return [] if len(frames) == 1 and _silent(frames[0]) else frames
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
@@ -116,6 +127,10 @@ class Numbering:
                 codes = release.partials.key
                 fresh = np.unique(codes[numbers[codes] < 0])
                 texts.update(release.keys[code] for code in fresh.tolist())
+            if group_step.hints is not None:
+                hints = group_step.hints
+                fresh = hints.codes[self._map("keys", hints.keys)[hints.codes] < 0]
+                texts.update(hints.keys[code] for code in np.unique(fresh).tolist())
         if len(self.keys) + len(texts - self.keys.keys()) > MAX_KEYS:
             raise KeysExhausted
 
@@ -151,15 +166,22 @@ class Numbering:
         columns = [COLUMNS[name] for name in release.plan.basis]
         row_bytes = ROW_BYTES + sum(COLUMN_BYTES.get(c.kind, 9) for c in columns)
         rows = self._numbered(drafts, release, [c.name for c in columns if c.kind == "node"])
-        done = 0
+        if "bag" in release.plan.basis:
+            value_bytes = _value_bytes(rows.states["bag"])
+            rows = cuts.cut(rows, release.plan.basis, release.plan.scale, BUDGET_BYTES // 2 // value_bytes)
+            upto = np.cumsum(row_bytes + value_bytes * cuts.sizes(rows))
+        else:
+            upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
+        done, done_bytes = 0, 0
         while done < len(rows):
-            room = (BUDGET_BYTES - drafts[-1].size_bytes) // row_bytes
-            if room < 1:
+            room = BUDGET_BYTES - drafts[-1].size_bytes
+            last = int(np.searchsorted(upto, done_bytes + room, side="right"))
+            if last <= done:
                 drafts.append(_Draft())
                 continue
-            chunk = rows if not done and room >= len(rows) else rows.take(slice(done, done + room))
-            done += len(chunk)
-            drafts[-1].size_bytes += len(chunk) * row_bytes + 16
+            chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
+            drafts[-1].size_bytes += int(upto[last - 1]) - done_bytes + 16
+            done, done_bytes = last, int(upto[last - 1])
             on_time, late = drafts[-1].parts.setdefault(number, ([], []))
             (late if release.late else on_time).append(Section.of(plan_number, release.plan, chunk))
 
@@ -214,14 +236,50 @@ class Numbering:
     def _first(known: Mapping[str, int], texts: list[str]) -> int:
         return known[texts[0]] if texts else 0
 
-    def _promise(self, frame: Frame, step: Step) -> Frame:
+    def _hinted(self, drafts: list[_Draft], step: GroupStep) -> tuple[int, tuple[tuple[int, int | None], ...]]:
+        """(group number, the registers that the last frame of the step states or clears) (5.2)."""
+        number = self.groups[step.group]
+        if step.hints is None:
+            return number, ()
+        below = step.hints.starts < step.promised_us
+        codes = self._numbers(drafts, "keys", step.hints.keys, step.hints.codes[below])
+        want = np.full(len(self.keys), NO_HINT, np.int64)
+        np.minimum.at(want, codes, step.hints.starts[below])
+        have = _grown(self._registers.get(number), len(self.keys))
+        on_time, late = drafts[-1].parts.get(number, ([], []))
+        for section in (*on_time, *late):  # a partial clears the register of its key, here and at the parent
+            have[section.partials.key] = NO_HINT
+        changed = np.flatnonzero(want != have)
+        self._wanted[number] = want
+        starts = want[changed].tolist()
+        return number, tuple((k, None if s == NO_HINT else s) for k, s in zip(changed.tolist(), starts, strict=True))
+
+    def _restated(self, frame: Frame) -> Frame:
+        """A frame before the last of its step: the registers that its own partials clear stay as they were (2.3)."""
+        parts = []
+        for part in frame.groups:
+            have = self._registers.get(part.group)
+            sections = (*part.sections, *part.late)
+            if have is not None and sections:
+                keys = np.unique(np.concatenate([section.partials.key for section in sections]))
+                keys = keys[keys < len(have)]
+                keys = keys[have[keys] < NO_HINT]
+                held = tuple(zip(keys.tolist(), have[keys].tolist(), strict=True))
+                part = replace(part, registers=held)
+            parts.append(part)
+        return replace(frame, groups=tuple(parts))
+
+    def _promise(self, frame: Frame, step: Step, registers: Mapping[int, tuple[tuple[int, int | None], ...]]) -> Frame:
         parts = {part.group: part for part in frame.groups}
         members = list(frame.members)
         for group_step in step.groups:
             number = self.groups[group_step.group]
-            if group_step.frontier_us is not None or group_step.exceptions is not None:
+            said = registers.get(number, ())
+            if group_step.frontier_us is not None or group_step.exceptions is not None or said:
                 part = parts.get(number, GroupPart(number))
-                parts[number] = replace(part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions)
+                parts[number] = replace(
+                    part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions, registers=said
+                )
             if group_step.dropped or group_step.serving:
                 members.append(Members(number, (), group_step.dropped, group_step.serving))
         return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
@@ -234,6 +292,7 @@ class Numbering:
             "groups": [group_to_plain(g) for g in self.groups],
             "plans": [[group_to_plain(g), plan_to_plain(self.plan_of[n])] for (g, _), n in self.plans.items()],
             "said": sorted(self.said),
+            "registers": [[number, registers] for number, registers in self._registers.items()],
         }
 
     @classmethod
@@ -248,7 +307,22 @@ class Numbering:
             numbering.plans[group_from_plain(group), plan.hash] = number
             numbering.plan_of[number] = plan
         numbering.said = set(state["said"])
+        numbering._registers = {number: np.array(registers, np.int64) for number, registers in state["registers"]}
         return numbering
+
+
+def _value_bytes(column: Column) -> int:
+    """Bytes that a value of a bag and its count take at most in a column of them, when nothing is deflated."""
+    found = bags.flat(column)
+    counts = _width(int(found.counts.max()))
+    if found.values.dtype.kind == "f":
+        return 8 + counts
+    steps = np.diff(found.values)[np.diff(found.rows) == 0]
+    return _width(int(steps.max(initial=0))) + counts
+
+
+def _width(most: int) -> int:
+    return next(size for size in (1, 2, 4, 8) if most < 1 << (8 * size))
 
 
 def _fit(drafts: list[_Draft], size_bytes: int) -> _Draft:
@@ -257,3 +331,19 @@ def _fit(drafts: list[_Draft], size_bytes: int) -> _Draft:
         drafts.append(_Draft())
     drafts[-1].size_bytes += size_bytes
     return drafts[-1]
+
+
+def _silent(frame: Frame) -> bool:
+    """Whether a frame says nothing but frontiers: then a heartbeat does (2.5)."""
+    bare = tuple(replace(part, frontier_us=None) for part in frame.groups)
+    return all(part == GroupPart(part.group) for part in bare) and (
+        replace(frame, epoch=0, seq=0, groups=(), flush=None) == Frame(0, 0)
+    )
+
+
+def _grown(registers: Ints | None, size: int) -> Ints:
+    """A copy with room for all keys."""
+    have = np.full(size, NO_HINT, np.int64)
+    if registers is not None:
+        have[: len(registers)] = registers
+    return have

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
@@ -104,6 +106,8 @@ class ParentHalf:
                     if section.plan not in book.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                     section.check(book.plans[section.plan][1], len(book.keys), len(book.nodes))
+                if any(number >= len(book.keys) for number, _ in part.registers):
+                    raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
         except WireError as err:
             return Applied(replace(effect, frame=None, why=str(err)), book)
         if effect.stale:
@@ -111,10 +115,11 @@ class ParentHalf:
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and not isinstance(frame.birth.predecessor, tuple)
         if frame.birth is not None:
-            self._born(effect.node, frame)
+            self._born(effect.node, frame, anew=anew)
         for group, change in changes:
             self.household.family(group).change_members(effect.node, change)
         for group, part in parts:
+            self._hint(effect.node, group, part, book)
             self._promise(effect.node, group, part, received_us, anew=anew)
         return Applied(effect, book)
 
@@ -124,7 +129,7 @@ class ParentHalf:
             raise WireError(f"group number {number} is not defined in its epoch")
         return book.groups[number]
 
-    def _born(self, node: str, frame: Frame) -> None:
+    def _born(self, node: str, frame: Frame, *, anew: bool) -> None:
         """A birth states the members anew; what it does not name the node no longer serves."""
         for family in self.household.families.values():
             member = family.members.get(node)
@@ -133,8 +138,27 @@ class ParentHalf:
                 member.exceptions.clear()
                 member.serving.clear()
                 member.begins.clear()
+                member.held = {} if anew else {**member.held, **member.hints}
+                member.hints = {}
         if frame.birth is not None and frame.birth.predecessor == "lost":
             self.predecessor_lost.add(node)
+
+    def _hint(self, node: str, group: Group, part: GroupPart, book: Book) -> None:
+        """A partial of a key clears its register, then the frame states those that changed (5.2)."""
+        if not group.gap_us:
+            return
+        member = self.household.family(group).member(node)
+        for section in (*part.sections, *part.late):
+            for number in np.unique(section.pieces()[0]).tolist():
+                member.hints.pop(book.keys[number], None)
+                member.held.pop(book.keys[number], None)
+        for number, start_us in part.registers:
+            if start_us is None:
+                member.hints.pop(book.keys[number], None)
+            else:
+                member.hints[book.keys[number]] = start_us
+        if part.frontier_us is not None:
+            member.held = {}
 
     def _promise(self, node: str, group: Group, part: GroupPart, received_us: int, *, anew: bool) -> None:
         family = self.household.family(group)
@@ -158,6 +182,10 @@ class ParentHalf:
                 for (node, epoch), line in self.inbox.lines.items()
             ],
             "books": [[node, epoch, book.snapshot()] for (node, epoch), book in self.books.items()],
+            "beats": [
+                [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
+                for node, (beat, received_us) in self._beats.items()
+            ],
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -167,6 +195,10 @@ class ParentHalf:
         for node, epoch, line, waiting in state["lines"]:
             self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
         self.books = {(node, epoch): Book.restore(book) for node, epoch, book in state["books"]}
+        self._beats = {
+            node: (Heartbeat(epoch, last_seq, frontiers), received_us)
+            for node, epoch, last_seq, frontiers, received_us in state["beats"]
+        }
 
     @staticmethod
     def groups_to_plain(by_group: Mapping[Group, int]) -> list[object]:

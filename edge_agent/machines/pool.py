@@ -8,17 +8,19 @@ rows a child calls late, leave as late ones (4.2, 4.4).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.frame import Plan, Section
-from edge_agent.algebra.partial import Partials, Store, concat
+from edge_agent.algebra.partial import NOTHING, Partials, Store, concat
 from edge_agent.algebra.query import Group
+from edge_agent.algebra.sessions import SessionStore
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.names import Renumbering
-from edge_agent.machines.release import Release
+from edge_agent.machines.release import Hints, Release
 
 PlanKey = tuple[Group, bytes]
 
@@ -39,7 +41,7 @@ class Pool:
         self.keys, self.nodes = self._numbers.keys, self._numbers.nodes
         self.plans: dict[PlanKey, Plan] = {}
         self.touched: set[PlanKey] = set()
-        self._stores: dict[PlanKey, Store] = {}
+        self._stores: dict[PlanKey, Store | SessionStore] = {}
         self._late: dict[PlanKey, list[Partials]] = {}
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
@@ -60,7 +62,8 @@ class Pool:
             rows = self._numbers.rows(node, epoch, book, plan, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
-            behind = np.ones(len(rows), np.bool_) if late else rows.end <= published.get(group, -(2**62))
+            after_us = group.gap_us  # a session is complete when the frontier is past last + gap
+            behind = np.ones(len(rows), np.bool_) if late else rows.end + after_us <= published.get(group, -(2**62))
             if not behind.any():
                 self._store(key).add(rows)
             elif behind.all():
@@ -75,19 +78,39 @@ class Pool:
         self._books.pop((node, epoch), None)
         self._numbers.forget(node, epoch)
 
-    def _store(self, key: PlanKey) -> Store:
+    def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:
-            plan = self.plans[key]
-            self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)
+            (group, _), plan = key, self.plans[key]
+            if plan.kind == "session":
+                self._stores[key] = SessionStore(plan.basis, group.gap_us, group.max_us, self.nodes.texts)
+            else:
+                self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)
         return self._stores[key]
 
-    def release(self, group: Group, frontier_us: int) -> tuple[Release, ...]:
-        """What closes at a frontier and everything late, of one group; it is forgotten here."""
+    def hints(self, group: Group, below: Mapping[str, int]) -> Hints | None:
+        """What is not sent yet of a group of sessions: here, and by the children that count; else None (5.1)."""
+        if not group.gap_us:
+            return None
+        lows = [s.lows() for k, s in self._stores.items() if k[0] == group and isinstance(s, SessionStore)]
+        codes = [*(low for low, _ in lows), np.array([self.keys.number(text) for text in below], np.int64)]
+        starts = [*(start for _, start in lows), np.array(list(below.values()), np.int64)]
+        return Hints(self.keys.texts, np.concatenate(codes), np.concatenate(starts))
+
+    def release(
+        self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[Release, ...]:
+        """What closes at a frontier and everything late, of one group; it is forgotten here.
+
+        below: of a group of sessions, the hints of the children that count (docs/protocol.md 5.1).
+        """
         out = []
         for key in [k for k in self.plans if k[0] == group]:
             store = self._stores.get(key)
-            rows = store.close(frontier_us) if store is not None else None
-            if rows is not None and len(rows):
+            if isinstance(store, SessionStore):
+                rows = store.close(frontier_us, {self.keys.number(text): start for text, start in below.items()})
+            else:
+                rows = store.close(frontier_us) if store is not None else NOTHING
+            if len(rows):
                 self.touched.add(key)
                 out.append(Release(self.plans[key], False, rows, self.keys.texts, self.nodes.texts))
             if key in self._late:

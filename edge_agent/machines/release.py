@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edge_agent.algebra.frame import Exception_, Gap, Leaf, Plan, Serving
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.frame import NEVER_US, Exception_, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.query import Group
 
 
@@ -27,8 +27,24 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Hints:
+    """Earliest starts of sessions not sent yet (docs/protocol.md 5.2).
+
+    codes: shape (n,), int64, index `keys`, the holder's table; starts: shape (n,), int64, us. A key may stand more
+    than once: its least start counts.
+    """
+
+    keys: Sequence[str]
+    codes: Ints
+    starts: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One group's share of a step: what leaves, and what holds once it has left. None = unchanged."""
+    """One group's share of a step: what leaves, and what holds once it has left. None = unchanged.
+
+    promised_us: the frontier that holds with this step, said or not; hints: of a group of sessions, all of them.
+    """
 
     group: Group
     frontier_us: int | None = None
@@ -37,6 +53,8 @@ class GroupStep:
     leaves: tuple[Leaf, ...] = ()
     dropped: tuple[str, ...] = ()
     serving: tuple[Serving, ...] = ()
+    promised_us: int = NEVER_US
+    hints: Hints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +70,8 @@ class Step:
 
 
 def without_promise(step: Step) -> Step:
-    """The step with no frontier: those of the epoch before hold until the frame with the first one (1.2)."""
-    return replace(step, groups=tuple(replace(g, frontier_us=None) for g in step.groups))
+    """The step with no frontier and no hints: the epoch's before hold until the frame with the first ones (1.2)."""
+    return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
 
 
 def halves(step: Step) -> tuple[Step, Step]:

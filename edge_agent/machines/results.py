@@ -156,7 +156,7 @@ class Wanted:
 
     def range(self) -> tuple[int, int] | None:
         """What holds all of them: (lowest start, latest end); None for no window."""
-        length_us = self.query.window.length_us
+        length_us = self.query.time_window.length_us
         lows, highs = [], []
         if self.upto_us > self.after_us:
             lows, highs = [self.after_us + 1 - length_us], [self.upto_us]
@@ -167,7 +167,7 @@ class Wanted:
 
     def mask(self, start: Ints) -> NDArray[np.bool_]:
         """Which windows with these starts are wanted."""
-        end = start + self.query.window.length_us
+        end = start + self.query.time_window.length_us
         wanted = (end > self.after_us) & (end <= self.upto_us)
         if len(self.starts):
             wanted |= np.isin(start, self.starts)
@@ -195,6 +195,12 @@ class Windows:
         return [None if null else value for value, null in pairs], lowered.details
 
 
+def common_scale(holdings: Sequence[Holding]) -> int | None:
+    """The scale at which plans meet: the finest, floats where one is of floats (docs/protocol.md 7.1)."""
+    scales = {holding.plan.scale for holding in holdings}
+    return None if None in scales else min((s for s in scales if s is not None), default=None)
+
+
 def windows(wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None) -> Windows | None:
     """The windows that hold a reading, from the rows of all plans that serve the query; None for none.
 
@@ -203,22 +209,21 @@ def windows(wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None) -> 
     query, span = wanted.query, wanted.range()
     if span is None:
         return None
-    scales = {holding.plan.scale for holding in holdings}
-    scale = None if None in scales else min((s for s in scales if s is not None), default=None)
+    scale = common_scale(holdings)
     parts: list[Partials] = []
     late_parts: list[Partials] = []
     for holding in holdings:
         for rows, late in holding.within(*span):
-            index, start = holding.windows(rows, query.window)
+            index, start = holding.windows(rows, query.time_window)
             mask = wanted.mask(start)
             if mask.any():
                 states = holding.states(rows.take(index[mask]), query.aggregates, scale)
                 start = start[mask]
-                parts.append(Partials(start, start + query.window.length_us, states.key, states.states))
+                parts.append(Partials(start, start + query.time_window.length_us, states.key, states.states))
                 late_parts += parts[-1:] if late else []
     if not parts:
         return None
-    combined = combine(concat(parts), basis_of(query.aggregates, scale), query.window.slide_us, ranks)
+    combined = combine(concat(parts), basis_of(query.aggregates, scale), query.time_window.slide_us, ranks)
     counts = np.zeros(len(combined), np.int64)
     for part in late_parts:
         np.add.at(counts, _places(combined, part), part.states["count"])

@@ -19,6 +19,7 @@ from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Rece
 from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.windows import reach_us
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decider, Decision, GroupView
@@ -27,8 +28,9 @@ from edge_agent.machines.inbox import Effect
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
 from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, windows
+from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands
 
-KINDS: Final = ("slice", "window")  # kinds of rows that this root forms windows from
+KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
 
 Key = tuple[str, int]  # query and its revision
@@ -61,6 +63,7 @@ class Root:
         self._closed: dict[Key, int] = {}  # windows that end up to there have had their rows
         self._revised: dict[Key, int] = {}
         self._pending: dict[Key, Ints] = {}  # starts of windows to be revised once revise_every allows
+        self._sessions: dict[str, Shown] = {}
         self._shown: dict[str, dict[int, dict[str, Row]]] = {}  # query -> start -> key -> its row now
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
@@ -87,6 +90,10 @@ class Root:
                 if key not in self.queries:
                     continue
                 query, closed_us = self.queries[key], self._closed.get(key, NEVER_US)
+                if group.gap_us:
+                    out += self._session_rows(query, group, view)
+                    self._closed[key] = max(closed_us, view.frontier_us)
+                    continue
                 starts = self._due(key, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
                 holdings = [h for h in self._holdings.values() if key in h.plan.queries]
@@ -136,9 +143,10 @@ class Root:
         view = decision.groups.get(group)
         if view is None or not keys or not len(rows):
             return rows
-        longest_us = max(self.queries[key].window.length_us for key in keys)
+        longest_us = max(reach_us(self.queries[key].window) for key in keys)
         closed_us = min(self._closed.get(key, NEVER_US) for key in keys)
-        old = rows.start <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
+        latest = rows.end - 1 if holding.plan.kind == "session" else rows.start  # a session may have lasted
+        old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
         if not old.any():
             return rows
         gone = rows.take(old)
@@ -152,11 +160,13 @@ class Root:
 
     def _touch(self, holding: Holding, rows: Partials, touched: dict[Key, list[Ints]]) -> None:
         """Closed windows in which rows count."""
+        if holding.plan.kind == "session":
+            return
         for key in holding.plan.queries:
             closed_us = self._closed.get(key, NEVER_US)
             behind = rows.end <= closed_us
             if key in self.queries and behind.any():
-                window = self.queries[key].window
+                window = self.queries[key].time_window
                 _, start = holding.windows(rows.take(behind), window)
                 touched.setdefault(key, []).append(start[start + window.length_us <= closed_us])
 
@@ -168,23 +178,25 @@ class Root:
         for _node, gap in decision.gaps:
             for group in gap.groups:
                 for key in self._served(decision, group):
-                    last_us = gap.end_us - 1 + self.queries[key].window.length_us
+                    last_us = gap.end_us - 1 + self.queries[key].time_window.length_us
                     touched.setdefault(key, []).append(self._ends_in(key, gap.start_us, last_us))
 
     def _served(self, decision: Decision, group: Group) -> list[Key]:
         view = decision.groups.get(group)
-        return [key for key in view.serving if key in self.queries] if view is not None else []
+        if view is None or group.gap_us:
+            return []
+        return [key for key in view.serving if key in self.queries]
 
     def _ends_in(self, key: Key, after_us: int, upto_us: int) -> Ints:
         """Starts of the windows that have rows and end in (after, upto]."""
-        length_us = self.queries[key].window.length_us
+        length_us = self.queries[key].time_window.length_us
         starts = np.fromiter(self._shown.get(key[0], ()), np.int64)
         return starts[(starts > after_us - length_us) & (starts <= upto_us - length_us)]
 
     def _due(self, key: Key, frontier_us: int, touched: Mapping[Key, list[Ints]], now_us: int, *, flush: bool) -> Ints:
         """Starts of the windows to be revised now; the others wait in `_pending` (docs/protocol.md 8.3)."""
         starts = np.unique(np.concatenate([NO_INTS, *touched.get(key, ()), self._pending.pop(key, NO_INTS)]))
-        starts = starts[starts + self.queries[key].window.length_us > frontier_us - self._horizon_us]
+        starts = starts[starts + self.queries[key].time_window.length_us > frontier_us - self._horizon_us]
         if not len(starts):
             return starts
         last_us = self._revised.get(key)
@@ -200,7 +212,7 @@ class Root:
         """The rows that differ from what is shown: in their readings, or in their coverage."""
         answers = {a.name: made.answers(a) for a in query.aggregates}
         shown = self._shown.setdefault(query.id, {})
-        gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.window.length_us
+        gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.time_window.length_us
         begins = view.begins.get((query.id, query.revision), {})
         covers = {
             start: window_coverage(view.leaves, gaps, group, start, start + length_us, begins=begins)
@@ -231,16 +243,52 @@ class Root:
             shown.setdefault(start, {})[text] = row
             yield row
 
+    def _session_rows(self, query: Query, group: Group, view: GroupView) -> Iterator[Row]:
+        """The session rows of a query that are new, revised or withdrawn."""
+        key = (query.id, query.revision)
+        holdings = [h for h in self._holdings.values() if key in h.plan.queries]
+        made = islands(query, holdings, self._numbers.ranks())
+        if made is None:
+            return
+        answers = {a.name: made.answers(a) for a in query.aggregates}
+        shown = self._sessions.setdefault(query.id, Shown())
+        gaps = tuple(gap for _, gap in self.decider.gaps)
+        columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
+        for i, (start, end, code, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            text, last_us = self._numbers.keys.texts[code], end - 1
+            end_us = last_us + group.gap_us
+            if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
+                continue
+            row = Row(
+                query.id,
+                query.revision,
+                "",
+                text,
+                key_labels(text),
+                start,
+                end_us,
+                {name: values[i] for name, (values, _) in answers.items()},
+                _details({name: details[i] for name, (_, details) in answers.items() if details is not None}),
+                readings,
+                0,
+                withdrawn=False,
+                late=late,
+                coverage=coverage_of(query, view, gaps, text, (start, last_us)),
+            )
+            yield from shown.put(row, group.gap_us, group.max_us)
+
     def _free(self, decision: Decision) -> None:
         """Forget what nothing can revise any more."""
         for (group, _), holding in self._holdings.items():
             view = decision.groups.get(group)
-            lengths = [self.queries[key].window.length_us for key in holding.plan.queries if key in self.queries]
+            lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 holding.free(view.frontier_us - self._horizon_us - max(lengths))
         for view in decision.groups.values():
             floor_us = view.frontier_us - self._horizon_us
             for query, _ in view.serving:
+                if query in self._sessions:
+                    self._sessions[query].free(floor_us)
                 shown = self._shown.get(query, {})
                 for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
                     del shown[start]

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import where
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.partial import Batch, Column, Ints
+from edge_agent.algebra.partial import NO_INTS, Batch, Column, Ints
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines import tenure
 from edge_agent.machines.era import Era, Run
 from edge_agent.machines.keys import Keys
-from edge_agent.machines.release import Release
+from edge_agent.machines.release import Hints, Release
+from edge_agent.machines.session_era import SessionEra
 from edge_agent.machines.tenure import Tenure
 
 LIMITS: Final = {"f": 1e150, "i": 2**53}  # beyond, squares of floats overflow; integers are refused at the sensor (7.1)
@@ -58,7 +59,7 @@ class Slicer:
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
         self._plain_tenures: list[dict[str, object]] | None = None
-        self._eras: list[Era] = [Era(NEVER_US, FAR_US, (), scale)]
+        self._eras: list[Era] = [self._era(NEVER_US, FAR_US, ())]
 
     # --- definitions --------------------------------------------------------------------------------------------
 
@@ -91,10 +92,16 @@ class Slicer:
             return self.servings
         at_us = self._earliest_switch(queries)
         tenures = tenure.changed(self._tenures, queries, at_us)
-        fresh = [Era(*cut, self.scale) for cut in tenure.eras(tenures, at_us)]
+        fresh = [self._era(*cut) for cut in tenure.eras(tenures, at_us)]
         self._switch(at_us, fresh)
         self._hold(tenures)
         return self.servings
+
+    def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> Era:
+        """An era of the group's kind."""
+        if self.group.gap_us:
+            return SessionEra(from_us, until_us, queries, self.scale)
+        return Era(from_us, until_us, queries, self.scale)
 
     def gone_until(self, newest_us: int) -> None:
         """Say first that the source's readings up to there (NEVER_US: none) went by before this slicer was.
@@ -113,7 +120,7 @@ class Slicer:
     def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
         """The event time from which these can be fed exactly beside what older revisions still need."""
         fed = [t.query for t in self._tenures if t.fed_until_us > self.frontier_us] if queries else []
-        trial = Era(NEVER_US, FAR_US, tuple(dict.fromkeys((*fed, *queries))), self.scale)
+        trial = self._era(NEVER_US, FAR_US, tuple(dict.fromkeys((*fed, *queries))))
         cuts = sorted(query.effective_from_us for query in queries if query.effective_from_us is not None)
         at_us = self.frontier_us
         if tenure.current(self._tenures).items() <= {query.id: query for query in queries}.items():
@@ -243,6 +250,14 @@ class Slicer:
             for plan, late, partials in era.close(FAR_US)
         ]
 
+    def hints(self) -> Hints | None:
+        """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
+        if not self.group.gap_us:
+            return None
+        lows = [era.lows() for era in self._eras if isinstance(era, SessionEra)]
+        codes, starts = (np.concatenate([NO_INTS, *(low[i] for low in lows)]) for i in range(2))
+        return Hints(self._keys.table, codes, starts)
+
     def rescaled(self, scale: int | None) -> Slicer:
         """A slicer that goes on after this one for values of another scale; to be flushed before.
 
@@ -254,7 +269,7 @@ class Slicer:
         after.counters = dict(self.counters)
         after._keys = Keys(self.group.by, self._keys.table)
         after._hold(self._tenures)
-        after._eras = [Era(*cut, scale) for cut in tenure.eras(self._tenures, NEVER_US)]
+        after._eras = [after._era(*cut) for cut in tenure.eras(self._tenures, NEVER_US)]
         for era in after._eras:
             era.gone_until(self.newest_us)
         return after
@@ -294,7 +309,8 @@ class Slicer:
         self.counters = {**self.counters, **state["counters"]}
         self._hold(tuple(tenure.from_plain(each) for each in state["tenures"]))
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
-        self._eras = [Era.restore(each, known, self.scale) for each in state["eras"]]
+        kind: type[Era] = SessionEra if self.group.gap_us else Era
+        self._eras = [kind.restore(each, known, self.scale) for each in state["eras"]]
 
     def check(self) -> None:
         """Invariants, for tests."""

@@ -15,7 +15,7 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows import TYPES
+from edge_agent.algebra.windows import ALL, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Tenure:
         if self.start_until_us == FAR_US:
             return self.end_until_us
         window = self.query.window
+        if isinstance(window, Session):  # a session is cut where the revision changes (6.3)
+            return min(self.start_until_us, self.end_until_us)
         first_us = window.lattices[0].phase_us
         index = (self.start_until_us - 1 - first_us) // window.slide_us
         last_end_us = first_us + index * window.slide_us + window.length_us if index >= 0 else self.start_until_us
@@ -110,7 +112,7 @@ def from_plain(plain: Mapping[str, Any]) -> Tenure:
     """The twin of `to_plain`; lists come back where tuples went."""
     fields = dict(plain["query"])
     window = dict(fields["window"])
-    fields["window"] = TYPES[window.pop("type")](**window)
+    fields["window"] = ALL[window.pop("type")](**window)
     fields["by"] = tuple(fields["by"])
     fields["aggregates"] = tuple(
         Aggregate(each["fn"], each["name"], tuple((name, value) for name, value in each["params"]))

@@ -14,6 +14,7 @@ from typing import Final
 from edge_agent.algebra.partial import NO_INTS, Batch
 from edge_agent.algebra.query import Sensor
 from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows import reach_us
 from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
@@ -40,7 +41,7 @@ from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
-from edge_agent.recording.form import Recording
+from edge_agent.recording.form import MS, Recording
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.wire import frames, receipts
 
@@ -109,8 +110,8 @@ class Tree:
     def __init__(self, recording: Recording) -> None:
         self.recording, self.source = recording, recording.source
         times = [int(us.max()) for s in recording.streams for us in (s.time_us, s.mark_us) if len(us)]
-        longest_us = max((one.query.window.length_us for one in recording.asked), default=0)
-        self.end_us = max([0, *times]) + longest_us + recording.late_by_us
+        longest_us = max((reach_us(one.query.window) for one in recording.asked), default=0)
+        self.end_us = max([0, *times]) + longest_us + recording.late_by_us + MS  # a session ends past last + gap
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
         self.names = {stream.child: f"{self.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
         self.names |= {merger: f"{self.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}

@@ -13,7 +13,8 @@ from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
 TIMES: Final = frozenset({"time_of_min", "time_of_max"})
-READ: Final = frozenset({"sum", "min", "max", "range", "first", "last"})  # whole numbers of whole numbers
+COUNTS: Final = frozenset({"count", "distinct", "count_distinct"})
+READ: Final = frozenset({"sum", "min", "max", "range", "first", "last", "mode"})  # whole numbers of whole numbers
 
 
 class Result(Protocol):
@@ -72,6 +73,8 @@ class Teller:
         return self._asked[row.query][0], row.start, row.labels.get(KEY, "")
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
+        if aggregate.fn == "collect":
+            return detail
         if value is None or not math.isfinite(value):
             return None
         if aggregate.fn in TIMES:
@@ -80,7 +83,7 @@ class Teller:
             return detail
         whole = aggregate.fn in READ and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
-        return int(value) if whole or truncated or aggregate.fn == "count" else value
+        return int(value) if whole or truncated or aggregate.fn in COUNTS else value
 
     def _time(self, us: int) -> int | float:
         """Microseconds in the recording's unit."""

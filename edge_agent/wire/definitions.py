@@ -86,18 +86,19 @@ def _numbered(value: object, what: str, most: int, longest: int) -> tuple[int, t
 
 
 def _numbered_group(value: object) -> tuple[int, Group]:
-    number, *rest = an_array(value, "group", 6, 6)
+    number, *rest = an_array(value, "group", 6, 8)
     return an_int(number, 0, MAX_GROUPS - 1, "group"), group(rest)
 
 
 def group_item(group: Group) -> list[object]:
-    """[source, where, by, lateness, late]."""
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    """[source, where, by, lateness, late], of sessions followed by gap and max."""
+    fields = [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    return [*fields, group.gap_us, group.max_us] if group.gap_us else fields
 
 
 def group(value: object) -> Group:
     """The twin of `group_item`. Raises: WireError."""
-    source, where, by, lateness_us, late = an_array(value, "group", 5, 5)
+    source, where, by, lateness_us, late, *session = an_array(value, "group", 5, 7)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
     return Group(
@@ -106,7 +107,13 @@ def group(value: object) -> Group:
         names(by, "by"),
         an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
         late,
+        *(_gap_and_max(session) if session else ()),
     )
+
+
+def _gap_and_max(session: object) -> tuple[int, int]:
+    gap_us, max_us = an_array(session, "gap and maximum duration", 2, 2)
+    return an_int(gap_us, 1, TIME_LIMIT_US, "gap"), an_int(max_us, 0, TIME_LIMIT_US, "maximum duration")
 
 
 def _plan_item(plan: Plan) -> list[object]:

@@ -178,7 +178,7 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         at += 2
         while at < len(body) and type(body[at]) is list:
             decoded = sections.decode(body[at], frontier_us, room)
-            room -= len(decoded.section.partials)
+            room -= decoded.size
             (part.late if decoded.late else part.on_time).append(decoded.section)
             came.append((number, decoded))
             at += 1

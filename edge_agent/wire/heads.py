@@ -76,7 +76,7 @@ def head_body(
             section = Section(decoded.section.plan, rows.take(bucket == number))
             item = sections.encode(section, None, late=decoded.late)
             parts.append(_part(len(parts) + 1, group, decoded, section, item))
-    return _without_rows(frame), tuple(parts)
+    return _without_rows(frame, known), tuple(parts)
 
 
 def _anchored(decoded: sections.Decoded) -> list[Any]:
@@ -106,12 +106,18 @@ def _part(number: int, group: int, decoded: sections.Decoded, section: Section, 
     )
 
 
-def _without_rows(frame: Frame) -> Frame:
+def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
+    """The frame with extents for rows; of sessions, and of plans not known yet, which may be such, with the pieces."""
+
     def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
-        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), Extent.of(s.partials)) for s in found)
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), _extent(s, plans.get(s.plan))) for s in found)
 
     groups = tuple(replace(part, sections=heads(part.sections), late=heads(part.late)) for part in frame.groups)
     return replace(frame, groups=groups)
+
+
+def _extent(section: Section, plan: Plan | None) -> Extent:
+    return Extent.of(section.partials, sessions=plan is None or plan.kind == "session")
 
 
 def rows(body: bytes) -> Partials:

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
+from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
 from edge_agent.errors import WireError
-from edge_agent.wire import columns
+from edge_agent.wire import bags, columns
 from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
@@ -31,12 +32,16 @@ MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabyte
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A section with the item it came from: late rows or not, and where[0] relative to `anchor` ticks."""
+    """A section with the item it came from: late rows or not, and where[0] relative to `anchor` ticks.
+
+    size: rows, or values of bags if there are more: what it takes of the room of a frame.
+    """
 
     section: Section
     late: bool
     item: list[Any]
     anchor: int
+    size: int
 
 
 def anchor(frontier_us: int | None, tick_us: int) -> int:
@@ -58,7 +63,11 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
     size = length if isinstance(length, int) else columns.encode_ints(length)
     where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
-    return [plan, code, where, _encode_keys(rows.key), *map(columns.encode, rows.states.values())]
+    return [plan, code, where, _encode_keys(rows.key), *map(_encode_column, rows.states.values())]
+
+
+def _encode_column(column: Column) -> object:
+    return bags.encode(column) if is_bags(column) else columns.encode(column)
 
 
 def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
@@ -96,7 +105,10 @@ def _encode_keys(key: Ints) -> object:
 
 
 def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
-    """The twin of `encode`; columns are named by position ('0', '1', ...). room: rows allowed. Raises: WireError."""
+    """The twin of `encode`; columns are named by position ('0', '1', ...). room: rows and values of bags allowed.
+
+    Raises: WireError.
+    """
     fields = an_array(item, "section", 4, 4 + MAX_COLUMNS)
     number = an_int(fields[0], -MAX_PLANS, MAX_PLANS - 1, "plan")
     late = number < 0
@@ -105,9 +117,16 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     n = len(key)
     base = anchor(frontier_us, tick)
     start, end = _decode_where(fields[2], base, tick, n)
-    states = {str(i): columns.decode(column, n, f"column {i}") for i, column in enumerate(fields[4:])}
+    states: dict[str, Column] = {}
+    size = n
+    for i, column in enumerate(fields[4:]):
+        if bags.is_bags(column):
+            states[str(i)], values = bags.decode(column, n, room, f"column {i}")
+            size = max(size, values)
+        else:
+            states[str(i)] = columns.decode(column, n, f"column {i}")
     section = Section(-1 - number if late else number, Partials(start, end, key, states))
-    return Decoded(section, late, fields, base)
+    return Decoded(section, late, fields, base, size)
 
 
 def _decode_keys(item: object, room: int) -> Ints:

@@ -14,13 +14,15 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
+from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import WireError
-from edge_agent.wire import frames
+from edge_agent.wire import bags, frames
 
 VERSION: Final = 1
 # First-come-first-served tags (RFC 8949 section 9.2), private to these files.
-TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG = 63_301, 63_302, 63_303, 63_304
+TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG, BAGS_TAG = 63_301, 63_302, 63_303, 63_304, 63_305
+MOST_VALUES: Final = 2**40  # of bags: these files are our own
 ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
 
 
@@ -51,6 +53,8 @@ def _plain(value: object) -> object:
 
 
 def _array(array: NDArray[Any]) -> CBORTag:
+    if is_bags(array):
+        return CBORTag(BAGS_TAG, [len(array), bags.encode(array, deflate=False)])
     if array.dtype == object:
         return CBORTag(OBJECTS_TAG, [list(array.shape), [_plain(item) for item in array.ravel().tolist()]])
     if array.dtype.kind not in ARRAY_KINDS:
@@ -86,6 +90,11 @@ def _value(item: Any) -> Any:
     return item
 
 
+def _lists(item: Any) -> Any:
+    """What cbor2 6 made immutable inside a tag, as it was."""
+    return [_lists(each) for each in item] if type(item) in (list, tuple) else item
+
+
 def _tagged(item: CBORTag) -> Any:
     if item.tag == TUPLE_TAG:
         return tuple(_value(each) for each in item.value)
@@ -100,6 +109,9 @@ def _tagged(item: CBORTag) -> Any:
         array = np.empty(len(items), object)
         array[:] = [_value(each) for each in items]
         return array.reshape(shape)
+    if item.tag == BAGS_TAG:
+        rows, column = item.value
+        return bags.decode(_lists(column), rows, MOST_VALUES, "state")[0]
     if item.tag == FRAME_TAG:
         return frames.decode(item.value)
     raise WireError(f"state holds tag {item.tag}")

@@ -18,6 +18,7 @@ from cloud_job.complete import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.stream import Stream
 from cloud_job.warmup import warm
+from edge_agent.algebra.windows import Session
 from tests.benchmarks.bench import bench, record
 from tests.cloud import children
 from tests.cloud.children import SECOND, START, Child
@@ -120,6 +121,51 @@ def small() -> None:
         "s",
         f"{CHILDREN} children, 20 frames of 10 rows that close 20 rows, local[2], into Delta, whole trigger, "
         f"median of {SMALL_BATCHES - 2} once warm",
+    )
+
+
+SESSIONS_A_KEY = 105  # a batch, 2 s apart, 1 s of gap: 10 children x 1 000 keys x 105 = 1.05 M partial sessions
+APART = 2 * SECOND
+
+
+def session_file(fleet: list[Child], folder: Path, number: int, *, births: bool) -> int:
+    """A landing file with a frame a child and session of every key; answers its partial sessions."""
+    keys = len(fleet[0].keys)
+    key = np.arange(keys)
+    random = np.random.default_rng(number)
+    at_us = START + (number + 1) * SESSIONS_A_KEY * APART
+    records = [children.tick(at_us)]
+    records += [children.record(child, at_us, child.birth()) for child in fleet] if births else []
+    for turn in range(SESSIONS_A_KEY):
+        start_us = START + (number * SESSIONS_A_KEY + turn) * APART
+        for i, child in enumerate(fleet):
+            start = np.full(keys, start_us + i * SECOND // 20, np.int64)
+            payload = child.rows(start_us + APART, start, random.normal(20, 5, keys), key, length_us=SECOND // 2)
+            records.append(children.record(child, at_us, payload))
+    part = folder / f".{number:08d}.tmp"
+    part.write_bytes(b"".join(records))
+    part.rename(folder / f"{number:08d}.cborseq")
+    return SESSIONS_A_KEY * len(fleet) * keys
+
+
+@bench("sessions_root", budget_s=300)
+def of_sessions() -> None:
+    with root() as (job, landing):
+        texts = tuple(f"site={i:04d}" for i in range(KEYS))
+        asked = children.query(window=Session(SECOND // 2))
+        fleet = [Child(f"gw-{i}", (asked,), texts) for i in range(CHILDREN)]
+        counts = [session_file(fleet, landing, i, births=i == 0) for i in range(BATCHES - 1)]
+        took = times(job)
+        rate = counts[0] / statistics.median(took[1:])
+        print(f"triggers {[round(t, 2) for t in took]} s, last {job.steps}: {rate:,.0f} partial sessions/s")
+        rows = job.place.read(job.spark, tables.RESULTS).count()
+        assert rows == (BATCHES - 1) * SESSIONS_A_KEY * KEYS, rows
+    record(
+        "sessions_root",
+        rate,
+        "sessions/s",
+        f"{CHILDREN} children, {KEYS} keys, micro-batches of {counts[0]} partial sessions that complete "
+        f"{SESSIONS_A_KEY * KEYS}, local[2], into Delta, whole trigger, median of {BATCHES - 2} after the first",
     )
 
 

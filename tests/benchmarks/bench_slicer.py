@@ -50,11 +50,11 @@ def batches(keys: int) -> list[Batch]:
     return out
 
 
-def rate(readings: list[Batch], asked: tuple[Query, ...]) -> float:
-    """Readings a second of the best pass, by the time this process had the core."""
+def rate(readings: list[Batch], asked: tuple[Query, ...], scale: int | None = None) -> float:
+    """Readings a second of the best pass, by the time this process had the core. scale: of the values."""
     best_s = float("inf")
     for _ in range(PASSES):
-        slicer = Slicer(Group("s", "", asked[0].by, LATENESS_US), None, "n")
+        slicer = Slicer(Group("s", "", asked[0].by, LATENESS_US), scale, "n")
         slicer.change(asked)
         began_s = time.process_time()
         rows = 0

@@ -72,15 +72,15 @@ def test_what_is_not_carried_yet_is_said_and_the_rest_explained(
         "streams": [],
         "queries": [
             {"id": "q1", "window": {"type": "tumbling", "length": 500}, "aggregate": "sum"},
-            {"id": "q2", "window": {"type": "session", "gap": 500}, "aggregate": "sum"},
+            {"id": "q2", "window": {"type": "count_tumbling", "length": 500}, "aggregate": "sum"},
         ],
     }
     assert main(["explain", written(tmp_path, "r.json", recording)]) == 0
     out, err = capsys.readouterr()
     assert "q1: tumbling 500ms: sum" in out
     assert len(err.splitlines()) == 1
-    assert "session" in err
-    recording["queries"] = [{"id": "q2", "window": {"type": "session", "gap": 500}, "aggregate": "sum"}]
+    assert "count_tumbling" in err
+    recording["queries"] = [{"id": "q2", "window": {"type": "count_tumbling", "length": 500}, "aggregate": "sum"}]
     assert main(["explain", written(tmp_path, "r.json", recording)]) == 3
 
 

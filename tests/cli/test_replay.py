@@ -12,7 +12,7 @@ from edge_agent.cli.main import main
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 TUMBLING = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
-SESSION = {"id": "s", "window": {"type": "session", "gap": 10}, "aggregate": "sum"}
+COUNTED = {"id": "s", "window": {"type": "count_tumbling", "length": 10}, "aggregate": "sum"}
 
 
 def written(folder: Path, name: str, **given: Any) -> str:
@@ -76,10 +76,10 @@ def test_bounds_are_in_the_unit_of_the_recording(tmp_path: Path, capsys: pytest.
 def test_what_is_not_supported_is_a_line_and_the_rest_is_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = written(tmp_path, "mixed", queries=[SESSION, TUMBLING])
+    file = written(tmp_path, "mixed", queries=[COUNTED, TUMBLING])
     assert main(["replay", file]) == 0
     said = capsys.readouterr()
-    assert said.err == 'headwater: mixed: query s: window type "session" is not supported yet\n'
+    assert said.err == 'headwater: mixed: query s: window type "count_tumbling" is not supported yet\n'
     assert [row["query"] for row in rows(said.out)] == ["q"]
     assert main(["replay", "--strict", file]) == 3
     assert main(["replay", "--strict", written(tmp_path, "plain")]) == 0
@@ -88,7 +88,7 @@ def test_what_is_not_supported_is_a_line_and_the_rest_is_answered(
 def test_a_recording_without_a_supported_query_prints_lines_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", written(tmp_path, "x", queries=[SESSION])]) == 0
+    assert main(["replay", written(tmp_path, "x", queries=[COUNTED])]) == 0
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines())) == ("", 1)
 

@@ -32,9 +32,11 @@ class RecordedFleet(Fleet):
         return Root(journal, grace_us=GRACE, parse=query_of)
 
 
-def fleet(seed: int, chaos: Chaos, *, changes: bool = False) -> tuple[RecordedFleet, list[File]]:
+def fleet(
+    seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False
+) -> tuple[RecordedFleet, list[File]]:
     """A fleet run to its end, and the files its lander wrote. changes: a query is added and one removed meanwhile."""
-    made = RecordedFleet(seed, chaos, changes=changes)
+    made = RecordedFleet(seed, chaos, changes=changes, sessions=sessions)
     assert made.run() == []
     root = made.world.hosts["root"]
     assert isinstance(root, RootHost)

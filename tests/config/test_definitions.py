@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import Aggregate, Query, Sensor
-from edge_agent.algebra.windows import TYPES
+from edge_agent.algebra.windows import ALL
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import ALIASES, LATER_FUNCTIONS
@@ -137,11 +138,30 @@ def test_a_resolution_is_the_power_of_ten_that_represents_it(resolution: float, 
 
 @pytest.mark.parametrize("fn", sorted(FUNCTIONS))
 def test_every_function_of_the_registry_can_be_asked_for(fn: str) -> None:
-    assert parse_query("x", query(aggregates=[fn])).aggregates == (Aggregate(fn, fn),)
+    params = tuple((name, param.choices[0]) for name, param in FUNCTIONS[fn].params if param.default is None)
+    asked = {"fn": fn, **dict(params)} if params else fn
+    assert parse_query("x", query(aggregates=[asked])).aggregates == (Aggregate(fn, fn, params),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("quantile", '"q" is missing'),
+        ({"fn": "quantile", "q": 1.5}, "at most 1"),
+        ({"fn": "quantile", "q": -0.1}, "at least 0"),
+        ({"fn": "quantile", "q": "0.5"}, "without quotes"),
+        ({"fn": "quantile", "q": 0.5, "method": "midpoint"}, '"linear", "nearest_rank"'),
+        ({"fn": "median", "even": "both"}, '"mean", "upper", "lower"'),
+    ],
+)
+def test_wrong_parameters_are_refused_with_place_and_remedy(asked: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)) as caught:
+        parse_query("x", query(aggregates=[asked]))
+    assert "aggregates[0]" in str(caught.value)
 
 
 def test_every_window_type_of_the_registry_can_be_asked_for() -> None:
-    assert set(WINDOWS) == set(TYPES)
+    assert set(WINDOWS) == set(ALL)
 
 
 def test_other_tools_words_lead_to_functions_that_are_there() -> None:
@@ -219,14 +239,8 @@ def test_a_recording_may_hold_fields_we_do_not_know() -> None:
 @pytest.mark.parametrize(
     "table",
     [
-        {"window": {"type": "session", "gap": 60, "unit": "ms"}, "aggregate": "max"},
         {"window": {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}, "aggregate": "sum"},
         {"window": {"type": "punctuation", "interpretation": "local", "leading": "drop"}, "aggregate": "sum"},
-        {
-            "window": {"type": "tumbling", "length": 1000},
-            "aggregate": "quantile",
-            "param": {"q": 0.1, "method": "linear"},
-        },
         {"window": {"type": "fixed_band", "start": 5, "length": 10}, "aggregate": "median", "param": {"even": "mean"}},
         {"window": {"type": "tumbling", "length": 1000}, "aggregate": "sum", "scope": "local"},
     ],

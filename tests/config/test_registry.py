@@ -42,7 +42,7 @@ def started(**more: Any) -> Registry:
 
 def lengths(registry: Registry) -> dict[str, tuple[int, int]]:
     """Id -> (revision, window length in seconds) of the queries in force."""
-    return {q.id: (q.revision, q.window.length_us // 10**6) for q in registry.in_force()[1]}
+    return {q.id: (q.revision, q.time_window.length_us // 10**6) for q in registry.in_force()[1]}
 
 
 def item(registry: Registry, name: str = "query/x") -> dict[str, Any]:
@@ -182,10 +182,10 @@ def test_every_mistake_of_the_book_leaves_a_running_node_as_it_was() -> None:
 
 def test_state_says_what_a_later_version_would_understand() -> None:
     registry = started()
-    registry.take("all", "query", "x", query("1m", 4, window={"type": "session", "gap": "5s"}))
+    registry.take("all", "query", "x", query("1m", 4, window={"type": "count_tumbling", "length": 5}))
     said = item(registry)
     assert (said["ok"], said["revision"], said["unsupported"]) == (False, 4, True)
-    assert said["errors"][0]["why"] == 'window type "session" is not supported yet'
+    assert said["errors"][0]["why"] == 'window type "count_tumbling" is not supported yet'
 
 
 def test_a_query_waits_for_its_sensor() -> None:

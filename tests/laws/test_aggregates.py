@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals
+from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.partial import NOTHING, Column, Partials, combine, concat
 from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
@@ -188,6 +189,8 @@ def test_columns_have_the_types_their_kinds_promise(case: tuple[int | None, list
             kind = COLUMNS[name].kind
             if kind in INTEGERS or (kind == "value" and scale is not None):
                 assert column.dtype == np.int64, name
+            elif kind == "bag":
+                assert all(isinstance(bag, Bag) for bag in column.tolist()), name
             elif kind == "real" or scale is None:
                 assert column.dtype == np.float64, name
             else:

@@ -34,7 +34,7 @@ def test_the_plan_does_not_depend_on_the_order_of_the_queries(
     (placement,) = plan(queries, scale)
     assert placement.feeds == "all"
     assert len(placement.plan.hash) == 8
-    assert all(q.window.unit_us % placement.plan.unit_us == 0 for q in queries)
+    assert all(q.time_window.unit_us % placement.plan.unit_us == 0 for q in queries)
 
 
 def test_slices_travel_where_windows_overlap_and_windows_where_they_are_fewer() -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_supported_is_refused_in_one_line_that_names_the_query() -> 
     for wrong, says in (
         (replace(asked, window=Session()), "'session' is not supported yet"),  # type: ignore[arg-type]
         (replace(asked, scope="local"), "scope 'local'"),
-        (replace(asked, aggregates=(Aggregate("median", "m"),)), "median"),
+        (replace(asked, aggregates=(Aggregate("top_k", "m"),)), "top_k"),
         (replace(asked, aggregates=(Aggregate("var", "v", (("ddof", 3),)),)), "ddof"),
     ):
         with pytest.raises(ConfigError, match=says) as caught:

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.frame import Exception_, Frame, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.frame import Exception_, Frame, Gap, GroupPart, Leaf, Plan, Serving
 from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.planner import plan, plan_hash
 from edge_agent.algebra.query import Query
@@ -49,12 +49,21 @@ class Sender:
         *pieces: Piece,
         frontier_us: int | None = None,
         late: bool = False,
-        kind: str = "slice",
+        kind: str | None = None,
         exceptions: tuple[Exception_, ...] | None = None,
     ) -> Frame:
-        """A frame with one row a piece."""
+        """A frame with one row a piece. kind: of the rows, the plan's own if not given."""
         releases = (self._release(pieces, late, kind),) if pieces else ()
+        if frontier_us is not None and not releases and exceptions is None:
+            return self._promised(frontier_us)
         return self._put(GroupStep(self.queries[0].group, frontier_us, releases, exceptions))
+
+    def _promised(self, frontier_us: int) -> Frame:
+        """A frame with a frontier and nothing else: a node says that in a heartbeat (2.5), a parent takes both."""
+        box = self.outbox
+        part = GroupPart(box.numbering.groups[self.queries[0].group], frontier_us)
+        box.seq += 1
+        return Frame(box.epoch, box.seq - 1, groups=(part,))
 
     def tell(self, *servings: Serving, queries: Sequence[Query] = ()) -> Frame:
         """A frame with new servings, and definitions in force from here on."""
@@ -75,9 +84,9 @@ class Sender:
         (frame,) = frames
         return frame
 
-    def _release(self, pieces: Sequence[Piece], late: bool, kind: str) -> Release:
+    def _release(self, pieces: Sequence[Piece], late: bool, kind: str | None) -> Release:
         made: Plan = plan(self.queries, self.scale)[0].plan
-        if made.kind != kind:
+        if kind is not None and made.kind != kind:
             made = replace(made, kind=kind, hash=plan_hash(kind, made.basis, made.scale, made.queries))
         start, end, keys, values = zip(*pieces, strict=True)
         self._keys += [key for key in dict.fromkeys(keys) if key not in self._keys]

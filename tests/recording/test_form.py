@@ -82,13 +82,13 @@ def test_an_order_of_children_ranks_them_and_silent_leaves_are_children_too() ->
 
 
 def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
-    session = {"id": "s", "window": {"type": "session", "gap": 5}, "aggregate": "sum"}
-    median = {"id": 7, "window": {"type": "tumbling", "length": 10}, "aggregate": "median"}
-    recording = parsed(queries=[session, QUERY, median])
+    count = {"id": "s", "window": {"type": "count_tumbling", "length": 5}, "aggregate": "sum"}
+    top = {"id": 7, "window": {"type": "tumbling", "length": 10}, "aggregate": "top_k"}
+    recording = parsed(queries=[count, QUERY, top])
     assert [asked.given for asked in recording.asked] == ["q"]
     assert recording.refused == (
-        'x: query s: window type "session" is not supported yet',
-        'x: query 7: function "median" is not supported yet',
+        'x: query s: window type "count_tumbling" is not supported yet',
+        'x: query 7: function "top_k" is not supported yet',
     )
 
 

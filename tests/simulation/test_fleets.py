@@ -50,6 +50,13 @@ def test_queries_come_and_go_at_run_time_without_a_wrong_row(chaos: object) -> N
     assert fleets(1_000, SEEDS // 2, chaos, changes=True) == []
 
 
+@pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
+def test_sessions_equal_the_oracle_whatever_happens(chaos: object) -> None:
+    """protocol 5: joined across gateways, complete by frontier and hint, none stuck, none a lie (4.7)."""
+    assert callable(chaos)
+    assert fleets(2_000, SEEDS, chaos, sessions=True) == []
+
+
 def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:
     """What custody must not do: a frame the broker took is let go."""
     if self.pending.pop((epoch, seq), None) is not None:

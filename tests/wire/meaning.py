@@ -1,6 +1,7 @@
 """Values of frames <-> plain JSON, so that schemas/vectors/*.json say what the bytes beside them mean.
 
-Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer.
+Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by
+its values and counts.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from edge_agent.algebra import frame as frame_module
+from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.partial import Partials
 
 
 def of(value: Any) -> Any:
     """A value as JSON."""
     if isinstance(value, Partials):
-        columns = [column.tolist() for column in value.states.values()]
+        columns = [[of(item) for item in column.tolist()] for column in value.states.values()]
         return {"start": value.start.tolist(), "end": value.end.tolist(), "key": value.key.tolist(), "columns": columns}
     if is_dataclass(value):
         return {
@@ -28,6 +30,8 @@ def of(value: Any) -> Any:
         }
     if isinstance(value, (tuple, list)):
         return [of(item) for item in value]
+    if isinstance(value, Bag):
+        return {"values": value.values.tolist(), "counts": value.counts.tolist()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value.hex() if isinstance(value, bytes) else value
@@ -55,6 +59,10 @@ def value(kind: Any, meaning: Any) -> Any:
 
 
 def _column(items: list[Any]) -> np.ndarray[Any, Any]:
+    if isinstance(items[0], dict):
+        bags = np.empty(len(items), object)
+        bags[:] = [Bag(np.array(item["values"]), np.array(item["counts"], np.int64)) for item in items]
+        return bags
     if all(type(item) is int for item in items) and any(not -(2**63) <= item < 2**63 for item in items):
         return np.array(items, object)
     return np.array(items)

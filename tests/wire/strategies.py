@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.frame import (
     KINDS,
     LOST,
@@ -83,6 +84,27 @@ def columns(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
+def bags(draw: st.DrawFn, n: int) -> Column:
+    """A column of bags: of small, large and far apart integers, of decimals, of any floats; often one value a row."""
+    of = {
+        "small": st.integers(-20, 20),
+        "far": st.integers(-(2**53), 2**53),
+        "decimals": st.integers(-500, 500).map(lambda units: units / 10),
+        "floats": floats.map(lambda value: value + 0.0),
+    }
+    elements = of[draw(st.sampled_from(sorted(of)))]
+    most = draw(st.sampled_from([1, 12]))
+    column = np.empty(n, object)
+    for row in range(n):
+        values = sorted(draw(st.sets(elements, min_size=1, max_size=most)))
+        counts = draw(
+            st.just([1] * len(values)) | st.lists(st.integers(1, 2**40), min_size=len(values), max_size=len(values))
+        )
+        column[row] = Bag(np.array(values), np.array(counts, np.int64))
+    return column
+
+
+@st.composite
 def partials(draw: st.DrawFn) -> Partials:
     """Rows as machines release them: one range, windows of one length, or spans of late readings."""
     n = draw(st.integers(1, 12))
@@ -103,7 +125,7 @@ def partials(draw: st.DrawFn) -> Partials:
         end = start + (tick if shape == "equal" else draw(arrays(st.integers(1, 9), n, np.int64)) * tick)
     first = draw(st.integers(0, 2**16 - 20))
     key = first + (np.arange(n) if draw(st.booleans()) else draw(arrays(st.integers(0, 19), n, np.int64)))
-    states = {f"c{i}": draw(columns(n)) for i in range(draw(st.integers(0, 4)))}
+    states = {f"c{i}": draw(columns(n) | bags(n)) for i in range(draw(st.integers(0, 4)))}
     return Partials(start, end, key, states)
 
 
@@ -125,8 +147,11 @@ group_parts = st.lists(
     max_size=3,
     unique_by=lambda part: part.group,
 ).map(tuple)
+gaps_and_longest = st.sampled_from([(0, 0), (1, 0), (30_000_000, 86_400_000_000)])  # none for groups of windows
 groups = st.builds(
-    Group, texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)
+    lambda source, where, by, lateness_us, late, session: Group(source, where, by, lateness_us, late, *session),
+    *(texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)),
+    gaps_and_longest,
 )
 plans = st.builds(
     Plan,

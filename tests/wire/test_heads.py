@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partial import Column, Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
 from tests.wire import strategies as any_
@@ -43,16 +44,23 @@ def test_head_and_parts_together_are_the_frame(frame: Frame) -> None:
 
 def narrow(rows: Partials) -> Partials:
     """Wide integers that fit into 64 bits come back as int64."""
-    states = {
-        name: column.astype(np.int64) if column.dtype == object and all(abs(v) < 2**63 for v in column) else column
-        for name, column in rows.states.items()
-    }
+
+    def narrowed(column: Column) -> Column:
+        wide = column.dtype == object and not is_bags(column)
+        return column.astype(np.int64) if wide and all(abs(v) < 2**63 for v in column) else column
+
+    states = {name: narrowed(column) for name, column in rows.states.items()}
     return Partials(rows.start, rows.end, rows.key, states)
+
+
+def extent(section: Section) -> Extent:
+    """As a head says it while the plan is not known, which may be one of sessions."""
+    return Extent.of(narrow(section.partials), sessions=True)
 
 
 def _without_rows(part: GroupPart) -> GroupPart:
     def empty(sections: tuple[Section, ...]) -> tuple[Section, ...]:
-        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), Extent.of(narrow(s.partials))) for s in sections)
+        return tuple(Section(s.plan, s.partials.take(slice(0, 0)), extent(s)) for s in sections)
 
     return GroupPart(
         part.group, part.frontier_us, empty(part.sections), empty(part.late), part.exceptions, part.registers

@@ -6,12 +6,13 @@ columns a group of queries needs are its basis: shared, so that avg, sum, count 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import ends, extremes, logs, moments
+from edge_agent.algebra import bags
+from edge_agent.algebra.aggregates import ends, extremes, holistic, logs, moments
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
@@ -37,7 +38,7 @@ __all__ = [
     "Readings", "basis_of", "check", "combine", "components_of", "convert", "lift", "lower", "params_of",
 ]  # fmt: skip
 
-FAMILIES: Final[tuple[Family, ...]] = (moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY)
+FAMILIES: Final[tuple[Family, ...]] = (moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY)
 
 COLUMNS: Final[Mapping[str, Column]] = {c.name: c for family in FAMILIES for c in family.columns}
 COMPONENTS: Final[Mapping[str, Component]] = {c.name: c for family in FAMILIES for c in family.components}
@@ -56,15 +57,19 @@ def check(aggregate: Aggregate) -> None:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"{aggregate.fn} has no parameter {name!r}; {has}")
-        choices = known[name].choices
-        if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
-            raise ConfigError(f"{aggregate.fn}: {name} is one of {', '.join(map(repr, choices))}, not {value!r}")
+        if not known[name].allows(value):
+            raise ConfigError(f"{aggregate.fn}: {name} is {known[name].wanted}, not {value!r}")
+    given = {name for name, value in aggregate.params if value is not None}
+    for name, param in known.items():
+        if param.default is None and name not in given:
+            raise ConfigError(f"{aggregate.fn} needs {name}: {param.wanted}")
 
 
 def params_of(aggregate: Aggregate) -> dict[str, str | int | float | bool]:
     """Every parameter of the function, defaults filled in."""
     given = {name: value for name, value in aggregate.params if value is not None}
-    return {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
+    every = {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, ...]:
@@ -135,6 +140,8 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
         degree = COLUMNS[name].degree
         if not degree:
             out[name] = array
+        elif COLUMNS[name].kind == "bag":
+            out[name] = bags.mapped(array, _rescaling(scale, to))
         elif to is not None:
             out[name] = times(array, 10 ** (degree * (scale - to)))
         elif name != "sq":
@@ -143,6 +150,13 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
         spread = FUNCTIONS["var"].lower(states, scale, {"ddof": 0}).value
         out["m2"] = np.multiply(spread, states["count"])
     return out
+
+
+def _rescaling(scale: int, to: int | None) -> Callable[[Array], Array]:
+    """Units of one scale as units of a finer one, or as floats."""
+    if to is None:
+        return lambda units: decimals(units, scale).value
+    return lambda units: times(units, 10 ** (scale - to))
 
 
 def _with_needs(component: Component) -> set[str]:

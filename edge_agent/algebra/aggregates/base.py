@@ -26,7 +26,7 @@ class Column:
 
     kind: 'count' (int64), 'time' (int64, us), 'value' (float64, or int64 multiples of 10**scale), 'wide' (float64, or
     an exact integer: int64, object beyond 64 bits), 'real' (float64), 'node' (int64 code of the holder's node table),
-    'order' (int64 arrival number).
+    'order' (int64 arrival number), 'bag' (object array of algebra.bags.Bag: values as of kind 'value').
     degree: a scaled-integer column is in multiples of 10**(degree * scale).
     """
 
@@ -70,10 +70,28 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of a function: one of `choices`, `default` if not given."""
+    """A parameter of a function: one of `choices`, `default` if not given (None: it must be).
+
+    within: any number of [low, high] is allowed; `choices` are then only examples.
+    """
 
     choices: tuple[str | int | float | bool, ...]
-    default: str | int | float | bool
+    default: str | int | float | bool | None
+    within: tuple[float, float] | None = None
+
+    def allows(self, value: object) -> bool:
+        """Whether a value may be given."""
+        if self.within is not None:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and self.within[0] <= value <= self.within[1]  # type: ignore[operator]
+        return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in self.choices)
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, for people."""
+        if self.within is not None:
+            return f"a number of {self.within[0]:g} to {self.within[1]:g}"
+        return f"one of {', '.join(map(repr, self.choices))}"
 
 
 @dataclass(frozen=True, slots=True)

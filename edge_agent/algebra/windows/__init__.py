@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.span import Lattice
+from edge_agent.algebra.windows.session import Session
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 
-__all__ = ["TYPES", "Sliding", "Tumbling", "Window"]
+__all__ = ["ALL", "TYPES", "Session", "Sliding", "Tumbling", "Window", "reach_us"]
 
 
 class Window(Protocol):
@@ -54,3 +55,9 @@ class Window(Protocol):
 
 
 TYPES: Final[Mapping[str, type[Tumbling] | type[Sliding]]] = {cls.type: cls for cls in (Tumbling, Sliding)}
+ALL: Final[Mapping[str, type[Tumbling] | type[Sliding] | type[Session]]] = {**TYPES, Session.type: Session}
+
+
+def reach_us(window: Window | Session) -> int:
+    """How far from a reading the window that holds it may lie: its length, or the gap of a session."""
+    return window.gap_us if isinstance(window, Session) else window.length_us

@@ -1,0 +1,135 @@
+"""Functions that need every value: median, quantile, mode, distinct count, collect. Exact, from one shared bag.
+
+A quantised sensor has few distinct values, so that its bag is small however many readings are in it.
+Source: Hyndman & Fan (1996), definitions 7 (linear) and 1 (nearest rank).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_agent.algebra import bags
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    answered,
+    decimals,
+)
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+    Params = Mapping[str, str | int | float | bool]
+
+
+def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    return {"bag": bags.lift(readings.value, groups)}
+
+
+def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+    return {"bag": bags.combine(states["bag"], groups)}
+
+
+def _median(states: States, scale: int | None, params: Params) -> Lowered:
+    """Of an even number of readings the mean of the two in the middle, or the upper or lower of them."""
+    found = bags.flat(states["bag"])
+    total = found.totals()
+    lower, upper = found.at((total - 1) // 2), found.at(total // 2)
+    if params["even"] != "mean":
+        return decimals(upper if params["even"] == "upper" else lower, scale)
+    if scale is None:
+        return answered((lower + upper) / 2)
+    whole = decimals(lower, scale)
+    if bool((lower == upper).all()):
+        return whole
+    halves = decimals(lower + upper, scale).value / 2
+    texts = whole.details and [text if same else None for text, same in zip(whole.details, lower == upper, strict=True)]
+    return answered(np.where(lower == upper, whole.value, halves), None, texts)
+
+
+def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
+    """Nearest rank: the value at ceil(q n), at least the first. Linear: between the neighbours of q (n - 1)."""
+    found = bags.flat(states["bag"])
+    total, q = found.totals(), float(params["q"])
+    if params["method"] == "nearest_rank":
+        return decimals(found.at(np.clip(np.ceil(q * total).astype(np.int64) - 1, 0, total - 1)), scale)
+    place = q * (total - 1)
+    below = np.floor(place).astype(np.int64)
+    low = decimals(found.at(below), scale).value
+    high = decimals(found.at(np.minimum(below + 1, total - 1)), scale).value
+    part, step = place - below, high - low
+    return answered(np.where(part < 0.5, low + step * part, high - step * (1 - part)))  # exact at both ends
+
+
+def _mode(states: States, scale: int | None, _params: Params) -> Lowered:
+    """The most frequent value, of equally frequent ones the smallest."""
+    found = bags.flat(states["bag"])
+    if not len(found.sizes):
+        return decimals(found.values, scale)
+    most = np.repeat(np.maximum.reduceat(found.counts, found.starts), found.sizes)
+    groups = Segments.runs(found.starts, len(found.values))
+    return decimals(found.values[groups.first_where(found.counts == most)], scale)
+
+
+def _distinct(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(bags.flat(states["bag"]).sizes)
+
+
+def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
+    """Every value in order, as a JSON list in the details."""
+    found = bags.flat(states["bag"])
+    plain: list[Any] = found.values.tolist()
+    if scale is not None and scale >= 0:
+        plain = [value * 10**scale for value in plain]
+    elif scale is not None:
+        plain = decimals(found.values, scale).value.tolist()
+    texts, first = [], 0
+    counts = found.counts.tolist()
+    for end in np.cumsum(found.sizes).tolist():
+        pairs = zip(plain[first:end], counts[first:end], strict=True)
+        texts.append(json.dumps([value for value, count in pairs for _ in range(count)]))
+        first = end
+    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), list(texts))
+
+
+_COUNT_ABOUT = "how many different values there are, exactly"
+
+FAMILY = Family(
+    columns=(Column("bag", "bag", 1),),
+    components=(Component("bag", ("bag",), _lift, _combine),),
+    functions=(
+        Function(
+            "median",
+            ("bag",),
+            _median,
+            "the middle value, exactly",
+            (("even", Param(("mean", "upper", "lower"), "mean")),),
+        ),
+        Function(
+            "quantile",
+            ("bag",),
+            _quantile,
+            "the value below which a share q of the readings lies, exactly",
+            (
+                ("method", Param(("linear", "nearest_rank"), "linear")),
+                ("q", Param((0.0, 0.07, 0.9, 1.0), None, (0.0, 1.0))),
+            ),
+        ),
+        Function("mode", ("bag",), _mode, "the most frequent value, of equally frequent ones the smallest"),
+        Function("distinct", ("bag",), _distinct, _COUNT_ABOUT),
+        Function("count_distinct", ("bag",), _distinct, _COUNT_ABOUT + "; the same as distinct"),
+        Function("collect", ("bag",), _collect, "every value in order, as a JSON list in `details`"),
+    ),
+)

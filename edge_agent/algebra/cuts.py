@@ -1,0 +1,78 @@
+"""A row whose bag does not fit a frame, as several rows of the same range and key: bags are deltas and add up.
+
+Each piece holds the states of the very readings in its part of the bag, so that a piece is a sound partial by itself.
+States that pick one reading (first, last, extremes and their times) stand in every piece: picking is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, Readings
+from edge_agent.algebra.bags import Bag
+from edge_agent.algebra.partial import NO_INTS, Partials, concat
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partial import Column, Ints
+
+_OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
+
+
+def sizes(partials: Partials) -> Ints:
+    """Distinct values in the bag of each row."""
+    return np.fromiter((len(bag.values) for bag in partials.states["bag"].tolist()), np.int64, len(partials))
+
+
+def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Partials:
+    """The same content with at most so many distinct values a row. basis: with 'bag' in it; every column is there."""
+    many = sizes(partials) > most
+    if not many.any():
+        return partials
+    parts = [partials.take(~many)]
+    for row in np.flatnonzero(many).tolist():
+        parts += _pieces(partials.take(slice(row, row + 1)), basis, scale, most)
+    return concat(parts)
+
+
+def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
+    """One row cut."""
+    whole: Bag = row.states["bag"][0]
+    lifted = _lifted_columns(basis)
+    for first in range(0, len(whole.values), most):
+        part = Bag(whole.values[first : first + most], whole.counts[first : first + most])
+        states = {**row.states, **_states(part, lifted, scale)}
+        states["bag"] = np.empty(1, object)
+        states["bag"][0] = part
+        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+
+
+def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that follow from values alone, without the bag."""
+    components = aggregates.components_of(basis)
+    known = [c for c in components if not any(COLUMNS[name].kind in _OF_A_READING for name in c.columns)]
+    wanted = {name for c in known for name in c.columns} - {"bag"}
+    return tuple(name for name in basis if name in wanted)
+
+
+def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
+    """The states of the readings in a bag, one row. However often a value stands there, it costs a few doublings."""
+    k = len(bag.values)
+    readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
+    copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each
+    twice = Segments.coded(np.tile(np.arange(k), 2), k)
+    left, parts = np.array(bag.counts), []
+    while True:
+        odd = left % 2 == 1
+        parts.append({name: column[odd] for name, column in copies.items()})
+        left //= 2
+        if not left.any():
+            break
+        doubled = {name: np.concatenate([column, column]) for name, column in copies.items()}
+        copies = aggregates.combine(doubled, twice, basis)
+    states = {name: np.concatenate([part[name] for part in parts]) for name in basis}
+    return aggregates.combine(states, Segments.runs(np.zeros(1, np.int64), len(states["count"])), basis)

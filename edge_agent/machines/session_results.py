@@ -1,0 +1,121 @@
+"""How the plain-Python root makes sessions from the pieces it holds, and what becomes of rows that a session joins.
+
+Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap (5.1); pieces and rows
+within one gap form islands, each computed again from all its pieces; every other row an island touched is withdrawn
+with the next revision (5.4); a leaf is missing from a row while its own bound of the key is not past last + gap (4.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.coverage import Coverage, session_coverage
+from edge_agent.algebra.frame import NEVER_US, Gap, Serving
+from edge_agent.algebra.partial import Ints, Partials, concat
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.sessions import join
+from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.decider import GroupView
+from edge_agent.machines.results import Holding, Row, Windows, common_scale
+
+
+def islands(query: Query, holdings: Sequence[Holding], ranks: Ints | None) -> Windows | None:
+    """Sessions, complete or not, from the pieces of all plans that serve the query; None for none.
+
+    Rows are [first, last + 1 us), sorted by (key, start). Scales meet as for windows.
+    """
+    scale = common_scale(holdings)
+    parts: list[Partials] = []
+    late_parts: list[Partials] = []
+    for holding in holdings:
+        for rows, late in holding.within(NEVER_US, FAR_US):
+            parts.append(holding.states(rows, query.aggregates, scale))
+            late_parts += parts[-1:] if late else []
+    if not parts:
+        return None
+    group = query.group
+    sessions = join(concat(parts), basis_of(query.aggregates, scale), group.gap_us, group.max_us, ranks)
+    counts = np.zeros(len(sessions), np.int64)
+    for part in late_parts:
+        np.add.at(counts, _islands_of(sessions, part), part.states["count"])
+    return Windows(sessions, counts, scale)
+
+
+def _islands_of(sessions: Partials, part: Partials) -> Ints:
+    """The session of each piece; sessions are sorted by (key, start) and hold them all."""
+    order = np.lexsort(
+        (
+            np.concatenate([np.zeros(len(sessions)), np.ones(len(part))]),
+            np.concatenate([sessions.start, part.start]),
+            np.concatenate([sessions.key, part.key]),
+        )
+    )
+    own = np.cumsum(order < len(sessions)) - 1
+    place = np.empty(len(order), np.int64)
+    place[order] = own
+    found: Ints = place[len(sessions) :]
+    return found
+
+
+@dataclass(slots=True)
+class Shown:
+    """Rows of one query by key and start, withdrawn ones too: a start that comes back goes on with its revision."""
+
+    rows: dict[str, dict[int, Row]] = field(default_factory=dict)
+
+    def put(self, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
+        """Show a row instead of all that it touches; answers what changed, nothing if it is shown already.
+
+        Across a cut of the maximum duration or of a change of the definition nothing touches (5.5, 6.3).
+        """
+        rows = self.rows.setdefault(row.key, {})
+        touched = [
+            other
+            for other in rows.values()
+            if not other.withdrawn
+            and other.definition_revision == row.definition_revision
+            and (other.start <= row.end and other.end >= row.start)
+            and (not max_us or other.start // max_us == row.start // max_us)
+        ]
+        before = rows.get(row.start)
+        if len(touched) == 1 and before is touched[0] and _same(before, row):
+            return
+        for other in touched:
+            if other.start != row.start:
+                rows[other.start] = replace(other, withdrawn=True, revision=other.revision + 1)
+                yield rows[other.start]
+        rows[row.start] = row if before is None else replace(row, revision=before.revision + 1)
+        yield rows[row.start]
+
+    def free(self, below_us: int) -> None:
+        """Forget rows that end below."""
+        for key in list(self.rows):
+            kept = {start: row for start, row in self.rows[key].items() if row.end > below_us}
+            if kept:
+                self.rows[key] = kept
+            else:
+                del self.rows[key]
+
+
+def _same(before: Row, row: Row) -> bool:
+    return (before.end, before.readings, before.coverage) == (row.end, row.readings, row.coverage)
+
+
+def belongs(serving: Serving, start_us: int, end_us: int) -> bool:
+    """Whether a session may give a row of this revision (6.3)."""
+    if serving.start_from_us is not None and start_us < serving.start_from_us:
+        return False
+    if serving.start_until_us is not None and start_us >= serving.start_until_us:
+        return False
+    return serving.end_until_us is None or end_us <= serving.end_until_us
+
+
+def coverage_of(query: Query, view: GroupView, gaps: Sequence[Gap], key: str, span: tuple[int, int]) -> Coverage:
+    """Coverage of a session row of a key; span: first and last reading."""
+    bounds = {leaf: view.leaf_bound_us(leaf, key) for leaf in view.leaves}
+    begins = view.begins.get((query.id, query.revision), {})
+    return session_coverage(bounds, gaps, query.group, *span, begins=begins)

@@ -1,0 +1,168 @@
+"""Columns of bags <-> CBOR items: values as differences, counts only where they say something, deflated where it pays.
+
+column = [null, sizes, values, counts]; forms: schemas/frame.cddl, rule `bags`. A typed array that deflates well travels
+as [tag, bytes]: its bytes place by place (all first bytes, then all second ones, ...), deflated (RFC 1951).
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from typing import Any, Final, cast
+
+import numpy as np
+from cbor2 import CBORTag
+from numpy.typing import NDArray
+
+from edge_agent.algebra import bags
+from edge_agent.algebra.bags import Flat
+from edge_agent.algebra.partial import Column, Ints
+from edge_agent.errors import WireError
+from edge_agent.wire import columns
+from edge_agent.wire.cbor import an_array, an_int
+from edge_agent.wire.columns import DTYPES
+
+LEVEL: Final = 6  # of zlib; a bag is small, and every byte goes to flash and over the air
+RAW: Final = -15  # deflate without header and checksum: frames have their own
+LEAST: Final = 64  # bytes from which deflating is tried
+MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 bits
+VALUE_LIMIT: Final = 2**61  # of integers; what is decoded stays within twice that
+
+
+def encode(column: Column, *, deflate: bool = True) -> list[object]:
+    """A column of bags as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
+
+    deflate: False where time counts more than bytes.
+    """
+    found = bags.flat(column)
+    least = LEAST if deflate else sys.maxsize
+    counts = _packed(np.ascontiguousarray(found.counts), least)
+    return [None, columns.encode_ints(found.sizes), _encode_values(found, least), counts]
+
+
+def is_bags(item: object) -> bool:
+    """Whether an item of a section is a column of bags."""
+    return type(item) is list and len(item) > 0 and item[0] is None
+
+
+def _encode_values(found: Flat, least: int) -> object:
+    values = found.values
+    if values.dtype == np.int64:
+        return [None, *_encode_steps(cast("Ints", values), found, least)]
+    if values.dtype != np.float64:
+        raise ValueError(f"bags of {values.dtype} do not travel")
+    places = bags.decimal_places(values)
+    if places is not None:
+        units = np.rint(values * 10.0**places).astype(np.int64)
+        return [places, *_encode_steps(units, found, least)]
+    return _packed(values, least)
+
+
+def _encode_steps(units: Ints, found: Flat, least: int) -> tuple[object, object]:
+    """The first value of each row, and from each value to the next in its row, less one."""
+    if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
+        raise ValueError("a bag holds an integer beyond 61 bits")
+    inner = np.ones(len(units), np.bool_)
+    inner[found.starts] = False
+    steps = np.diff(units, prepend=units[:1])[inner] - 1
+    return columns.encode_ints(units[found.starts]), _packed(steps, least)
+
+
+def _packed(values: Column, least: int) -> object:
+    """A flat array, float64 or int64: a column, or deflated from so many bytes; 0 for no values."""
+    if not len(values):
+        return 0
+    item = columns.encode(values)
+    if type(item) is not CBORTag or len(item.value) < least:
+        return item
+    size = DTYPES[item.tag].itemsize
+    planes = np.frombuffer(item.value, np.uint8).reshape(-1, size).T.tobytes()
+    squeezer = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW)
+    squeezed = squeezer.compress(planes) + squeezer.flush()
+    return [item.tag, squeezed] if len(squeezed) + 3 < len(item.value) else item
+
+
+def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
+    """The twin of `encode` for n rows: (column, values in it). room: values allowed. Raises: WireError."""
+    none, size_item, value_item, count_item = an_array(item, what, 4, 4)
+    if none is not None:
+        raise WireError(f"{what}: wanted bags")
+    sizes = columns.decode_ints(size_item, n, f"{what}, sizes")
+    if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
+        raise WireError(f"{what}: bags of 1 value or more, {room} values together at most")
+    k = int(sizes.sum())
+    counts = bags.ones(k) if type(count_item) is int and count_item == 1 else _ints(count_item, k, f"{what}, counts")
+    if int(counts.min()) < 1 or int(counts.max()) > MOST_COUNT:
+        raise WireError(f"{what}: a count outside 1..{MOST_COUNT}")
+    found = Flat(_decode_values(value_item, sizes, what), counts, sizes)
+    inner = np.ones(k, np.bool_)
+    inner[found.starts] = False
+    values = found.values
+    if not bool((values[1:] > values[:-1])[inner[1:]].all()):
+        raise WireError(f"{what}: values of a bag that do not increase")
+    return found.column(), k
+
+
+def _decode_values(item: object, sizes: Ints, what: str) -> Column:
+    k = int(sizes.sum())
+    if type(item) is list and len(item) == 3:
+        units = _steps(item, sizes, what)
+        if item[0] is None:
+            return units
+        places = an_int(item[0], 0, bags.MOST_PLACES, f"{what}, decimals")
+        if int(np.abs(units).max()) > 2**53:
+            raise WireError(f"{what}: a decimal beyond 53 bits")
+        return units / 10.0**places
+    values = _unpacked(item, k, f"{what}, values")
+    if values.dtype != np.float64:
+        raise WireError(f"{what}: wanted floats or [decimals, first, steps]")
+    return values + 0.0
+
+
+def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
+    first = columns.decode_ints(item[1], len(sizes), f"{what}, first values")
+    k = int(sizes.sum())
+    steps = np.zeros(k, np.int64)
+    starts = np.cumsum(sizes) - sizes
+    inner = np.ones(k, np.bool_)
+    inner[starts] = False
+    rest = k - len(sizes)
+    if rest:
+        steps[inner] = _ints(item[2], rest, f"{what}, steps")
+    elif type(item[2]) is not int or item[2] != 0:
+        raise WireError(f"{what}: steps where no row has two values")
+    if int(steps.min()) < 0:
+        raise WireError(f"{what}: a step below 0")
+    reach = np.add.reduceat(steps.astype(np.float64) + 1.0, starts)
+    if max(-int(first.min()), int(first.max())) > VALUE_LIMIT or float((first + reach).max()) > 2.0 * VALUE_LIMIT:
+        raise WireError(f"{what}: a value beyond 62 bits")
+    steps[inner] += 1
+    along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
+    offset = (along - np.repeat(along[starts], sizes)).astype(np.int64)
+    units: Ints = np.repeat(first, sizes) + offset
+    return units
+
+
+def _ints(item: object, n: int, what: str) -> Ints:
+    found = _unpacked(item, n, what)
+    if found.dtype != np.int64:
+        raise WireError(f"{what}: wanted integers of 64 bits")
+    return found
+
+
+def _unpacked(item: object, n: int, what: str) -> Column:
+    if not (type(item) is list and len(item) == 2 and type(item[1]) is bytes):
+        return columns.decode(item, n, what)
+    tag = item[0]
+    if type(tag) is not int or tag not in DTYPES:
+        raise WireError(f"{what}: deflated items of an unknown type")
+    size = n * DTYPES[tag].itemsize
+    opener = zlib.decompressobj(RAW)
+    try:
+        planes = opener.decompress(item[1], size + 1)
+    except zlib.error as err:
+        raise WireError(f"{what}: cannot be inflated: {err}") from None
+    if len(planes) != size or not opener.eof or opener.unused_data:
+        raise WireError(f"{what}: wanted {size} bytes inflated, to the last one")
+    raw = np.frombuffer(planes, np.uint8).reshape(DTYPES[tag].itemsize, n).T.tobytes()
+    return columns.decode(CBORTag(tag, raw), n, what)

@@ -1,0 +1,72 @@
+"""Sessions at the plain-Python root, by the frames it is given (docs/protocol.md 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows import Session
+from edge_agent.machines.results import Row
+from tests.machines.sender import S, Sender
+from tests.machines.test_root import SUM, root_of
+
+VISITS = Query("visits", 1, "door", Session(5 * S), SUM, by=("k",))
+X = "k=x"
+
+
+def piece(first_s: int, last_s: int, value: float) -> tuple[int, int, str, float]:
+    """Of the key X."""
+    return first_s * S, last_s * S + 1, X, value
+
+
+def hinted(frame: Frame, start_us: int | None) -> Frame:
+    """With a register for the key numbered 0."""
+    (part,) = frame.groups
+    return replace(frame, groups=(replace(part, registers=((0, start_us),)),))
+
+
+def told(rows: list[Row]) -> list[tuple[int, int, float | None, int, bool]]:
+    """(start in s, end in s, sum, revision, withdrawn) of each, in order of start."""
+    return sorted((r.start // S, r.end // S, r.values["sum"], r.revision, r.withdrawn) for r in rows)
+
+
+def test_a_session_waits_for_the_earliest_start_that_a_child_still_holds() -> None:
+    """protocol 5.1: the lesser of frontier and hint."""
+    a, b = Sender("a", VISITS), Sender("b", VISITS)
+    root = root_of(a, b)
+    root.take("a", hinted(a.send(piece(10, 12, 1.0), frontier_us=60 * S), 15 * S), S)
+    root.take("b", b.send(frontier_us=60 * S), S)
+    assert root.step(S) == []
+    root.take("a", a.send(piece(15, 16, 2.0), frontier_us=61 * S), S)
+    assert told(root.step(S)) == [(10, 21, 3.0, 0, False)]
+
+
+def test_a_partial_of_a_key_clears_its_register_and_none_does_so_without_one() -> None:
+    """protocol 5.2."""
+    a = Sender("a", VISITS)
+    root = root_of(a)
+    root.take("a", hinted(a.send(piece(10, 12, 1.0), frontier_us=20 * S), 15 * S), S)
+    assert root.step(S) == []
+    root.take("a", hinted(a.send(piece(15, 16, 2.0), frontier_us=60 * S), 16 * S), S)  # stated again: it remains
+    assert root.step(S) == []
+    root.take("a", hinted(a.send(frontier_us=61 * S), None), S)
+    assert told(root.step(S)) == [(10, 21, 3.0, 0, False)]
+
+
+def test_a_late_piece_joins_two_rows_into_one_and_the_other_is_withdrawn() -> None:
+    """protocol 5.4."""
+    a = Sender("a", VISITS)
+    root = root_of(a)
+    root.take("a", a.send(piece(10, 12, 1.0), piece(20, 22, 2.0), frontier_us=60 * S), S)
+    assert told(root.step(S)) == [(10, 17, 1.0, 0, False), (20, 27, 2.0, 0, False)]
+    root.take("a", a.send(piece(16, 16, 4.0), late=True), S)
+    assert told(root.step(S)) == [(10, 27, 7.0, 1, False), (20, 27, 2.0, 1, True)]
+
+
+def test_the_longest_duration_cuts_at_its_multiples_and_nothing_joins_across() -> None:
+    """protocol 5.5."""
+    a = Sender("a", replace(VISITS, window=Session(5 * S, 20 * S)))
+    root = root_of(a)
+    root.take("a", a.send(piece(16, 19, 1.0), piece(20, 21, 2.0), piece(24, 25, 4.0), frontier_us=60 * S), S)
+    assert told(root.step(S)) == [(16, 24, 1.0, 0, False), (20, 30, 6.0, 0, False)]
