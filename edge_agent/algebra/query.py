@@ -68,7 +68,9 @@ class Group:
     """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage.
 
     Session queries are grouped by their gap too (gap_us > 0, max_us: see Session): the hint of a key, one register, is
-    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2).
+    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2). node: of queries of
+    scope 'local' every gateway has a group of its own, named after it, so that nothing of it waits for another node;
+    '' else. form: how it is cut where that is not by windows or gaps ('raw': readings for the root), '' else.
     """
 
     source: str
@@ -78,6 +80,8 @@ class Group:
     late: str = "revise"
     gap_us: int = 0
     max_us: int = 0
+    node: str = ""
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

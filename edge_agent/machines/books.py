@@ -77,13 +77,14 @@ def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) ->
 
 def group_to_plain(group: Group) -> list[object]:
     """A Group as a list of plain values."""
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late, group.gap_us, group.max_us]
+    session = [group.gap_us, group.max_us]
+    return [group.source, group.where, list(group.by), group.lateness_us, group.late, *session, group.node, group.form]
 
 
 def group_from_plain(state: Any) -> Group:
     """The twin of `group_to_plain`."""
-    source, where, by, lateness_us, late, gap_us, max_us = state
-    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us))
+    source, where, by, lateness_us, late, gap_us, max_us, node, form = state
+    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us), node, form)
 
 
 def plan_to_plain(plan: Plan) -> list[object]:

@@ -86,19 +86,21 @@ def _numbered(value: object, what: str, most: int, longest: int) -> tuple[int, t
 
 
 def _numbered_group(value: object) -> tuple[int, Group]:
-    number, *rest = an_array(value, "group", 6, 8)
+    number, *rest = an_array(value, "group", 6, 10)
     return an_int(number, 0, MAX_GROUPS - 1, "group"), group(rest)
 
 
 def group_item(group: Group) -> list[object]:
-    """[source, where, by, lateness, late], of sessions followed by gap and max."""
+    """[source, where, by, lateness, late], where needed followed by gap and max, and these by node and form."""
     fields = [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    if group.node or group.form:
+        return [*fields, group.gap_us, group.max_us, group.node, group.form]
     return [*fields, group.gap_us, group.max_us] if group.gap_us else fields
 
 
 def group(value: object) -> Group:
     """The twin of `group_item`. Raises: WireError."""
-    source, where, by, lateness_us, late, *session = an_array(value, "group", 5, 7)
+    source, where, by, lateness_us, late, *more = an_array(value, "group", 5, 9)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
     return Group(
@@ -107,13 +109,22 @@ def group(value: object) -> Group:
         names(by, "by"),
         an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
         late,
-        *(_gap_and_max(session) if session else ()),
+        *(_gap_and_max(more[:2], 0 if len(more) > 2 else 1) if more else ()),
+        *(_node_and_form(more[2:]) if len(more) > 2 else ()),
     )
 
 
-def _gap_and_max(session: object) -> tuple[int, int]:
+def _gap_and_max(session: object, least: int) -> tuple[int, int]:
     gap_us, max_us = an_array(session, "gap and maximum duration", 2, 2)
-    return an_int(gap_us, 1, TIME_LIMIT_US, "gap"), an_int(max_us, 0, TIME_LIMIT_US, "maximum duration")
+    return an_int(gap_us, least, TIME_LIMIT_US, "gap"), an_int(max_us, 0, TIME_LIMIT_US, "maximum duration")
+
+
+def _node_and_form(value: object) -> tuple[str, str]:
+    node, form = an_array(value, "node and form", 2, 2)
+    found = a_text(node, "node", NAME), a_text(form, "form", TEXT)
+    if not any(found):
+        raise WireError("group: node and form are there only where one of them says something")
+    return found
 
 
 def _plan_item(plan: Plan) -> list[object]:

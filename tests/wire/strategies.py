@@ -148,10 +148,14 @@ group_parts = st.lists(
     unique_by=lambda part: part.group,
 ).map(tuple)
 gaps_and_longest = st.sampled_from([(0, 0), (1, 0), (30_000_000, 86_400_000_000)])  # none for groups of windows
+nodes_and_forms = st.sampled_from([("", ""), ("gw-1", ""), ("", "raw"), ("gw-1", "raw")])
 groups = st.builds(
-    lambda source, where, by, lateness_us, late, session: Group(source, where, by, lateness_us, late, *session),
+    lambda source, where, by, lateness_us, late, session, apart: Group(
+        source, where, by, lateness_us, late, *session, *apart
+    ),
     *(texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)),
     gaps_and_longest,
+    nodes_and_forms,
 )
 plans = st.builds(
     Plan,
