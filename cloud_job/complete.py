@@ -12,16 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloud_job.cells import grid
-from cloud_job.names import Names
-from cloud_job.open_sessions import Moment, Pieces, Track
+from cloud_job import told
+from cloud_job.open_sessions import Moment
+from cloud_job.session_queries import SessionQueries
 from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Islands, Keyed, Order, Refused, Row, Span, Work
+from cloud_job.work import Beyond, Islands, Order, Refused, Row, Span, Work
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import reach_us
-from edge_agent.config.definitions import query_of, sensor_of
+from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision, GroupView
@@ -32,7 +31,6 @@ Key = tuple[str, int]  # query and revision
 Line = tuple[str, int]  # node and epoch
 Ranges = list[tuple[int, int]]
 KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
-NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,10 @@ class _Makings:
     orders: Mapping[Order, set[Key]]
     gaps: tuple[Gap, ...]
 
+    def of(self, key: Key) -> tuple[int, ...]:
+        """Numbers of the orders that feed a query."""
+        return tuple(order.number for order, keys in self.orders.items() if key in keys)
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -69,7 +71,7 @@ class Ledger:
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
     pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts there or later.
-    covers_known: coverage_ids that stand in ops.coverage. tracks: of queries of sessions; names: numbers of their keys.
+    covers_known: coverage_ids that stand in ops.coverage.
     """
 
     limits: Limits
@@ -86,11 +88,8 @@ class Ledger:
     owners: list[tuple[int, str]] = field(default_factory=list)
     covers_known: set[str] = field(default_factory=set)
     needed_us: int = NEVER_US
-    nodes_us: int = NEVER_US
-    nodes_like: tuple[object, ...] = ()
-    tracks: dict[Key, Track] = field(default_factory=dict)
-    names: Names = field(default_factory=Names)
-    _codes: dict[Line, Ints] = field(default_factory=dict)
+    sessions: SessionQueries = field(default_factory=SessionQueries)
+    nodes: told.Nodes = field(default_factory=told.Nodes)
     _parsed: dict[Key, Query | None] = field(default_factory=dict)
 
     def step(
@@ -109,7 +108,7 @@ class Ledger:
         """
         self.number += 1
         self.decided_us = decision.now_us
-        queries = tuple(self._learn(decision.queries))
+        queries = self._learn(decision.queries)
         touched: dict[Key, Ranges] = {}
         beyond: list[Beyond] = []
         refused: list[Refused] = []
@@ -125,7 +124,7 @@ class Ledger:
                 if plan.kind != "session":
                     self._touch(part, plan, touched)
                 beyond += self._beyond(effect, part, plan, decision.groups.get(group))
-        self._join(decision, books)
+        self.sessions.join(decision, books, self.limits.horizon_us)
         self._recover(decision, touched)
         makings = self._makings(decision, tuple(gap for _, gap in gaps))
         found: list[tuple[Islands, tuple[Cover, ...]]] = []
@@ -158,17 +157,17 @@ class Ledger:
             tuple(refused),
             unread,
             self._new_covers([cover for _, cover in spans] + [cover for _, covers in found for cover in covers]),
-            tuple(_gap_row(node, gap, self.number) for node, gap in decision.gaps),
+            tuple(told.gaps(decision.gaps, self.number)),
             queries,
-            tuple(self._sensors(decision.sensors)),
-            nodes=self._nodes(decision),
+            tuple(told.sensors(decision.sensors, self.number)),
+            nodes=self.nodes.rows(decision, self.number),
             islands=tuple(islands for islands, _ in found),
         )
 
     @property
     def put_off(self) -> bool:
         """Whether rows wait for revise_every."""
-        return bool(self.pending) or any(track.waiting for track in self.tracks.values())
+        return bool(self.pending) or self.sessions.waiting
 
     def query(self, key: Key) -> Query | None:
         """The definition of a query's revision, None while it has not come or cannot be read."""
@@ -184,18 +183,13 @@ class Ledger:
         scales = self.scales.get(key, {None})
         return None if None in scales else min(scale for scale in scales if scale is not None)
 
-    def _learn(self, texts: Iterable[str]) -> Iterable[Row]:
-        for text in texts:
-            row: Row = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
-            try:
-                query = query_of(text)
-            except ConfigError:  # of a newer version
-                yield {**row, "definition": text, "batch": self.number}
-                continue
-            self.queries.setdefault((query.id, query.revision), text)
-            row = {"query": query.id, "revision": query.revision, "source": query.source, "by": list(query.by)}
-            row["aggregates"] = [aggregate.name for aggregate in query.aggregates]
-            yield {**row, "definition": text, "batch": self.number}
+    def _learn(self, texts: Iterable[str]) -> tuple[Row, ...]:
+        rows = []
+        for row, query in told.queries(texts, self.number):
+            rows.append(row)
+            if query is not None:
+                self.queries.setdefault((query.id, query.revision), str(row["definition"]))
+        return tuple(rows)
 
     def _note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
@@ -225,32 +219,6 @@ class Ledger:
         if part.first_start_us < before_us:
             yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us)
 
-    def _join(self, decision: Decision, books: Mapping[Line, Book]) -> None:
-        """Pieces of sessions that took effect, to the queries that they are of."""
-        came: dict[Key, tuple[Group, list[Pieces]]] = {}
-        for effect in decision.effects:
-            line = (effect.node, effect.epoch)
-            for part in () if effect.frame is None else effect.frame.groups:
-                for section in (*part.sections, *part.late):
-                    group, plan = books[line].plans[section.plan]
-                    if plan.kind == "session":
-                        key, start, end = section.pieces()
-                        pieces = (self._coded(line, books[line])[key], start, end)
-                        for query in plan.queries:
-                            came.setdefault(query, (group, []))[1].append(pieces)
-        for query, (group, found) in came.items():
-            view = decision.groups.get(group)
-            floor_us = NEVER_US if view is None else view.frontier_us - self.limits.horizon_us
-            track = self.tracks.setdefault(query, Track())
-            track.add(found, self.names, group.gap_us, group.max_us, floor_us)
-
-    def _coded(self, line: Line, book: Book) -> Ints:
-        """The number of each key of an epoch here."""
-        codes = self._codes.get(line)
-        if codes is None or len(codes) < len(book.keys):
-            codes = self._codes[line] = self.names.of(book.keys)
-        return codes
-
     def _islands(
         self, run: _Run, makings: _Makings, decision: Decision, *, flush: bool
     ) -> Iterable[tuple[Islands, tuple[Cover, ...]]]:
@@ -258,32 +226,15 @@ class Ledger:
         query, view, key = run.query, run.view, run.key
         last_us, floor_us = self.revised.get(key), view.frontier_us - self.limits.horizon_us
         due = flush or last_us is None or decision.now_us - last_us >= self.limits.revise_every_us
-        serving, begins = view.serving[key], view.begins.get(key, {})
         gaps = tuple(gap for _, gap in decision.gaps)
-        track = self.tracks.setdefault(key, Track())
-        ended = track.step(Moment(run.group, view, serving, begins, gaps, floor_us, due), self.names)
+        now = Moment(run.group, view, view.serving[key], view.begins.get(key, {}), gaps, floor_us, due)
+        ended = self.sessions.ended(key, now)
         self.closed[key] = max(self.closed.get(key, NEVER_US), view.frontier_us)
         if ended is None:
             return
-        cells, covers = grid(run.group, view, makings.gaps, begins, floor_us)
-        islands = Islands(
-            query=query.id,
-            revision=query.revision,
-            shape=makings.shapes[query.aggregates, self.target(key)],
-            gap_us=run.group.gap_us,
-            max_us=run.group.max_us,
-            orders=tuple(order.number for order, keys in makings.orders.items() if key in keys),
-            bound_us=ended.bound_us,
-            shut_us=ended.shut_us,
-            low_us=ended.low_us,
-            due=due,
-            touch=ended.touched,
-            start_from_us=serving.start_from_us,
-            start_until_us=serving.start_until_us,
-            end_until_us=serving.end_until_us,
-            crossing_us=track.crossing_us,
-            keys=tuple(Keyed(name, *found) for name, found in ended.keyed.items()),
-            cells=cells,
+        shape = makings.shapes[query.aggregates, self.target(key)]
+        islands, covers = self.sessions.islands(
+            query, now, ended, shape=shape, orders=makings.of(key), gaps=makings.gaps
         )
         if islands.revises:
             self.revised[key] = decision.now_us
@@ -318,7 +269,7 @@ class Ledger:
         query = self.query(key)
         if query is None:
             return None
-        closed_us, track = self.closed.get(key, NEVER_US), self.tracks.get(key)
+        closed_us, track = self.closed.get(key, NEVER_US), self.sessions.tracks.get(key)
         if track is not None:
             return min(closed_us, track.low_us)
         return closed_us - query.time_window.length_us if query.window.type != "session" else closed_us
@@ -362,11 +313,10 @@ class Ledger:
             high_us = min(high_us, serving.end_until_us - window.length_us)
         low_us = max(low_us, after_us + 1 - window.length_us, 0)
         shape = makings.shapes[query.aggregates, self.target(run.key)]
-        orders = tuple(order.number for order, keys in makings.orders.items() if run.key in keys)
         whole = Span(
             *(query.id, query.revision, shape, after_us, upto_us),
             *(window.length_us, window.slide_us, window.offset_us, low_us, high_us),
-            *(orders, "", 0, 0, False),
+            *(makings.of(run.key), "", 0, 0, False),
         )
         pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
         return (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
@@ -379,45 +329,6 @@ class Ledger:
                 rows += coverage_rows(cover, self.number)
         return tuple(rows)
 
-    def _sensors(self, texts: Iterable[str]) -> Iterable[Row]:
-        for text in texts:
-            try:
-                sensor = sensor_of(text)
-            except ConfigError:
-                continue
-            yield {
-                "sensor": sensor.id,
-                "revision": sensor.revision,
-                "unit": sensor.unit,
-                "labels": dict(sensor.labels),
-                "definition": text,
-                "batch": self.number,
-            }
-
-    def _nodes(self, decision: Decision) -> tuple[Row, ...] | None:
-        like = tuple(
-            (group, leaf, frontier_us < view.frontier_us)
-            for group, view in decision.groups.items()
-            for leaf, frontier_us in sorted(view.leaves.items())
-        )
-        if like == self.nodes_like and decision.now_us - self.nodes_us < NODES_EVERY_US:
-            return None
-        self.nodes_like, self.nodes_us = like, decision.now_us
-        return tuple(
-            {
-                "node": leaf,
-                "source": group.source,
-                "where": group.where,
-                "by": list(group.by),
-                "frontier": decision.groups[group].leaves[leaf],
-                "behind": behind,
-                "group_frontier": decision.groups[group].frontier_us,
-                "decided_us": decision.now_us,
-                "batch": self.number,
-            }
-            for group, leaf, behind in like
-        )
-
 
 def _add(ranges: Ranges, seq: int) -> None:
     """One more seq to inclusive ranges in order; it mostly comes next."""
@@ -427,17 +338,3 @@ def _add(ranges: Ranges, seq: int) -> None:
         ranges.append((seq, seq))
     else:
         ranges[:] = [(a + 1, b) for a, b in join([(a - 1, b) for a, b in [*ranges, (seq, seq)]])]
-
-
-def _gap_row(node: str, gap: Gap, number: int) -> Row:
-    return {
-        "node": node,
-        "sources": sorted({group.source for group in gap.groups}),
-        "start": gap.start_us,
-        "end": gap.end_us,
-        "readings": gap.readings,
-        "nodes": list(gap.nodes),
-        "reason": gap.reason,
-        "detail": gap.detail,
-        "batch": number,
-    }

@@ -11,6 +11,7 @@ from cloud_job.complete import Ledger, Limits
 from cloud_job.intake import Parts, bare
 from cloud_job.names import Names
 from cloud_job.open_sessions import Track
+from cloud_job.session_queries import SessionQueries
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partial import NOTHING
 from edge_agent.errors import WireError
@@ -91,13 +92,14 @@ def _ledger(ledger: Ledger) -> dict[str, object]:
         "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
         "owners": [list(owner) for owner in ledger.owners],
         "covers": sorted(ledger.covers_known),
-        "sessions": [[*key, track.snapshot(ledger.names)] for key, track in ledger.tracks.items()],
+        "sessions": [[*key, track.snapshot(ledger.sessions.names)] for key, track in ledger.sessions.tracks.items()],
     }
 
 
 def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
     plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
     names = Names()
+    tracks = {(query, revision): Track.restore(found, names) for query, revision, found in plain["sessions"]}
     return Ledger(
         limits,
         plain["number"],
@@ -112,6 +114,5 @@ def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
         {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],
         set(plain["covers"]),
-        tracks={(query, revision): Track.restore(found, names) for query, revision, found in plain["sessions"]},
-        names=names,
+        sessions=SessionQueries(tracks, names),
     )

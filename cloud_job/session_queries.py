@@ -1,0 +1,94 @@
+"""The queries of sessions at a decision: pieces go to the queries that they are of, and what ends gets its work. Pure.
+
+Rules: docs/protocol.md 5; what is kept of each query, and why, stands in cloud_job/open_sessions.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cloud_job.cells import grid
+from cloud_job.names import Names
+from cloud_job.open_sessions import Ended, Moment, Pieces, Track
+from cloud_job.spans import Cover
+from cloud_job.work import Islands, Keyed
+from edge_agent.algebra.frame import NEVER_US, Gap, Serving
+from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.query import Group, Query
+from edge_agent.machines.books import Book
+from edge_agent.machines.decider import Decision
+
+Key = tuple[str, int]  # query and revision
+Line = tuple[str, int]  # node and epoch
+
+
+@dataclass(slots=True)
+class SessionQueries:
+    """tracks: what is open, by query and revision. names: numbers of their keys."""
+
+    tracks: dict[Key, Track] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    _codes: dict[Line, Ints] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return any(track.waiting for track in self.tracks.values())
+
+    def join(self, decision: Decision, books: Mapping[Line, Book], horizon_us: int) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
+        came: dict[Key, tuple[Group, list[Pieces]]] = {}
+        for effect in decision.effects:
+            line = (effect.node, effect.epoch)
+            for part in () if effect.frame is None else effect.frame.groups:
+                for section in (*part.sections, *part.late):
+                    group, plan = books[line].plans[section.plan]
+                    if plan.kind == "session":
+                        key, start, end = section.pieces()
+                        pieces = (self._coded(line, books[line])[key], start, end)
+                        for query in plan.queries:
+                            came.setdefault(query, (group, []))[1].append(pieces)
+        for query, (group, found) in came.items():
+            view = decision.groups.get(group)
+            floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
+            track = self.tracks.setdefault(query, Track())
+            track.add(found, self.names, group.gap_us, group.max_us, floor_us)
+
+    def _coded(self, line: Line, book: Book) -> Ints:
+        """The number of each key of an epoch here."""
+        codes = self._codes.get(line)
+        if codes is None or len(codes) < len(book.keys):
+            codes = self._codes[line] = self.names.of(book.keys)
+        return codes
+
+    def ended(self, key: Key, now: Moment) -> Ended | None:
+        """What of a query gets rows now; None: nothing."""
+        return self.tracks.setdefault(key, Track()).step(now, self.names)
+
+    def islands(
+        self, query: Query, now: Moment, ended: Ended, *, shape: int, orders: tuple[int, ...], gaps: tuple[Gap, ...]
+    ) -> tuple[Islands, tuple[Cover, ...]]:
+        """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
+        serving: Serving = now.serving
+        cells, covers = grid(now.group, now.view, gaps, now.begins, now.floor_us)
+        islands = Islands(
+            query=query.id,
+            revision=query.revision,
+            shape=shape,
+            gap_us=now.group.gap_us,
+            max_us=now.group.max_us,
+            orders=orders,
+            bound_us=ended.bound_us,
+            shut_us=ended.shut_us,
+            low_us=ended.low_us,
+            due=now.due,
+            touch=ended.touched,
+            start_from_us=serving.start_from_us,
+            start_until_us=serving.start_until_us,
+            end_until_us=serving.end_until_us,
+            crossing_us=self.tracks[query.id, query.revision].crossing_us,
+            keys=tuple(Keyed(name, *found) for name, found in ended.keyed.items()),
+            cells=cells,
+        )
+        return islands, covers
