@@ -64,7 +64,8 @@ class Lookup:
 
     owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) of event time in
     which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
-    asked for, in their numbers, none where sessions are; bases: of the spans, by shape.
+    asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
+    pages, in bytewise order: a node has one number in all tasks, which is its place in the order (docs/protocol.md 7.3).
     """
 
     pages: Mapping[tuple[str, int], Page]
@@ -74,6 +75,7 @@ class Lookup:
     columns: Mapping[str, str]
     spans: Sequence[Span] = ()
     bases: Sequence[tuple[str, ...]] = ()
+    nodes: Sequence[str] = ()
 
     @property
     def windows(self) -> dict[str, str]:
@@ -109,16 +111,38 @@ def pieces_of(lookup: Lookup) -> Reader:
     return read
 
 
-def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
-    decoding = _Decoding(lookup)
+def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Counted]:
+    """The parts that count and are asked for. batches: columns READ.
+
+    What does not count is passed over before its bytes are read.
+    """
     for batch in batches:
         for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
-            decoding.take(_Sent(*row))
+            sent = Sent(*row)
+            page = lookup.pages.get((sent.node, sent.epoch))
+            if page is None or sent.payload is None:
+                continue
+            if not page.took_effect(sent.seq) or not lookup.owned(sent.batch, sent.owner):
+                continue
+            orders = lookup.orders.get(page.plans.get(sent.plan, b""), ())
+            if not orders:
+                continue
+            try:
+                rows = _named(heads.rows(sent.payload), orders[0])
+            except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
+                continue
+            yield Counted(sent, page, orders, rows)
+
+
+def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
+    decoding = _Decoding(lookup)
+    for part in counted(lookup, batches):
+        decoding.take(part)
     return decoding
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class Sent:
     """A row of bronze.messages: the columns READ."""
 
     batch: int
@@ -131,38 +155,37 @@ class _Sent:
     payload: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A part that counts. orders: at least one. rows: under the numbers of its epoch, whose page this is."""
+
+    sent: Sent
+    page: Page
+    orders: tuple[Order, ...]
+    rows: Partials
+
+
 class _Decoding:
     """Open partials of one task."""
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
         self.keys, self.nodes = Names(), Names()
+        self.nodes.of(lookup.nodes)
         self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
         self._stores: dict[tuple[Order, bool], Store] = {}
 
-    def take(self, sent: _Sent) -> None:
-        """One part. What does not count or is not wanted is passed over before its bytes are read."""
-        line = (sent.node, sent.epoch)
-        page = self.lookup.pages.get(line)
-        if page is None or sent.payload is None:
-            return
-        if not page.took_effect(sent.seq) or not self.lookup.owned(sent.batch, sent.owner):
-            return
-        orders = self.lookup.orders.get(page.plans.get(sent.plan, b""), ())
-        if not orders:
-            return
-        try:
-            rows = _named(heads.rows(sent.payload), orders[0])
-        except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
-            return
+    def take(self, part: Counted) -> None:
+        """One part, as far as it is wanted."""
+        line = (part.sent.node, part.sent.epoch)
         codes = self._codes.get(line)
         if codes is None:
-            codes = self._codes[line] = (self.keys.of(page.keys), self.nodes.of(page.nodes))
-        for order in orders:
-            wanted = self._wanted(rows, order)
+            codes = self._codes[line] = (self.keys.of(part.page.keys), self.nodes.of(part.page.nodes))
+        for order in part.orders:
+            wanted = self._wanted(part.rows, order)
             if wanted is None or len(wanted):
-                chosen = rows if wanted is None else rows.take(wanted)
-                self._store(order, sent.late).add(_recoded(chosen, order, *codes))
+                chosen = part.rows if wanted is None else part.rows.take(wanted)
+                self._store(order, part.sent.late).add(_recoded(chosen, order, *codes))
 
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""

@@ -292,7 +292,8 @@ class Job:
                 orders[order.plan] = (*orders.get(order.plan, ()), order)
         shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
         bases = tuple(shape.basis for shape in shapes)
-        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases)
+        nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
+        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases, nodes)
 
     def _done(self, step: str, number: int) -> None:
         """A step has been committed: note how long it took; the place where crash tests end the process."""
