@@ -36,6 +36,7 @@ class Result:
     """One row of gold.results, as far as a recording is told of it."""
 
     query: str
+    node: str
     labels: Mapping[str, str]
     start: int
     end: int

@@ -19,7 +19,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query import SCOPES, Query
 from edge_agent.algebra.span import Lattice, union
 from edge_agent.algebra.windows import ALL, Session, Window
 from edge_agent.errors import ConfigError
@@ -31,7 +31,7 @@ _SAMPLE: Final = 2**14  # edges counted where their common period is too long: b
 class Placement:
     """One plan and its part.
 
-    feeds: 'all' readings, those 'on_time', or 'late' ones. where: 'root', the windows are formed there.
+    feeds: 'all' readings, those 'on_time', or 'late' ones. where: 'root' or 'gateway', the windows are formed there.
     """
 
     plan: Plan
@@ -61,9 +61,12 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         return (_sessions(queries, basis, scale),)
     windows = sorted({query.time_window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
     slices, whole = rates(windows)
-    kind = "window" if whole < slices else "slice"
+    local = queries[0].scope == "local"
+    kind = "window" if local or whole < slices else "slice"
     figures = f"{_per_s(slices)} slices/s a key, {_per_s(whole)} windows/s a key"
-    if kind == "window":
+    if local:
+        reason = f"finished on the gateway and merged with no other node ({figures})"
+    elif kind == "window":
         reason = f"whole windows: fewer rows than the slices between their edges ({figures})"
     else:
         reason = f"slices, each sent once however many windows contain it ({figures})"
@@ -72,7 +75,8 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         served = tuple(sorted((query.id, query.revision) for query in queries))
         unit_us = math.gcd(*(window.unit_us for window in windows))
         return Placement(
-            Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served), feeds, "root", reason
+            *(Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served), feeds),
+            *("gateway" if local else "root", reason),
         )
 
     if kind == "slice" and any(query.late == "per_window" for query in queries):
@@ -86,8 +90,11 @@ def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | N
     served = tuple(sorted((query.id, query.revision) for query in queries))
     gap_us = queries[0].group.gap_us
     digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
+    made = Plan(digest, "session", basis, scale, 1, served, gap_us)
+    if queries[0].scope == "local":
+        return Placement(made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node")
     reason = "partial sessions, merged at every tier across the gap; the root completes them by frontiers and hints"
-    return Placement(Plan(digest, "session", basis, scale, 1, served, gap_us), "all", "root", reason)
+    return Placement(made, "all", "root", reason)
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
@@ -127,8 +134,8 @@ def _refuse_unsupported(query: Query) -> None:
         raise ConfigError(
             f"query {query.id}: window type {kind!r} is not supported yet; there are {', '.join(sorted(ALL))}"
         )
-    if query.scope != "global":
-        raise ConfigError(f"query {query.id}: scope {query.scope!r} is not supported yet; there is 'global'")
+    if query.scope not in SCOPES:
+        raise ConfigError(f"query {query.id}: scope {query.scope!r}: there are {', '.join(SCOPES)}")
     for aggregate in query.aggregates:
         try:
             check(aggregate)

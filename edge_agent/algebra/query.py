@@ -5,7 +5,7 @@ Source: the shapes people write are in docs/configure.md; schemas/query.schema.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ Param = str | int | float | bool | None
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
 
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
+SCOPES: Final = ("global", "local")  # over all nodes, or a result for each gateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class Query:
             session = cast("Session", self.window)
             gap_us, max_us = session.gap_us, session.max_us
         return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us)
+
+    def group_at(self, node: str) -> Group:
+        """The group at a gateway: of scope 'local', the one that is that gateway's own."""
+        return replace(self.group, node=node) if self.scope == "local" else self.group
 
 
 @dataclass(frozen=True, slots=True, order=True)

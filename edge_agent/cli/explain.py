@@ -8,7 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.algebra.planner import Placement, plan
 from edge_agent.algebra.query import Group, Query, Sensor
@@ -112,6 +112,9 @@ def the_value(definition: Definition) -> Query | Sensor:
     return definition.value
 
 
+EACH: Final = "each gateway"  # in the place of a node
+
+
 def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[Explained]:
     """The plans of each group. A query that cannot be served is named on standard error, and the others go on."""
     groups: defaultdict[Group, list[Query]] = defaultdict(list)
@@ -121,7 +124,7 @@ def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[
         except ConfigError as err:
             complain(str(err))
         else:
-            groups[query.group].append(query)
+            groups[query.group_at(EACH)].append(query)
     return [
         {
             "group": title(group),

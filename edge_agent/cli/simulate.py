@@ -159,7 +159,7 @@ class Simulated:
         self._sources = {sensor.id: Source(sensor, self.time.us) for sensor in sensors}
         groups: defaultdict[Group, list[Query]] = defaultdict(list)
         for query in queries:
-            groups[query.group].append(query)
+            groups[query.group_at(NODE)].append(query)
         self._slicers: dict[Group, Slicer] = {}
         self._answers: dict[Group, list[Answers]] = {}
         for group, members in groups.items():

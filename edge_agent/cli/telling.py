@@ -52,9 +52,10 @@ class Names:
 
 
 def title(group: Group) -> str:
-    """boiler[site,unit] where value > 0."""
+    """boiler[site,unit] where value > 0; of a gateway's own windows: boiler of press-1."""
     return (
         group.source
+        + (f" of {group.node}" if group.node else "")
         + (f"[{','.join(group.by)}]" if group.by else "")
         + (f" where {group.where}" if group.where else "")
     )

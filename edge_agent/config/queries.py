@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query
+from edge_agent.algebra.query import LATE_POLICIES, SCOPES, Aggregate, Query
 from edge_agent.config.aggregates import AggregateEntry, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.documents import Path
@@ -77,7 +77,7 @@ KEYS: Final = (
         ),
         why="one missed 1 s report, plus clock skew",
     ),
-    Key("scope", Choice(("global",), ("local",), "scope"), "global", "over all nodes; local: a result for each node"),
+    Key("scope", Choice(SCOPES, what="scope"), "global", "over all nodes; local: a result for each node"),
     Key(
         "late",
         Choice(LATE_POLICIES, what="policy"),

@@ -111,7 +111,7 @@ class Decider:
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         for group, family in self.parent.household.families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
-            for name in self.parent.household.unheard():
+            for name in () if group.node else self.parent.household.unheard():
                 leaves.setdefault(name, NEVER_US)
             frontier_us = family.published_us
             self._note_behind(group, leaves, frontier_us, caught_up)

@@ -376,11 +376,12 @@ class Household:
                 member.exceptions.pop(node, None)
 
     def weigh(self, now_us: int) -> dict[Group, int]:
-        """The frontier of every group, now."""
-        silent = self.silent(now_us)
-        if self.missing_named(now_us):
-            return {group: family.published_us for group, family in self.families.items()}
-        return {group: family.weigh(now_us, silent) for group, family in self.families.items()}
+        """The frontier of every group, now. One of a single node waits for no other child."""
+        silent, missing = self.silent(now_us), self.missing_named(now_us)
+        return {
+            group: family.published_us if missing and not group.node else family.weigh(now_us, silent)
+            for group, family in self.families.items()
+        }
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""

@@ -104,7 +104,7 @@ class Gateway(Node):
         by_group: dict[Group, list[Query]] = {}
         for query in event.queries:
             if query.source in sensors:
-                by_group.setdefault(query.group, []).append(query)
+                by_group.setdefault(query.group_at(self.settings.node), []).append(query)
         for group in [*self.slicers, *(g for g in by_group if g not in self.slicers)]:
             self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source))
         self._configured = self._dirty = True

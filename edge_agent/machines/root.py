@@ -34,6 +34,7 @@ KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root fo
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
 
 Key = tuple[str, int]  # query and its revision
+Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
 
 
 class Root:
@@ -60,11 +61,12 @@ class Root:
         self._horizon_us, self._revise_every_us = horizon_us, revise_every_us
         self._numbers = Renumbering()
         self._holdings: dict[tuple[Group, bytes], Holding] = {}
-        self._closed: dict[Key, int] = {}  # windows that end up to there have had their rows
-        self._revised: dict[Key, int] = {}
-        self._pending: dict[Key, Ints] = {}  # starts of windows to be revised once revise_every allows
-        self._sessions: dict[str, Shown] = {}
-        self._shown: dict[str, dict[int, dict[str, Row]]] = {}  # query -> start -> key -> its row now
+        self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
+        self._revised: dict[Place, int] = {}
+        self._pending: dict[Place, Ints] = {}  # starts of windows to be revised once revise_every allows
+        self._sessions: dict[tuple[str, str], Shown] = {}  # by query and node
+        # (query, node) -> start -> key -> its row now
+        self._shown: dict[tuple[str, str], dict[int, dict[str, Row]]] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message of a child, in the order of arrival; received_us never falls."""
@@ -79,28 +81,28 @@ class Root:
         decision = self.decider.decide(now_us)
         for text in decision.queries:
             self._learn(text)
-        touched: dict[Key, list[Ints]] = {}
+        touched: dict[Place, list[Ints]] = {}
         for effect in decision.effects:
-            for holding, rows in self._hold(effect, decision):
-                self._touch(holding, rows, touched)
+            for group, holding, rows in self._hold(effect, decision):
+                self._touch(group, holding, rows, touched)
         self._recover(decision, touched)
         out: list[Row] = []
         for group, view in decision.groups.items():
             for key, serving in view.serving.items():
                 if key not in self.queries:
                     continue
-                query, closed_us = self.queries[key], self._closed.get(key, NEVER_US)
+                query, place = self.queries[key], (*key, group.node)
+                closed_us = self._closed.get(place, NEVER_US)
                 if group.gap_us:
                     out += self._session_rows(query, group, view)
-                    self._closed[key] = max(closed_us, view.frontier_us)
+                    self._closed[place] = max(closed_us, view.frontier_us)
                     continue
-                starts = self._due(key, view.frontier_us, touched, now_us, flush=flush)
+                starts = self._due(place, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
-                holdings = [h for h in self._holdings.values() if key in h.plan.queries]
-                made = windows(wanted, holdings, self._numbers.ranks())
+                made = windows(wanted, self._held(group, key), self._numbers.ranks())
                 if made is not None:
                     out += self._changed(query, group, view, made)
-                self._closed[key] = max(closed_us, view.frontier_us)
+                self._closed[place] = max(closed_us, view.frontier_us)
         self._free(decision)
         return out
 
@@ -113,7 +115,11 @@ class Root:
             return
         self.queries.setdefault((query.id, query.revision), query)
 
-    def _hold(self, effect: Effect, decision: Decision) -> Iterator[tuple[Holding, Partials]]:
+    def _held(self, group: Group, key: Key) -> list[Holding]:
+        """The rows of a query, by plan."""
+        return [h for (of, _), h in self._holdings.items() if of == group and key in h.plan.queries]
+
+    def _hold(self, effect: Effect, decision: Decision) -> Iterator[tuple[Group, Holding, Partials]]:
         """Keep the rows of a frame that took effect; answers them by plan."""
         if effect.frame is None:
             return
@@ -123,7 +129,7 @@ class Root:
 
     def _hold_part(
         self, effect: Effect, part: GroupPart, book: Book, decision: Decision
-    ) -> Iterator[tuple[Holding, Partials]]:
+    ) -> Iterator[tuple[Group, Holding, Partials]]:
         for late, sections in ((False, part.sections), (True, part.late)):
             for section in sections:
                 group, plan = book.plans[section.plan]
@@ -135,7 +141,7 @@ class Root:
                 rows = self._set_aside(effect.node, group, holding, rows, decision)
                 if len(rows):
                     holding.add(rows, late=late)
-                    yield holding, rows
+                    yield group, holding, rows
 
     def _set_aside(self, node: str, group: Group, holding: Holding, rows: Partials, decision: Decision) -> Partials:
         """The rows that some window may still show; the others are beyond the horizon."""
@@ -144,7 +150,7 @@ class Root:
         if view is None or not keys or not len(rows):
             return rows
         longest_us = max(reach_us(self.queries[key].window) for key in keys)
-        closed_us = min(self._closed.get(key, NEVER_US) for key in keys)
+        closed_us = min(self._closed.get((*key, group.node), NEVER_US) for key in keys)
         latest = rows.end - 1 if holding.plan.kind == "session" else rows.start  # a session may have lasted
         old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
         if not old.any():
@@ -158,52 +164,56 @@ class Root:
 
     # --- which windows --------------------------------------------------------------------------------------------
 
-    def _touch(self, holding: Holding, rows: Partials, touched: dict[Key, list[Ints]]) -> None:
+    def _touch(self, group: Group, holding: Holding, rows: Partials, touched: dict[Place, list[Ints]]) -> None:
         """Closed windows in which rows count."""
         if holding.plan.kind == "session":
             return
         for key in holding.plan.queries:
-            closed_us = self._closed.get(key, NEVER_US)
+            place = (*key, group.node)
+            closed_us = self._closed.get(place, NEVER_US)
             behind = rows.end <= closed_us
             if key in self.queries and behind.any():
                 window = self.queries[key].time_window
                 _, start = holding.windows(rows.take(behind), window)
-                touched.setdefault(key, []).append(start[start + window.length_us <= closed_us])
+                touched.setdefault(place, []).append(start[start + window.length_us <= closed_us])
 
-    def _recover(self, decision: Decision, touched: dict[Key, list[Ints]]) -> None:
+    def _recover(self, decision: Decision, touched: dict[Place, list[Ints]]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came (docs/protocol.md 4.7)."""
         for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
-            for key in self._served(decision, group):
-                touched.setdefault(key, []).append(self._ends_in(key, old_us, new_us))
+            for place in self._served(decision, group):
+                touched.setdefault(place, []).append(self._ends_in(place, old_us, new_us))
         for _node, gap in decision.gaps:
             for group in gap.groups:
-                for key in self._served(decision, group):
-                    last_us = gap.end_us - 1 + self.queries[key].time_window.length_us
-                    touched.setdefault(key, []).append(self._ends_in(key, gap.start_us, last_us))
+                for place in self._served(decision, group):
+                    last_us = gap.end_us - 1 + self.queries[place[:2]].time_window.length_us
+                    touched.setdefault(place, []).append(self._ends_in(place, gap.start_us, last_us))
 
-    def _served(self, decision: Decision, group: Group) -> list[Key]:
+    def _served(self, decision: Decision, group: Group) -> list[Place]:
         view = decision.groups.get(group)
         if view is None or group.gap_us:
             return []
-        return [key for key in view.serving if key in self.queries]
+        return [(*key, group.node) for key in view.serving if key in self.queries]
 
-    def _ends_in(self, key: Key, after_us: int, upto_us: int) -> Ints:
+    def _ends_in(self, place: Place, after_us: int, upto_us: int) -> Ints:
         """Starts of the windows that have rows and end in (after, upto]."""
-        length_us = self.queries[key].time_window.length_us
-        starts = np.fromiter(self._shown.get(key[0], ()), np.int64)
+        query, revision, node = place
+        length_us = self.queries[query, revision].time_window.length_us
+        starts = np.fromiter(self._shown.get((query, node), ()), np.int64)
         return starts[(starts > after_us - length_us) & (starts <= upto_us - length_us)]
 
-    def _due(self, key: Key, frontier_us: int, touched: Mapping[Key, list[Ints]], now_us: int, *, flush: bool) -> Ints:
+    def _due(
+        self, place: Place, frontier_us: int, touched: Mapping[Place, list[Ints]], now_us: int, *, flush: bool
+    ) -> Ints:
         """Starts of the windows to be revised now; the others wait in `_pending` (docs/protocol.md 8.3)."""
-        starts = np.unique(np.concatenate([NO_INTS, *touched.get(key, ()), self._pending.pop(key, NO_INTS)]))
-        starts = starts[starts + self.queries[key].time_window.length_us > frontier_us - self._horizon_us]
+        starts = np.unique(np.concatenate([NO_INTS, *touched.get(place, ()), self._pending.pop(place, NO_INTS)]))
+        starts = starts[starts + self.queries[place[:2]].time_window.length_us > frontier_us - self._horizon_us]
         if not len(starts):
             return starts
-        last_us = self._revised.get(key)
+        last_us = self._revised.get(place)
         if not flush and last_us is not None and now_us - last_us < self._revise_every_us:
-            self._pending[key] = starts
+            self._pending[place] = starts
             return NO_INTS
-        self._revised[key] = now_us
+        self._revised[place] = now_us
         return starts
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -211,7 +221,7 @@ class Root:
     def _changed(self, query: Query, group: Group, view: GroupView, made: Windows) -> Iterator[Row]:
         """The rows that differ from what is shown: in their readings, or in their coverage."""
         answers = {a.name: made.answers(a) for a in query.aggregates}
-        shown = self._shown.setdefault(query.id, {})
+        shown = self._shown.setdefault((query.id, group.node), {})
         gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.time_window.length_us
         begins = view.begins.get((query.id, query.revision), {})
         covers = {
@@ -227,7 +237,7 @@ class Root:
             row = Row(
                 query.id,
                 query.revision,
-                "",
+                group.node,
                 text,
                 key_labels(text),
                 start,
@@ -246,12 +256,11 @@ class Root:
     def _session_rows(self, query: Query, group: Group, view: GroupView) -> Iterator[Row]:
         """The session rows of a query that are new, revised or withdrawn."""
         key = (query.id, query.revision)
-        holdings = [h for h in self._holdings.values() if key in h.plan.queries]
-        made = islands(query, holdings, self._numbers.ranks())
+        made = islands(query, self._held(group, key), self._numbers.ranks())
         if made is None:
             return
         answers = {a.name: made.answers(a) for a in query.aggregates}
-        shown = self._sessions.setdefault(query.id, Shown())
+        shown = self._sessions.setdefault((query.id, group.node), Shown())
         gaps = tuple(gap for _, gap in self.decider.gaps)
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
         for i, (start, end, code, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
@@ -262,7 +271,7 @@ class Root:
             row = Row(
                 query.id,
                 query.revision,
-                "",
+                group.node,
                 text,
                 key_labels(text),
                 start,
@@ -273,7 +282,7 @@ class Root:
                 0,
                 withdrawn=False,
                 late=late,
-                coverage=coverage_of(query, view, gaps, text, (start, last_us)),
+                coverage=coverage_of(query, group, view, gaps, key=text, span=(start, last_us)),
             )
             yield from shown.put(row, group.gap_us, group.max_us)
 
@@ -284,12 +293,12 @@ class Root:
             lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 holding.free(view.frontier_us - self._horizon_us - max(lengths))
-        for view in decision.groups.values():
+        for group, view in decision.groups.items():
             floor_us = view.frontier_us - self._horizon_us
             for query, _ in view.serving:
-                if query in self._sessions:
-                    self._sessions[query].free(floor_us)
-                shown = self._shown.get(query, {})
+                if (query, group.node) in self._sessions:
+                    self._sessions[query, group.node].free(floor_us)
+                shown = self._shown.get((query, group.node), {})
                 for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
                     del shown[start]
 

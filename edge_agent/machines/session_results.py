@@ -16,7 +16,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.coverage import Coverage, session_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partial import Ints, Partials, concat
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.sessions import join
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
@@ -114,8 +114,10 @@ def belongs(serving: Serving, start_us: int, end_us: int) -> bool:
     return serving.end_until_us is None or end_us <= serving.end_until_us
 
 
-def coverage_of(query: Query, view: GroupView, gaps: Sequence[Gap], key: str, span: tuple[int, int]) -> Coverage:
+def coverage_of(
+    query: Query, group: Group, view: GroupView, gaps: Sequence[Gap], *, key: str, span: tuple[int, int]
+) -> Coverage:
     """Coverage of a session row of a key; span: first and last reading."""
     bounds = {leaf: view.leaf_bound_us(leaf, key) for leaf in view.leaves}
     begins = view.begins.get((query.id, query.revision), {})
-    return session_coverage(bounds, gaps, query.group, *span, begins=begins)
+    return session_coverage(bounds, gaps, group, *span, begins=begins)

@@ -53,6 +53,12 @@ class Recording:
     refused: tuple[str, ...]
 
 
+def names_of(recording: Recording) -> dict[str, str]:
+    """The ids of its nodes: children in the global order, then mergers."""
+    names = {stream.child: f"{recording.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
+    return names | {merger: f"{recording.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
+
+
 def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
     """Read a recording. number: makes the ids of its queries and nodes differ from those of others.
 

@@ -41,7 +41,7 @@ from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
-from edge_agent.recording.form import MS, Recording
+from edge_agent.recording.form import MS, Recording, names_of
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.wire import frames, receipts
 
@@ -113,8 +113,7 @@ class Tree:
         longest_us = max((reach_us(one.query.window) for one in recording.asked), default=0)
         self.end_us = max([0, *times]) + longest_us + recording.late_by_us + MS  # a session ends past last + gap
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
-        self.names = {stream.child: f"{self.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
-        self.names |= {merger: f"{self.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
+        self.names = names_of(recording)
         self.leaves = {stream.child: self._host(stream.child) for stream in recording.streams}
         self.mergers = {merger: self._host(merger) for merger in bottom_up(recording)}
         self._by_name = {host.name: host for host in (*self.leaves.values(), *self.mergers.values())}
@@ -192,9 +191,12 @@ class Tree:
 
     def _all_known(self) -> bool:
         """Whether every child has told the root what it serves."""
-        families = self.root.decider.parent.household.families.values()
-        groups = {one.query.group for one in self.recording.asked if not one.after_items}
-        return len(families) >= len(groups) and all(len(f.leaf_frontiers()) == len(self.leaves) for f in families)
+        families = self.root.decider.parent.household.families
+        nodes = [host.name for host in self.leaves.values()]
+        groups = {one.query.group_at(node) for one in self.recording.asked if not one.after_items for node in nodes}
+        return groups <= families.keys() and all(
+            len(family.leaf_frontiers()) == (1 if group.node else len(nodes)) for group, family in families.items()
+        )
 
     def _all_closed(self) -> bool:
         """Whether every frontier has passed the last window."""

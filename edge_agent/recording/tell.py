@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from edge_agent.algebra.query import Aggregate
-from edge_agent.recording.form import Recording
+from edge_agent.recording.form import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
@@ -22,6 +22,8 @@ class Result(Protocol):
 
     @property
     def query(self) -> str: ...
+    @property
+    def node(self) -> str: ...
     @property
     def labels(self) -> Mapping[str, str]: ...
     @property
@@ -44,10 +46,11 @@ class Teller:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._asked = {one.query.id: (at, one) for at, one in enumerate(recording.asked)}
+        self._children = {node: child for child, node in names_of(recording).items()}
 
     def final(self, rows: Iterable[Result]) -> list[Told]:
-        """The last revision of each row, by query, start and key."""
-        last = {(row.query, row.start, row.labels.get(KEY)): row for row in rows}
+        """The last revision of each row, by query, start, key and child."""
+        last = {(row.query, row.node, row.start, row.labels.get(KEY)): row for row in rows}
         return [self.tell(row) for row in sorted(last.values(), key=self._place)]
 
     def revisions(self, rows: Iterable[Result]) -> list[Told]:
@@ -62,6 +65,7 @@ class Teller:
         return {
             "recording": self._recording.name,
             "query": asked.given,
+            **({"child": self._children[row.node]} if row.node else {}),
             "key": key_of(row.labels.get(KEY, "null")),
             "start": self._time(row.start),
             "end": self._time(row.end),
@@ -69,8 +73,8 @@ class Teller:
             "readings": row.readings,
         }
 
-    def _place(self, row: Result) -> tuple[int, int, str]:
-        return self._asked[row.query][0], row.start, row.labels.get(KEY, "")
+    def _place(self, row: Result) -> tuple[int, int, str, str]:
+        return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
         if aggregate.fn == "collect":

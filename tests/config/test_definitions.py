@@ -182,9 +182,11 @@ def test_functions_of_a_later_version_are_not_mistakes(word: str) -> None:
         parse_query("x", query(aggregates=["avg", {"fn": word, "q": 0.5}]))
 
 
-def test_local_windows_are_of_a_later_version() -> None:
-    with pytest.raises(NotSupported, match=r'scope "local" is not supported yet'):
-        parse_query("x", query(scope="local"))
+def test_the_windows_of_a_query_may_be_each_gateways_own() -> None:
+    asked = parse_query("x", query(scope="local"))
+    assert asked.scope == "local"
+    assert query_of(canonical_query(asked)) == asked
+    assert (asked.group_at("gw-1").node, parse_query("x", query()).group_at("gw-1").node) == ("gw-1", "")
 
 
 def test_a_mistake_beside_a_later_word_is_still_a_mistake() -> None:
@@ -242,7 +244,6 @@ def test_a_recording_may_hold_fields_we_do_not_know() -> None:
         {"window": {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}, "aggregate": "sum"},
         {"window": {"type": "punctuation", "interpretation": "local", "leading": "drop"}, "aggregate": "sum"},
         {"window": {"type": "fixed_band", "start": 5, "length": 10}, "aggregate": "median", "param": {"even": "mean"}},
-        {"window": {"type": "tumbling", "length": 1000}, "aggregate": "sum", "scope": "local"},
     ],
 )
 def test_what_a_recording_asks_too_early_is_one_line(table: dict[str, Any]) -> None:

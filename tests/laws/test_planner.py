@@ -79,7 +79,7 @@ def test_what_is_not_supported_is_refused_in_one_line_that_names_the_query() -> 
     asked = query(Tumbling(60), "boiler")
     for wrong, says in (
         (replace(asked, window=Session()), "'session' is not supported yet"),  # type: ignore[arg-type]
-        (replace(asked, scope="local"), "scope 'local'"),
+        (replace(asked, scope="region"), "scope 'region'"),
         (replace(asked, aggregates=(Aggregate("top_k", "m"),)), "top_k"),
         (replace(asked, aggregates=(Aggregate("var", "v", (("ddof", 3),)),)), "ddof"),
     ):

@@ -326,7 +326,7 @@ def test_what_cannot_be_served_is_refused_and_the_running_plan_goes_on() -> None
     asked = query("q", Tumbling(10))
     slicer = started(asked)
     with pytest.raises(ConfigError, match="scope"):
-        slicer.change((asked, replace(query("r", Tumbling(10)), scope="local")))
+        slicer.change((asked, replace(query("r", Tumbling(10)), scope="region")))
     slicer.push(batch([1]))
     assert spans(slicer.advance(10)) == [(0, 10, "", 1.0)]
     with pytest.raises(ConfigError, match="column 7"):
