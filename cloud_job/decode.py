@@ -65,7 +65,7 @@ class Lookup:
     owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) of event time in
     which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
     asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
-    pages, in bytewise order: a node has one number in all tasks, which is its place in the order (docs/protocol.md 7.3).
+    pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).
     """
 
     pages: Mapping[tuple[str, int], Page]
