@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job import bags
+from cloud_job import bags, series
 from cloud_job.names import Names
 from cloud_job.partials import WIDE, to_arrow
 from cloud_job.plan import spark_name
@@ -24,6 +24,7 @@ from cloud_job.work import Order, Span
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.partial import Ints, Partials, Store, combine
+from edge_agent.algebra.series import renumbered
 from edge_agent.algebra.sessions import join
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
@@ -39,6 +40,8 @@ ARROW: Final = {
     "decimal(38,0)": WIDE,
     bags.FLOATS: bags.FLOATS_ARROW,
     bags.UNITS: bags.UNITS_ARROW,
+    series.FLOATS: series.arrow_type(pa.float64()),
+    series.UNITS: series.arrow_type(pa.int64()),
 }
 Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -62,7 +65,7 @@ class Page:
 class Lookup:
     """All that decoding needs beside the bytes.
 
-    owners: (first batch, owner) in order. orders: by hash of the plan. ranges: order -> [low, high) of event time in
+    owners: (first batch, owner) in order. orders: by identity of the plan (cloud_job/work.py). ranges: order -> [low, high) of event time in
     which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
     asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
     pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).
@@ -203,17 +206,20 @@ class _Decoding:
 
     def windows(self) -> Iterator[pa.RecordBatch]:
         """The windows of every span, combined."""
+        fed: dict[int, list[tuple[int, Span]]] = {}
+        for number, span in enumerate(self.lookup.spans):
+            for order_number in span.orders:
+                fed.setdefault(order_number, []).append((number, span))
         for (order, late), store in self._stores.items():
             rows = store.flush()
             states = aggregates.convert(rows.states, order.scale, order.target)
-            for number, span in enumerate(self.lookup.spans):
-                if order.number in span.orders:
-                    basis = self.lookup.bases[span.shape]
-                    needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
-                    inside = _windows(needed, span, exact=order.kind == "window")
-                    made = combine(inside, basis, span.slide_us, store.ranks())
-                    if len(made):
-                        yield self._batch({"span": _same(number, made)}, late, made, order.target)
+            for number, span in fed.get(order.number, ()):
+                basis = self.lookup.bases[span.shape]
+                needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+                inside = _windows(needed, span, exact=order.kind == "window")
+                made = combine(inside, basis, span.slide_us, store.ranks())
+                if len(made):
+                    yield self._batch({"span": _same(number, made)}, late, made, order.target)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """The pieces of every order, those joined that meet here."""
@@ -272,4 +278,6 @@ def _recoded(rows: Partials, order: Order, keys: Ints, nodes: Ints) -> Partials:
     for name in order.basis:
         if COLUMNS[name].kind == "node":
             states[name] = nodes[states[name]]
+        elif COLUMNS[name].kind == "series":
+            states[name] = renumbered(states[name], nodes.__getitem__)
     return Partials(rows.start, rows.end, keys[rows.key], states)

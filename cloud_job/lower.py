@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job import bags
+from cloud_job import bags, series
 from cloud_job.plan import WIDE_TYPE, Shape, spark_name
 from edge_agent.algebra.aggregates import params_of
 from edge_agent.algebra.aggregates.base import EXACT
@@ -52,6 +52,8 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     states = States(scale)
     together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
     found = bags.answers(together, scale, states["bag"]) if together else {}
+    in_order = [aggregate for aggregate in asked if aggregate.fn in series.ORDERED]
+    found |= series.answers(in_order, scale, states["series"]) if in_order else {}
     return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
 
 
@@ -187,7 +189,9 @@ def _geomean(states: States, _params: Params) -> Answer:
     return Answer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
 
 
-LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; of bags: cloud_job.bags
+LOWER: Final[
+    dict[str, Callable[[States, Params], Answer]]
+] = {  # function -> twin; others: cloud_job.bags, .series
     "count": lambda states, _params: Answer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job import bags
+from cloud_job import bags, series
 from edge_agent.algebra.partial import Column
 
 WIDE: Final = pa.decimal128(38, 0)
@@ -24,6 +24,8 @@ def to_arrow(column: Column, kind: str, scale: int | None, nodes: Sequence[str])
     """
     if kind == "bag":
         return bags.to_arrow(column)
+    if kind == "series":
+        return series.to_arrow(column, nodes)
     if kind == "node":
         return pa.array(nodes, pa.string()).take(pa.array(column))
     if kind == "wide" and scale is not None:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job import bags
+from cloud_job import bags, series
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 
@@ -33,6 +33,7 @@ TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled in
     "value": ("double", "bigint"),
     "wide": ("double", WIDE_TYPE),
     "bag": (bags.FLOATS, bags.UNITS),
+    "series": (series.FLOATS, series.UNITS),
 }
 
 
@@ -152,6 +153,12 @@ def _unpack_bags(name: Names) -> Named:
     return {name("bag"): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
 
 
+def _unpack_series(name: Names) -> Named:
+    """All readings of a group, cell after cell; they get their order when they are lowered."""
+    cells = F.col(PACKED + name("series"))
+    return {name("series"): F.struct(*(F.flatten(cells[part]).alias(part) for part in series.PARTS))}
+
+
 COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregate expressions
     "count": _added("count"),
     "sum": _added("sum"),
@@ -165,6 +172,7 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
     "bag": lambda name: {PACKED + name("bag"): F.collect_list(name("bag"))},
+    "series": lambda name: {PACKED + name("series"): F.collect_list(name("series"))},
 }
 UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
     "first": _unpack_end("first"),
@@ -172,4 +180,5 @@ UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as
     "argmin": _unpack_extreme_time("argmin"),
     "argmax": _unpack_extreme_time("argmax"),
     "bag": _unpack_bags,
+    "series": _unpack_series,
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job import bags, lower, plan
+from cloud_job import bags, lower, plan, series
 from cloud_job.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
@@ -107,7 +107,7 @@ def test_spark_equals_numpy_for_the_whole_registry(spark: SparkSession, kind: st
 
 def test_every_member_of_the_registry_has_its_twin() -> None:
     assert plan.COMBINE.keys() == COMPONENTS.keys()
-    assert lower.LOWER.keys() | bags.HOLISTIC == FUNCTIONS.keys()
+    assert lower.LOWER.keys() | bags.HOLISTIC | series.ORDERED == FUNCTIONS.keys()
     assert {c.kind for c in COLUMNS.values()} <= plan.TYPES.keys()
 
 
