@@ -44,6 +44,7 @@ class Result:
     details: str | None
     readings: int
     revision: int
+    withdrawn: bool
 
 
 def run(recordings: Sequence[Sent], received_us: int, journal: int, spark: SparkSession | None = None) -> list[Result]:
@@ -71,7 +72,7 @@ def _run(spark: SparkSession, folder: Path, recordings: Sequence[Sent], received
     job = Job(spark, place, Settings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
     job.open()
     Stream(job, once=True, max_bytes=1).run()
-    rows = place.read(spark, tables.RESULTS).where("not withdrawn").collect()
+    rows = place.read(spark, tables.RESULTS).collect()
     return [Result(**{name: row[name] for name in Result.__slots__}) for row in rows]
 
 

@@ -38,6 +38,8 @@ class Result(Protocol):
     def readings(self) -> int: ...
     @property
     def revision(self) -> int: ...
+    @property
+    def withdrawn(self) -> bool: ...
 
 
 class Teller:
@@ -49,13 +51,14 @@ class Teller:
         self._children = {node: child for child, node in names_of(recording).items()}
 
     def final(self, rows: Iterable[Result]) -> list[Told]:
-        """The last revision of each row, by query, start, key and child."""
+        """The last revision of each row, by query, start, key and child; none of rows that are no longer results."""
         last = {(row.query, row.node, row.start, row.labels.get(KEY)): row for row in rows}
-        return [self.tell(row) for row in sorted(last.values(), key=self._place)]
+        return [self.tell(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
     def revisions(self, rows: Iterable[Result]) -> list[Told]:
-        """Every row as it appeared, with its revision."""
-        return [{**self.tell(row), "revision": row.revision} for row in rows]
+        """Every row as it appeared, with its revision; `withdrawn` where it is no longer a result."""
+        gone = {"withdrawn": True}
+        return [{**self.tell(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
 
     def tell(self, row: Result) -> Told:
         """One row."""
