@@ -8,7 +8,7 @@ of their coverage (4.7); beyond the correction horizon nothing is revised (4.2);
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,7 @@ from cloud_job import told
 from cloud_job.open_sessions import Moment
 from cloud_job.session_queries import SessionQueries
 from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Islands, Order, Refused, Row, Span, Work
+from cloud_job.work import Beyond, Islands, Order, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import reach_us
@@ -28,6 +28,7 @@ from edge_agent.machines.inbox import Effect
 from edge_agent.wire.heads import Part
 
 Key = tuple[str, int]  # query and revision
+Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
 Line = tuple[str, int]  # node and epoch
 Ranges = list[tuple[int, int]]
 KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
@@ -50,18 +51,27 @@ class _Run:
     group: Group
     view: GroupView
 
+    @property
+    def place(self) -> Place:
+        """What its rows are counted under."""
+        return (*self.key, self.group.node)
+
 
 @dataclass(frozen=True, slots=True)
 class _Makings:
-    """How rows are made at a decision: numbers of the shapes, read orders with the queries they feed, known losses."""
+    """How rows are made at a decision: numbers of the shapes, read orders, known losses.
+
+    feeding: numbers of the orders that feed a query.
+    """
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
-    orders: Mapping[Order, set[Key]]
+    orders: Sequence[Order]
+    feeding: Mapping[Place, list[int]]
     gaps: tuple[Gap, ...]
 
-    def of(self, key: Key) -> tuple[int, ...]:
+    def of(self, place: Place) -> tuple[int, ...]:
         """Numbers of the orders that feed a query."""
-        return tuple(order.number for order, keys in self.orders.items() if key in keys)
+        return tuple(self.feeding.get(place, ()))
 
 
 @dataclass(slots=True)
@@ -69,9 +79,9 @@ class Ledger:
     """What is known beside the Decider's own state. All of it is plain values, kept in the decision's row.
 
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
-    ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order.
-    pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts there or later.
-    covers_known: coverage_ids that stand in ops.coverage.
+    ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
+    `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
+    there or later. covers_known: coverage_ids that stand in ops.coverage.
     """
 
     limits: Limits
@@ -80,9 +90,9 @@ class Ledger:
     queries: dict[Key, str] = field(default_factory=dict)
     scales: dict[Key, set[int | None]] = field(default_factory=dict)
     plans: dict[bytes, tuple[Group, Plan]] = field(default_factory=dict)
-    closed: dict[Key, int] = field(default_factory=dict)
-    revised: dict[Key, int] = field(default_factory=dict)
-    pending: dict[Key, Ranges] = field(default_factory=dict)
+    closed: dict[Place, int] = field(default_factory=dict)
+    revised: dict[Place, int] = field(default_factory=dict)
+    pending: dict[Place, Ranges] = field(default_factory=dict)
     applied: dict[Line, Ranges] = field(default_factory=dict)
     extent: dict[Line, tuple[int, int]] = field(default_factory=dict)
     owners: list[tuple[int, str]] = field(default_factory=list)
@@ -109,7 +119,7 @@ class Ledger:
         self.number += 1
         self.decided_us = decision.now_us
         queries = self._learn(decision.queries)
-        touched: dict[Key, Ranges] = {}
+        touched: dict[Place, Ranges] = {}
         beyond: list[Beyond] = []
         refused: list[Refused] = []
         for effect in decision.effects:
@@ -122,8 +132,8 @@ class Ledger:
                 group, plan = books[line].plans[part.plan]
                 self._note(line, part, group, plan)
                 if plan.kind != "session":
-                    self._touch(part, plan, touched)
-                beyond += self._beyond(effect, part, plan, decision.groups.get(group))
+                    self._touch(part, group, plan, touched)
+                beyond += self._beyond(effect, part, (group, plan), decision.groups.get(group))
         self.sessions.join(decision, books, self.limits.horizon_us)
         self._recover(decision, touched)
         makings = self._makings(decision, tuple(gap for _, gap in gaps))
@@ -139,12 +149,12 @@ class Ledger:
                 if group.gap_us:
                     found += self._islands(run, makings, decision, flush=flush)
                     continue
-                for after, upto in self._due(run, touched.get(key, []), decision.now_us, flush=flush):
+                for after, upto in self._due(run, touched.get(run.place, []), decision.now_us, flush=flush):
                     revising += self._spans(run, makings, after, upto)
-                closed_us = self.closed.get(key, NEVER_US)
+                closed_us = self.closed.get(run.place, NEVER_US)
                 if view.frontier_us > closed_us:
                     closing += self._spans(run, makings, closed_us, view.frontier_us)
-                    self.closed[key] = view.frontier_us
+                    self.closed[run.place] = view.frontier_us
         self.needed_us = self._needed(decision)
         spans = [*closing, *revising]
         return Work(
@@ -194,26 +204,29 @@ class Ledger:
     def _note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
         self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
-        if plan.hash not in self.plans:
-            self.plans[plan.hash] = (group, plan)
+        digest = identity(group, plan)
+        if digest not in self.plans:
+            self.plans[digest] = (group, plan)
             if plan.kind in KINDS:
                 for key in plan.queries:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
-    def _touch(self, part: Part, plan: Plan, touched: dict[Key, Ranges]) -> None:
+    def _touch(self, part: Part, group: Group, plan: Plan, touched: dict[Place, Ranges]) -> None:
         """Closed windows that may hold rows of the part: a superset, for what has not changed is not written."""
         for key in plan.queries:
-            closed_us, query = self.closed.get(key, NEVER_US), self.query(key)
+            place = (*key, group.node)
+            closed_us, query = self.closed.get(place, NEVER_US), self.query(key)
             if query is not None and part.earliest_end_us <= closed_us:
                 last_us = part.last_start_us + query.time_window.length_us
-                touched.setdefault(key, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
+                touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
-    def _beyond(self, effect: Effect, part: Part, plan: Plan, view: GroupView | None) -> Iterable[Beyond]:
+    def _beyond(self, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None) -> Iterable[Beyond]:
         """Rows all of whose windows have ended before the horizon: in no result, and in ops.late instead (4.2)."""
+        group, plan = of
         queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]
         if view is None or not queries or view.frontier_us == NEVER_US:
             return
-        closed_us = min(self.closed.get((q.id, q.revision), NEVER_US) for q in queries)
+        closed_us = min(self.closed.get((q.id, q.revision, group.node), NEVER_US) for q in queries)
         longest_us = max(reach_us(query.window) for query in queries)
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
         if part.first_start_us < before_us:
@@ -223,37 +236,38 @@ class Ledger:
         self, run: _Run, makings: _Makings, decision: Decision, *, flush: bool
     ) -> Iterable[tuple[Islands, tuple[Cover, ...]]]:
         """What of a query of sessions gets rows now."""
-        query, view, key = run.query, run.view, run.key
-        last_us, floor_us = self.revised.get(key), view.frontier_us - self.limits.horizon_us
+        query, view, key, place = run.query, run.view, run.key, run.place
+        last_us, floor_us = self.revised.get(place), view.frontier_us - self.limits.horizon_us
         due = flush or last_us is None or decision.now_us - last_us >= self.limits.revise_every_us
         gaps = tuple(gap for _, gap in decision.gaps)
         now = Moment(run.group, view, view.serving[key], view.begins.get(key, {}), gaps, floor_us, due)
-        ended = self.sessions.ended(key, now)
-        self.closed[key] = max(self.closed.get(key, NEVER_US), view.frontier_us)
+        ended = self.sessions.ended(place, now)
+        self.closed[place] = max(self.closed.get(place, NEVER_US), view.frontier_us)
         if ended is None:
             return
         shape = makings.shapes[query.aggregates, self.target(key)]
         islands, covers = self.sessions.islands(
-            query, now, ended, shape=shape, orders=makings.of(key), gaps=makings.gaps
+            query, now, ended, shape=shape, orders=makings.of(place), gaps=makings.gaps
         )
         if islands.revises:
-            self.revised[key] = decision.now_us
+            self.revised[place] = decision.now_us
         yield islands, covers
 
-    def _recover(self, decision: Decision, touched: dict[Key, Ranges]) -> None:
+    def _recover(self, decision: Decision, touched: dict[Place, Ranges]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""
         for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
             for key in self._keys(decision, group):
-                touched.setdefault(key, []).append((old_us, min(new_us, self.closed.get(key, NEVER_US))))
+                place = (*key, group.node)
+                touched.setdefault(place, []).append((old_us, min(new_us, self.closed.get(place, NEVER_US))))
         for _node, gap in decision.gaps:
             for group in gap.groups:
                 for key in self._keys(decision, group):
-                    query = self.query(key)
+                    query, place = self.query(key), (*key, group.node)
                     if query is not None:
-                        upto_us = min(gap.end_us + query.time_window.length_us - 1, self.closed.get(key, NEVER_US))
-                        touched.setdefault(key, []).append((gap.start_us, upto_us))
-        for key, ranges in touched.items():
-            touched[key] = [(after, upto) for after, upto in ranges if upto > after]
+                        upto_us = min(gap.end_us + query.time_window.length_us - 1, self.closed.get(place, NEVER_US))
+                        touched.setdefault(place, []).append((gap.start_us, upto_us))
+        for place, ranges in touched.items():
+            touched[place] = [(after, upto) for after, upto in ranges if upto > after]
 
     @staticmethod
     def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
@@ -261,15 +275,15 @@ class Ledger:
         return tuple(view.serving) if view is not None and not group.gap_us else ()
 
     def _needed(self, decision: Decision) -> int:
-        served = {key for view in decision.groups.values() for key in view.serving}
-        return min((us for key in served if (us := self._needs(key)) is not None), default=NEVER_US)
+        served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
+        return min((us for place in served if (us := self._needs(place)) is not None), default=NEVER_US)
 
-    def _needs(self, key: Key) -> int | None:
+    def _needs(self, place: Place) -> int | None:
         """Where the rows begin that a query still waits for: its open sessions; windows that have not closed."""
-        query = self.query(key)
+        query = self.query(place[:2])
         if query is None:
             return None
-        closed_us, track = self.closed.get(key, NEVER_US), self.sessions.tracks.get(key)
+        closed_us, track = self.closed.get(place, NEVER_US), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
         return closed_us - query.time_window.length_us if query.window.type != "session" else closed_us
@@ -277,14 +291,14 @@ class Ledger:
     def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
         floor_us = run.view.frontier_us - self.limits.horizon_us
-        ranges = join([*self.pending.pop(run.key, []), *touched])
+        ranges = join([*self.pending.pop(run.place, []), *touched])
         ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
-        last_us = self.revised.get(run.key)
+        last_us = self.revised.get(run.place)
         if ranges and not flush and last_us is not None and now_us - last_us < self.limits.revise_every_us:
-            self.pending[run.key] = ranges
+            self.pending[run.place] = ranges
             return []
         if ranges:
-            self.revised[run.key] = now_us
+            self.revised[run.place] = now_us
         return ranges
 
     def _makings(self, decision: Decision, gaps: tuple[Gap, ...]) -> _Makings:
@@ -292,17 +306,20 @@ class Ledger:
         served = {key for view in decision.groups.values() for key in view.serving if self.query(key) is not None}
         found = {(query.aggregates, self.target(key)) for key in served if (query := self.query(key)) is not None}
         shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
-        wanted: dict[tuple[bytes, int | None], set[Key]] = {}
-        for digest, (_group, plan) in self.plans.items():
+        wanted: dict[tuple[bytes, int | None], set[Place]] = {}
+        for digest, (group, plan) in self.plans.items():
             for key in plan.queries:
                 if plan.kind in KINDS and key in served:
-                    wanted.setdefault((digest, self.target(key)), set()).add(key)
-        orders: dict[Order, set[Key]] = {}
-        for number, ((digest, target), keys) in enumerate(sorted(wanted.items(), key=repr)):
+                    wanted.setdefault((digest, self.target(key)), set()).add((*key, group.node))
+        orders: list[Order] = []
+        feeding: dict[Place, list[int]] = {}
+        for number, ((digest, target), places) in enumerate(sorted(wanted.items(), key=repr)):
             group, plan = self.plans[digest]
             edges = (group.gap_us, group.max_us)
-            orders[Order(number, digest, plan.kind, plan.basis, plan.scale, target, *edges)] = keys
-        return _Makings(shapes, orders, gaps)
+            orders.append(Order(number, digest, plan.kind, plan.basis, plan.scale, target, *edges))
+            for place in places:
+                feeding.setdefault(place, []).append(number)
+        return _Makings(shapes, orders, feeding, gaps)
 
     def _spans(self, run: _Run, makings: _Makings, after_us: int, upto_us: int) -> Iterable[tuple[Span, Cover]]:
         query, window, serving = run.query, run.query.time_window, run.view.serving[run.key]
@@ -316,7 +333,8 @@ class Ledger:
         whole = Span(
             *(query.id, query.revision, shape, after_us, upto_us),
             *(window.length_us, window.slide_us, window.offset_us, low_us, high_us),
-            *(makings.of(run.key), "", 0, 0, False),
+            *(makings.of(run.place), "", 0, 0, False),
+            node=run.group.node,
         )
         pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
         return (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)

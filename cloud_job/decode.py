@@ -65,7 +65,7 @@ class Page:
 class Lookup:
     """All that decoding needs beside the bytes.
 
-    owners: (first batch, owner) in order. orders: by identity of the plan (cloud_job/work.py). ranges: order -> [low, high) of event time in
+    owners: (first batch, owner) in order. orders: by identity of a plan. ranges: order -> [low, high) of event time in
     which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
     asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
     pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).

@@ -31,6 +31,7 @@ _ABOUT: Final = pa.schema(
         ("shape", pa.int32()),
         ("query", pa.string()),
         ("definition_revision", _LONG),
+        ("node", pa.string()),
         ("batch", _LONG),
         ("due", pa.bool_()),
         *((f"q_{name}", _LONG) for name in ("gap", "bound", "shut", "touch_low", "touch_high", "cut_high")),
@@ -61,6 +62,7 @@ _WANTED: Final = pa.schema(
         ("w_span", pa.int32()),
         ("w_query", pa.string()),
         ("w_revision", _LONG),
+        ("w_node", pa.string()),
         ("w_key", pa.string()),
         ("w_low", _LONG),
         ("w_high", _LONG),
@@ -86,9 +88,10 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
             max((high for _, _, high in touches), default=-FAR_US),
         )
         every = [] if islands.touch is None else [(None, *islands.touch)]
-        wanted += [(i, islands.query, islands.revision, *touch) for touch in (*every, *touches)]
+        wanted += [(i, islands.query, islands.revision, islands.node, *touch) for touch in (*every, *touches)]
     asked = F.broadcast(small(results.sparkSession, wanted, _WANTED))
     touching = (F.col("query") == F.col("w_query")) & (F.col("definition_revision") == F.col("w_revision"))
+    touching = touching & (F.col("node") == F.col("w_node"))
     touching = touching & (F.col("w_key").isNull() | (F.col("key") == F.col("w_key")))
     touching = touching & (F.col("start") <= F.col("w_high")) & (F.col("end") >= F.col("w_low"))
     known = results.where(F.col("query").isin([str(row[1]) for row in wanted])).where("not withdrawn")
@@ -176,7 +179,7 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
 
     made: rows from `sessions`, of these queries. number: of the batch.
     """
-    other = made.select(*(F.col(name).alias(f"m_{name}") for name in ("query", "definition_revision", "key")),
+    other = made.select(*(F.col(name).alias(f"m_{name}") for name in ("query", "definition_revision", "node", "key")),
                         F.col("start").alias("m_start"), F.col("end").alias("m_end"))  # fmt: skip
     limit = F.lit(0).cast("bigint")
     for islands in found:
@@ -187,6 +190,7 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
     touching = (
         (F.col("query") == F.col("m_query"))
         & (F.col("definition_revision") == F.col("m_definition_revision"))
+        & (F.col("node") == F.col("m_node"))
         & (F.col("key") == F.col("m_key"))
         & (F.col("start") != F.col("m_start"))
         & (F.col("start") <= F.col("m_end"))
@@ -223,7 +227,8 @@ def _tables(
         islands = work.islands[i]
         about.append(
             (
-                *(i, islands.shape, islands.query, islands.revision, work.number, islands.due, islands.gap_us),
+                *(i, islands.shape, islands.query, islands.revision, islands.node),
+                *(work.number, islands.due, islands.gap_us),
                 *(islands.bound_us, islands.shut_us, *(islands.touch or (None, None))),
                 *(max(high for _, high in ranges[i]), islands.start_from_us),
                 *(islands.start_until_us, islands.end_until_us),

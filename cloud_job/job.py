@@ -35,7 +35,7 @@ from cloud_job.results import between, decoded, decoded_here, ranges_of, results
 from cloud_job.revise import merge, merge_sessions
 from cloud_job.spans import join
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
-from cloud_job.work import Order, Row, Span, Work
+from cloud_job.work import Order, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.decider import Decider, Decision
@@ -270,7 +270,7 @@ class Job:
         for line, (first_us, latest_us) in self.ledger.extent.items():
             book = self.decider.parent.books.get(line)
             if book is not None and any(low < latest_us and first_us < high for low, high in ranges):
-                plans = {number: plan.hash for number, (_, plan) in book.plans.items()}
+                plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
                 pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
         return pages
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
 WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
 ABOUT: Final = (  # what a row says of its span; one literal, in the order of the spans
-    "array<struct<shape:int,query:string,definition_revision:bigint,length:bigint,coverage_id:string,expected:int,"
-    "received:int,complete:boolean>>"
+    "array<struct<shape:int,query:string,definition_revision:bigint,node:string,length:bigint,coverage_id:string,"
+    "expected:int,received:int,complete:boolean>>"
 )
 
 
@@ -94,7 +94,6 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
     """
     values, details = lower.answers(shapes, F.col(f"{told}shape"))
     made: dict[str, Column] = {
-        "node": F.lit(""),
         "key": F.col("key"),
         "labels": labels(F.col("key")),
         "start": F.col("start"),
@@ -120,6 +119,7 @@ def about(spans: Sequence[Span]) -> str:
                 "shape": s.shape,
                 "query": s.query,
                 "definition_revision": s.revision,
+                "node": s.node,
                 "length": s.length_us,
                 "coverage_id": s.coverage_id,
                 "expected": s.expected,

@@ -19,15 +19,15 @@ from edge_agent.algebra.query import Group, Query
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
 
-Key = tuple[str, int]  # query and revision
+Place = tuple[str, int, str]  # query and revision in the group of one node, '' where it is not local
 Line = tuple[str, int]  # node and epoch
 
 
 @dataclass(slots=True)
 class SessionQueries:
-    """tracks: what is open, by query and revision. names: numbers of their keys."""
+    """tracks: what is open, by query, revision and node. names: numbers of their keys."""
 
-    tracks: dict[Key, Track] = field(default_factory=dict)
+    tracks: dict[Place, Track] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     _codes: dict[Line, Ints] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class SessionQueries:
 
     def join(self, decision: Decision, books: Mapping[Line, Book], horizon_us: int) -> None:
         """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
-        came: dict[Key, tuple[Group, list[Pieces]]] = {}
+        came: dict[Place, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
             line = (effect.node, effect.epoch)
             for part in () if effect.frame is None else effect.frame.groups:
@@ -48,11 +48,11 @@ class SessionQueries:
                         key, start, end = section.pieces()
                         pieces = (self._coded(line, books[line])[key], start, end)
                         for query in plan.queries:
-                            came.setdefault(query, (group, []))[1].append(pieces)
-        for query, (group, found) in came.items():
+                            came.setdefault((*query, group.node), (group, []))[1].append(pieces)
+        for place, (group, found) in came.items():
             view = decision.groups.get(group)
             floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
-            track = self.tracks.setdefault(query, Track())
+            track = self.tracks.setdefault(place, Track())
             track.add(found, self.names, group.gap_us, group.max_us, floor_us)
 
     def _coded(self, line: Line, book: Book) -> Ints:
@@ -62,9 +62,9 @@ class SessionQueries:
             codes = self._codes[line] = self.names.of(book.keys)
         return codes
 
-    def ended(self, key: Key, now: Moment) -> Ended | None:
+    def ended(self, place: Place, now: Moment) -> Ended | None:
         """What of a query gets rows now; None: nothing."""
-        return self.tracks.setdefault(key, Track()).step(now, self.names)
+        return self.tracks.setdefault(place, Track()).step(now, self.names)
 
     def islands(
         self, query: Query, now: Moment, ended: Ended, *, shape: int, orders: tuple[int, ...], gaps: tuple[Gap, ...]
@@ -87,7 +87,8 @@ class SessionQueries:
             start_from_us=serving.start_from_us,
             start_until_us=serving.start_until_us,
             end_until_us=serving.end_until_us,
-            crossing_us=self.tracks[query.id, query.revision].crossing_us,
+            crossing_us=self.tracks[query.id, query.revision, now.group.node].crossing_us,
+            node=now.group.node,
             keys=tuple(Keyed(name, *found) for name, found in ended.keyed.items()),
             cells=cells,
         )

@@ -12,6 +12,7 @@ from cloud_job.intake import Parts, bare
 from cloud_job.names import Names
 from cloud_job.open_sessions import Track
 from cloud_job.session_queries import SessionQueries
+from cloud_job.work import identity
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partial import NOTHING
 from edge_agent.errors import WireError
@@ -99,17 +100,17 @@ def _ledger(ledger: Ledger) -> dict[str, object]:
 def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
     plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
     names = Names()
-    tracks = {(query, revision): Track.restore(found, names) for query, revision, found in plain["sessions"]}
+    tracks = {(*place,): Track.restore(found, names) for *place, found in plain["sessions"]}
     return Ledger(
         limits,
         plain["number"],
         plain["decided"],
         {(query, revision): text for query, revision, text in plain["queries"]},
         {(query, revision): set(scales) for query, revision, scales in plain["scales"]},
-        {plan.hash: (group, plan) for group, plan in plans},
-        {(query, revision): us for query, revision, us in plain["closed"]},
-        {(query, revision): us for query, revision, us in plain["revised"]},
-        {(query, revision): [(a, b) for a, b in ranges] for query, revision, ranges in plain["pending"]},
+        {identity(group, plan): (group, plan) for group, plan in plans},
+        {(query, revision, node): us for query, revision, node, us in plain["closed"]},
+        {(query, revision, node): us for query, revision, node, us in plain["revised"]},
+        {(*place,): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
         {(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
         {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Self
 
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.query import Aggregate, Group
 from edge_agent.wire import snapshot
 
 VERSION: Final = 1
@@ -15,7 +16,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Windows of one query revision that end in (after_us, upto_us] and share a coverage.
+    """Windows of one query revision that end in (after_us, upto_us] and share a coverage. node: of local ones, else ''.
 
     shape: index into Work.shapes. Window starts are offset_us + i * slide_us within [low_us, high_us]. sources: rows of
     these read orders (Order.number) are in them; exact: of these only rows whose range is the window itself.
@@ -36,13 +37,19 @@ class Span:
     expected: int
     received: int
     complete: bool
+    node: str = ""
+
+
+def identity(group: Group, plan: Plan) -> bytes:
+    """What names a plan here: gateways with windows of their own have the same queries, so plans of one hash."""
+    return plan.hash + group.node.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
 
-    kind, basis, scale: of the plan with that hash. target: scale of the states asked for (docs/protocol.md 7.1).
+    plan: its `identity`; kind, basis, scale are of it. target: scale of the states asked for (docs/protocol.md 7.1).
     gap_us, max_us: of sessions (5.3, 5.5).
     """
 
@@ -95,7 +102,7 @@ class Islands:
     before. Both of all keys but those in `keys`. low_us: where the earliest island lies that gets its first row, None
     for none. due: rows may be revised now; then islands that touch `touch`, of any key, or the range of their own key,
     are made again; else they wait. start_from_us, start_until_us, end_until_us: which islands may give rows (6.3).
-    crossing_us: an island that began before start_from_us reaches up to there.
+    crossing_us: an island that began before start_from_us reaches up to there. node: of local ones, else ''.
     """
 
     query: str
@@ -113,6 +120,7 @@ class Islands:
     start_until_us: int | None
     end_until_us: int | None
     crossing_us: int
+    node: str
     keys: tuple[Keyed, ...]
     cells: tuple[Cell, ...]
 
