@@ -14,9 +14,10 @@ from typing import Final
 
 from cloud_job import told
 from cloud_job.open_sessions import Moment
+from cloud_job.orderings import RAW, ordering
 from cloud_job.session_queries import SessionQueries
 from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Islands, Order, Refused, Row, Span, Work, identity
+from cloud_job.work import Beyond, Islands, Order, Ordering, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import reach_us
@@ -31,7 +32,7 @@ Key = tuple[str, int]  # query and revision
 Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
 Line = tuple[str, int]  # node and epoch
 Ranges = list[tuple[int, int]]
-KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
+KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,14 @@ class _Run:
 class _Makings:
     """How rows are made at a decision: numbers of the shapes, read orders, known losses.
 
-    feeding: numbers of the orders that feed a query.
+    feeding: numbers of the orders that feed a query. lowest_us: no row starts before.
     """
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
     orders: Sequence[Order]
     feeding: Mapping[Place, list[int]]
     gaps: tuple[Gap, ...]
+    lowest_us: int
 
     def of(self, place: Place) -> tuple[int, ...]:
         """Numbers of the orders that feed a query."""
@@ -131,7 +133,7 @@ class Ledger:
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = books[line].plans[part.plan]
                 self._note(line, part, group, plan)
-                if plan.kind != "session":
+                if plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan, touched)
                 beyond += self._beyond(effect, part, (group, plan), decision.groups.get(group))
         self.sessions.join(decision, books, self.limits.horizon_us)
@@ -140,6 +142,7 @@ class Ledger:
         found: list[tuple[Islands, tuple[Cover, ...]]] = []
         closing: list[tuple[Span, Cover]] = []
         revising: list[tuple[Span, Cover]] = []
+        ordered: list[tuple[Ordering, tuple[Cover, ...]]] = []
         for group, view in decision.groups.items():
             for key in view.serving:
                 query = self.query(key)
@@ -148,6 +151,9 @@ class Ledger:
                 run = _Run(key, query, group, view)
                 if group.gap_us:
                     found += self._islands(run, makings, decision, flush=flush)
+                    continue
+                if group.form == RAW:
+                    ordered += self._ordering(run, makings)
                     continue
                 for after, upto in self._due(run, touched.get(run.place, []), decision.now_us, flush=flush):
                     revising += self._spans(run, makings, after, upto)
@@ -166,12 +172,15 @@ class Ledger:
             tuple(beyond),
             tuple(refused),
             unread,
-            self._new_covers([cover for _, cover in spans] + [cover for _, covers in found for cover in covers]),
+            self._new_covers(
+                [cover for _, cover in spans] + [cover for _, covers in (*found, *ordered) for cover in covers]
+            ),
             tuple(told.gaps(decision.gaps, self.number)),
             queries,
             tuple(told.sensors(decision.sensors, self.number)),
             nodes=self.nodes.rows(decision, self.number),
             islands=tuple(islands for islands, _ in found),
+            ordering=tuple(ordering for ordering, _ in ordered),
         )
 
     @property
@@ -217,12 +226,15 @@ class Ledger:
             place = (*key, group.node)
             closed_us, query = self.closed.get(place, NEVER_US), self.query(key)
             if query is not None and part.earliest_end_us <= closed_us:
-                last_us = part.last_start_us + query.time_window.length_us
+                last_us = part.last_start_us + query.time_window.longest_us
                 touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
 
     def _beyond(self, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None) -> Iterable[Beyond]:
         """Rows all of whose windows have ended before the horizon: in no result, and in ops.late instead (4.2)."""
         group, plan = of
+        if plan.kind == "raw":
+            yield from self._decided(effect, part, group, plan)
+            return
         queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]
         if view is None or not queries or view.frontier_us == NEVER_US:
             return
@@ -231,6 +243,27 @@ class Ledger:
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
         if part.first_start_us < before_us:
             yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us)
+
+    def _decided(self, effect: Effect, part: Part, group: Group, plan: Plan) -> Iterable[Beyond]:
+        """Raw readings below the frontier that gave positions: in no window of the plan's queries (7.4)."""
+        queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]
+        before_us = min((self.closed.get((q.id, q.revision, group.node), NEVER_US) for q in queries), default=NEVER_US)
+        if part.first_start_us < before_us:
+            yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us, decided=True)
+
+    def _ordering(self, run: _Run, makings: _Makings) -> Iterable[tuple[Ordering, tuple[Cover, ...]]]:
+        """What of a query's raw readings gets its position."""
+        found = ordering(
+            *(run.query, run.group, run.view),
+            target=self.target(run.key),
+            orders=makings.of(run.place),
+            after_us=self.closed.get(run.place, NEVER_US),
+            gaps=makings.gaps,
+            floor_us=run.view.frontier_us - self.limits.horizon_us,
+        )
+        if found is not None:
+            self.closed[run.place] = found[0].upto_us
+            yield found
 
     def _islands(
         self, run: _Run, makings: _Makings, decision: Decision, *, flush: bool
@@ -264,7 +297,7 @@ class Ledger:
                 for key in self._keys(decision, group):
                     query, place = self.query(key), (*key, group.node)
                     if query is not None:
-                        upto_us = min(gap.end_us + query.time_window.length_us - 1, self.closed.get(place, NEVER_US))
+                        upto_us = min(gap.end_us + query.time_window.longest_us - 1, self.closed.get(place, NEVER_US))
                         touched.setdefault(place, []).append((gap.start_us, upto_us))
         for place, ranges in touched.items():
             touched[place] = [(after, upto) for after, upto in ranges if upto > after]
@@ -272,7 +305,7 @@ class Ledger:
     @staticmethod
     def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
         view = decision.groups.get(group)
-        return tuple(view.serving) if view is not None and not group.gap_us else ()
+        return tuple(view.serving) if view is not None and not group.gap_us and group.form != RAW else ()
 
     def _needed(self, decision: Decision) -> int:
         served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
@@ -286,7 +319,9 @@ class Ledger:
         closed_us, track = self.closed.get(place, NEVER_US), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
-        return closed_us - query.time_window.length_us if query.window.type != "session" else closed_us
+        if query.group.form == RAW:
+            return closed_us
+        return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
 
     def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
@@ -303,8 +338,10 @@ class Ledger:
 
     def _makings(self, decision: Decision, gaps: tuple[Gap, ...]) -> _Makings:
         """For everything that is served, whether it closes now or not: so Spark's plans stay the same."""
-        served = {key for view in decision.groups.values() for key in view.serving if self.query(key) is not None}
-        found = {(query.aggregates, self.target(key)) for key in served if (query := self.query(key)) is not None}
+        groups = {group: [key for key in view.serving if self.query(key)] for group, view in decision.groups.items()}
+        served = {key for keys in groups.values() for key in keys}
+        shaped = {key for group, keys in groups.items() if group.form != RAW for key in keys}
+        found = {(query.aggregates, self.target(key)) for key in shaped if (query := self.query(key)) is not None}
         shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
         wanted: dict[tuple[bytes, int | None], set[Place]] = {}
         for digest, (group, plan) in self.plans.items():
@@ -319,25 +356,29 @@ class Ledger:
             orders.append(Order(number, digest, plan.kind, plan.basis, plan.scale, target, *edges))
             for place in places:
                 feeding.setdefault(place, []).append(number)
-        return _Makings(shapes, orders, feeding, gaps)
+        lowest_us = min((low for low, _ in self.extent.values()), default=decision.now_us)
+        return _Makings(shapes, orders, feeding, gaps, lowest_us)
 
     def _spans(self, run: _Run, makings: _Makings, after_us: int, upto_us: int) -> Iterable[tuple[Span, Cover]]:
-        query, window, serving = run.query, run.query.time_window, run.view.serving[run.key]
-        low_us, high_us = serving.start_from_us or 0, upto_us - window.length_us
-        if serving.start_until_us is not None:
-            high_us = min(high_us, serving.start_until_us - 1)
-        if serving.end_until_us is not None:
-            high_us = min(high_us, serving.end_until_us - window.length_us)
-        low_us = max(low_us, after_us + 1 - window.length_us, 0)
+        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
+        query, serving = run.query, run.view.serving[run.key]
         shape = makings.shapes[query.aggregates, self.target(run.key)]
-        whole = Span(
-            *(query.id, query.revision, shape, after_us, upto_us),
-            *(window.length_us, window.slide_us, window.offset_us, low_us, high_us),
-            *(makings.of(run.place), "", 0, 0, False),
-            node=run.group.node,
-        )
-        pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
-        return (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
+        after_us = max(after_us, makings.lowest_us)
+        for comb in query.time_window.combs(after_us, upto_us) if after_us < upto_us else ():
+            low_us = max(serving.start_from_us or 0, comb.after_us + 1 - comb.length_us, 0)
+            high_us = comb.upto_us - comb.length_us
+            if serving.start_until_us is not None:
+                high_us = min(high_us, serving.start_until_us - 1)
+            if serving.end_until_us is not None:
+                high_us = min(high_us, serving.end_until_us - comb.length_us)
+            whole = Span(
+                *(query.id, query.revision, shape, comb.after_us, comb.upto_us),
+                *(comb.length_us, comb.slide_us, comb.offset_us, low_us, high_us),
+                *(makings.of(run.place), "", 0, 0, False),
+                node=run.group.node,
+            )
+            pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
+            yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
     def _new_covers(self, used: Iterable[Cover]) -> tuple[Row, ...]:
         rows: list[Row] = []

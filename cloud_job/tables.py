@@ -109,6 +109,22 @@ BATCHES: Final = Table(
     },
     properties=_tuned("number"),
 )
+POSITIONS: Final = Table(
+    "silver.positions",
+    "Central order: how far every key of a query of count or state windows is. The row of the latest batch holds; "
+    "earlier ones are what it followed from, until `headwater maintain` removes them.",
+    {
+        "query": ("STRING", "id of the query"),
+        "node": ("STRING", "gateway of local windows, '' for global ones"),
+        "key": ("STRING", "canonical text of the labels"),
+        "definition_revision": ("BIGINT", "revision that took the last reading"),
+        "position": ("BIGINT", "readings that have a position; the next one gets this one"),
+        "held": ("BINARY", "readings that windows to come may still hold; internal"),
+        "batch": ("BIGINT", "micro-batch after which this held"),
+    },
+    cluster=("query", "key"),
+    properties=_tuned("query", "key", "batch"),
+)
 COVERAGE: Final = Table(
     "ops.coverage",
     "Which gateways are missing where a result names this coverage_id. A coverage without a row here lacks nothing.",
@@ -201,7 +217,7 @@ NODES: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-TABLES: Final = (MESSAGES, RESULTS, BATCHES, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
+TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 
 @dataclass(frozen=True, slots=True)

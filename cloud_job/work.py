@@ -143,8 +143,40 @@ class Islands:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordering:
+    """Raw readings of one query revision that get their positions now: those in [after_us, upto_us) of event time.
+
+    target: the scale of what is computed from them. orders: rows of these read orders are meant. node: of local
+    windows, else ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
+    """
+
+    query: str
+    revision: int
+    node: str
+    target: int | None
+    orders: tuple[int, ...]
+    after_us: int
+    upto_us: int
+    cells: tuple[Cell, ...]
+
+    def plain(self) -> list[object]:
+        """As plain values."""
+        return [*(getattr(self, f.name) for f in fields(self)[:-1]), [list(astuple(cell)) for cell in self.cells]]
+
+    @classmethod
+    def restored(cls, plain: list[Any]) -> Ordering:
+        """The twin of `plain`."""
+        values: list[Any] = [*plain[:-1], tuple(Cell(*cell) for cell in plain[-1])]
+        return cls(*values)
+
+
+@dataclass(frozen=True, slots=True)
 class Beyond:
-    """Rows of a part that came after the correction horizon: those that start before `before_us` are in no result."""
+    """Readings of a part that are in no result: those of rows that start before `before_us`.
+
+    decided: not as they came after the correction horizon, but below a frontier that gave positions (7.4); of a raw
+    row that reaches further, then, only its readings before that.
+    """
 
     node: str
     epoch: int
@@ -152,6 +184,7 @@ class Beyond:
     part: int
     source: str
     before_us: int
+    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +202,8 @@ class Work:
     """Everything that follows a decision.
 
     closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
-    both. unread: messages of the batch that could not be read. The rows for the other tables stand here as they will
-    stand there; nodes None: ops.nodes stays as it is.
+    both; ordering: what gets positions. unread: messages of the batch that could not be read. The rows for the other
+    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
     """
 
     number: int
@@ -187,6 +220,7 @@ class Work:
     sensors: tuple[Row, ...] = ()
     nodes: tuple[Row, ...] | None = None
     islands: tuple[Islands, ...] = ()
+    ordering: tuple[Ordering, ...] = ()
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
@@ -197,6 +231,7 @@ class Work:
         for name in ROWS:
             plain[name] = list(getattr(self, name))
         plain["islands"] = [found.plain() for found in self.islands]
+        plain["ordering"] = [found.plain() for found in self.ordering]
         plain["nodes"] = None if self.nodes is None else list(self.nodes)
         return snapshot.dumps(plain)
 
@@ -211,6 +246,7 @@ class Work:
         others: list[Any] = [tuple(plain[name]) for name in ROWS]
         others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
         others.append(tuple(Islands.restored(item) for item in plain["islands"]))
+        others.append(tuple(Ordering.restored(item) for item in plain["ordering"]))
         return cls(
             plain["number"],
             shapes,
