@@ -1,0 +1,163 @@
+"""Functions of stated error from small states: distinct counts, quantiles, the most frequent values.
+
+They stand beside the exact functions of holistic.py, in one query if wanted: a sketch is a few kilobytes however many
+different values there are. A value is hashed and kept as the number it means, so that sensors of unequal scales, and
+floats, meet in one sketch. Sources: the modules of algebra/sketches; of the frequent values `_thinned`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from edge_agent.algebra import bags
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    answered,
+    decimals,
+)
+from edge_agent.algebra.bags import Bag
+from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.sketches import hll, kll, theta
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+    Params = Mapping[str, str | int | float | bool]
+    Lower = Callable[[States, int | None, Params], Lowered]
+
+MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)
+
+
+def _sketch(name: str, made: ModuleType) -> Component:
+    """The component of a module of algebra.sketches: one column of that name."""
+
+    def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+        return {name: made.lift(decimals(readings.value, scale).value, groups)}
+
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+        return {name: made.combine(states[name], groups)}
+
+    return Component(name, (name,), lift, combine)
+
+
+def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    return {"frequent": _thinned(bags.lift(readings.value, groups))}
+
+
+def _combine_frequent(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+    return {"frequent": _thinned(bags.combine(states["frequent"], groups))}
+
+
+def _thinned(column: Array) -> Array:
+    """Bags of at most MOST_FREQUENT values: where there are more, the count of the next one is taken from all.
+
+    So a count is never too high, and too low by at most readings / (MOST_FREQUENT + 1), whatever the order of merging.
+    Source: Misra & Gries (1982); Agarwal, Cormode, Huang, Phillips, Wei & Yi (2013), mergeable summaries, section 3.
+    """
+    many = [row for row, bag in enumerate(column.tolist()) if len(bag.values) > MOST_FREQUENT]
+    if not many:
+        return column
+    out = column.copy()
+    for row in many:
+        bag: Bag = column[row]
+        next_one = np.partition(bag.counts, -MOST_FREQUENT - 1)[-MOST_FREQUENT - 1]
+        kept = bag.counts > next_one
+        out[row] = Bag(bag.values[kept], bag.counts[kept] - next_one) if kept.any() else _one_of(bag)
+    return out
+
+
+def _one_of(bag: Bag) -> Bag:
+    """All values are equally frequent: the least stays, once, since no bag is empty; it was there."""
+    return Bag(bag.values[:1], np.ones(1, np.int64))
+
+
+def _lower_hll(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(hll.estimates(states["hll"]))
+
+
+def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered:
+    """The estimate, and the sketch itself in the details, as base64: for set operations of its readers."""
+    return answered(theta.estimates(states["theta"]), None, [json.dumps(text) for text in theta.texts(states["theta"])])
+
+
+def _lower_quantile(states: States, _scale: int | None, params: Params) -> Lowered:
+    return answered(kll.quantiles(states["kll"], float(params["q"])))
+
+
+def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(kll.quantiles(states["kll"], 0.5))
+
+
+def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
+    """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
+    found = bags.flat(states["frequent"])
+    plain: list[Any] = decimals(found.values, scale).value.tolist()
+    order = np.lexsort((found.values, -found.counts, found.rows))
+    counts, k = found.counts.tolist(), int(params["k"])
+    texts, best, first = [], [], 0
+    for end in np.cumsum(found.sizes).tolist():
+        chosen = order[first : min(end, first + k)].tolist()
+        texts.append(json.dumps([[plain[i], counts[i]] for i in chosen]))
+        best.append(plain[chosen[0]])
+        first = end
+    return answered(np.array(best, np.float64), None, list(texts))
+
+
+FAMILY: Final = Family(
+    columns=(
+        Column("hll", "sketch"),
+        Column("theta", "sketch"),
+        Column("kll", "sketch"),
+        Column("frequent", "bag", 1),
+    ),
+    components=(
+        _sketch("hll", hll),
+        _sketch("theta", theta),
+        _sketch("kll", kll),
+        Component("frequent", ("frequent",), _lift_frequent, _combine_frequent),
+    ),
+    functions=(
+        Function(
+            "approx_distinct",
+            ("hll",),
+            _lower_hll,
+            "how many different values there are, standard error 1.6 % (HyperLogLog, at most 4.1 kB a row)",
+        ),
+        Function(
+            "theta_distinct",
+            ("theta",),
+            _lower_theta,
+            "the same, exact up to 4096 values, then standard error 1.6 %; the theta sketch for set operations as base64"
+            " in `details` (at most 33 kB)",
+        ),
+        Function(
+            "approx_quantile",
+            ("kll",),
+            _lower_quantile,
+            "the value at rank q, exact up to 200 readings, then the rank is within 1.33 % with 99 % probability (KLL)",
+            (("q", Param((0.0, 0.07, 0.9, 1.0), None, (0.0, 1.0))),),
+        ),
+        Function("approx_median", ("kll",), _lower_median, "the same as approx_quantile of 0.5"),
+        Function(
+            "top_k",
+            ("frequent",),
+            _lower_top_k,
+            "experimental: the most frequent value, in `details` [value, count] of the k most frequent; counts are exact"
+            " up to 255 different values, then too low by at most 1/256 of the readings",
+            (("k", Param((1, 5, 10, 20, 50), 10)),),
+        ),
+    ),
+)

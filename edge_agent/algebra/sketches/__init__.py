@@ -1,0 +1,44 @@
+"""Sketches: small states of stated error, a cell of bytes a row of a state column; what other tools can read and merge.
+
+A column of sketches is an object array of bytes in the formats of DataSketches, which Spark SQL merges as they are
+(hll_union_agg, theta_union_agg, kll_sketch_merge_double). They are made and merged here in numpy, over batches: the
+library itself takes hashed values one by one, and its readers are not made for hostile bytes.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from edge_agent.algebra import bags
+from edge_agent.algebra.sketches import hll, kll, theta
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partial import Column
+
+LETTERS: Final = {"hll": "H", "theta": "T", "kll": "K"}  # state column -> kind of its values, see kind_of
+_FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {
+    hll.FAMILY: ("H", hll),
+    theta.FAMILY: ("T", theta),
+    kll.FAMILY: ("K", kll),
+}
+MOST_BYTES: Final = max(hll.MOST_BYTES, theta.MOST_BYTES, kll.MOST_BYTES)  # of one sketch
+
+
+def is_sketches(column: Column) -> bool:
+    """Whether a column, not empty, is one of sketches."""
+    return column.dtype == object and len(column) > 0 and isinstance(column[0], bytes)
+
+
+def kind_of(column: Column) -> str:
+    """The kind of any column as a letter: as bags.kind_of, and of sketches 'H', 'T' or 'K'."""
+    return _FORMATS[column[0][2]][0] if is_sketches(column) else bags.kind_of(column)
+
+
+def check(cells: list[bytes]) -> None:
+    """Refuse foreign bytes unless all are sound sketches of one kind. Raises: ValueError."""
+    found = {cell[2] if len(cell) > 2 else -1 for cell in cells}
+    if len(found) != 1 or not found <= _FORMATS.keys():
+        raise ValueError("no sketches of one known kind")
+    for cell in cells:
+        _FORMATS[cell[2]][1].check(cell)

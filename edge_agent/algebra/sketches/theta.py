@@ -1,0 +1,118 @@
+"""Theta sketches: different values, and set operations over them. Bytes as DataSketches' compact, ordered form, 4096.
+
+A sketch holds the 4096 least hashes of the values, and the next one as the bound below which it is complete. It follows
+from the set of values alone: combining is exactly associative, commutative and idempotent. The estimate's standard
+error is 1 / sqrt(4095) = 1.6 %, and it is exact up to 4096 different values.
+Source: Dasgupta, Lang, Rhodes & Thaler (2016); the format of the DataSketches library (theta, serial version 3).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.segments import Segments
+
+FAMILY: Final = 3  # byte 2 of every theta sketch
+MOST: Final = 4096  # hashes kept: lgK 12
+ALL: Final = 2**63 - 1  # bound of a sketch that holds every hash
+MOST_BYTES: Final = 24 + 8 * MOST
+_FLAGS: Final = 2 | 8 | 16  # read only, compact, ordered
+_LONG: Final = 64  # hashes a group from which groups are sorted one by one
+
+
+def lift(values: NDArray[np.float64], groups: Segments) -> Column:
+    """One sketch a group. values: shape (k,), float64, finite."""
+    hashes = hashed(values)[0] >> np.uint64(1)
+    owner = groups.spread(np.arange(len(groups)))
+    return _packed(hashes, owner, np.full(len(groups), ALL, np.uint64))
+
+
+def combine(column: Column, groups: Segments) -> Column:
+    """One sketch a group of sketches: of all their values. column: shape (k,), of bytes."""
+    owner = groups.spread(np.arange(len(groups)))
+    read = [_read(cell) for cell in column.tolist()]
+    bounds = np.full(len(groups), ALL, np.uint64)
+    np.minimum.at(bounds, owner, np.array([bound for bound, _ in read], np.uint64))
+    hashes = np.concatenate([kept for _, kept in read]) if read else np.zeros(0, np.uint64)
+    owner = np.repeat(owner, [len(kept) for _, kept in read])
+    below = hashes < bounds[owner]
+    return _packed(hashes[below], owner[below], bounds)
+
+
+def _packed(hashes: Hashes, owner: Ints, bounds: Hashes) -> NDArray[Any]:
+    """Hashes below the bound of their group, in any order, as sketches."""
+    groups = len(bounds)
+    if groups > 1:
+        order = np.argsort(owner, kind="stable")
+        hashes, owner = hashes[order], owner[order]
+    if len(hashes) >= _LONG * groups:
+        hashes = np.array(hashes)
+        ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
+        for first, last in zip([0, *ends], ends, strict=False):
+            hashes[first:last].sort()
+    else:
+        hashes = hashes[np.lexsort((hashes, owner))]
+    new = np.ones(len(hashes), np.bool_)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (owner[1:] != owner[:-1])
+    hashes = hashes[new]
+    ends = np.cumsum(np.bincount(owner[new], minlength=groups)).tolist()
+    out = np.empty(groups, object)
+    first = 0
+    for row, end in enumerate(ends):
+        bound = bounds[row]
+        if end - first > MOST:
+            bound = hashes[first + MOST]
+        out[row] = _cell(int(bound), hashes[first : min(end, first + MOST)])
+        first = end
+    return out
+
+
+def _cell(bound: int, kept: Hashes) -> bytes:
+    """Bytes of a sketch. kept: increasing, all below bound."""
+    count = len(kept)
+    longs = 3 if bound != ALL else 1 if count == 1 else 2
+    head = bytes((longs, 3, FAMILY, 0, 0, _FLAGS)) + SEED_HASH.to_bytes(2, "big")
+    if longs > 1:
+        head += count.to_bytes(4, "little") + bytes(4)
+    if longs > 2:
+        head += bound.to_bytes(8, "little")
+    return head + kept.astype("<u8").tobytes()
+
+
+def _read(cell: bytes) -> tuple[int, Hashes]:
+    """(bound, hashes) of bytes that `check` accepts."""
+    bound = int.from_bytes(cell[16:24], "little") if cell[0] == 3 else ALL
+    return bound, np.frombuffer(cell, "<u8", offset=8 * cell[0])
+
+
+def check(cell: bytes) -> None:
+    """Refuse foreign bytes that are not exactly what `lift` or `combine` makes. Raises: ValueError."""
+    if not 16 <= len(cell) <= MOST_BYTES or len(cell) % 8 or cell[0] not in (1, 2, 3) or len(cell) <= 8 * cell[0]:
+        raise ValueError(f"{len(cell)} bytes")
+    bound, kept = _read(cell)
+    if not 0 < bound <= ALL or (cell[0] == 3) != (bound != ALL) or len(kept) > MOST:
+        raise ValueError("a bound out of range")
+    if not int(kept[0]) or not bool((kept[1:] > kept[:-1]).all()) or int(kept[-1]) >= bound:
+        raise ValueError("hashes out of order")
+    if _cell(bound, kept) != cell:
+        raise ValueError("hashes and head differ")
+
+
+def estimates(column: Column) -> NDArray[np.float64]:
+    """Different values in each sketch, whole numbers. column: shape (n,), of bytes that `check` accepts."""
+    read = [_read(cell) for cell in column.tolist()]
+    found = (len(kept) * (float(ALL) / bound) for bound, kept in read)
+    return np.floor(np.fromiter(found, np.float64, len(read)) + 0.5)
+
+
+def texts(column: Column) -> list[str]:
+    """Each sketch as base64."""
+    return [b64encode(cell).decode() for cell in column.tolist()]
