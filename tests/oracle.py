@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
+from tests import oracle_further
 
 Number = float | int | Fraction
 Row = tuple[str, str, int, int]  # query, key, start, end
@@ -179,7 +180,18 @@ def collected(readings: Sequence[Reading]) -> list[float]:
     return sorted(float(value) for value in _values(readings))
 
 
+def _changes(readings: Sequence[Reading], _params: Params) -> float:
+    values = _values(readings)
+    return float(sum(1 for n in range(1, len(values)) if values[n] != values[n - 1]))
+
+
+def sequence(readings: Sequence[Reading]) -> list[float]:
+    """What `sequence` tells in its details: every value in global order."""
+    return [float(value) for value in _values(readings)]
+
+
 FUNCTIONS: dict[str, Function] = {
+    **oracle_further.FUNCTIONS,
     "count": lambda readings, _: float(len(readings)),
     "sum": lambda readings, _: float(_total(_values(readings))),
     "avg": _avg,
@@ -199,4 +211,6 @@ FUNCTIONS: dict[str, Function] = {
     "distinct": _distinct,
     "count_distinct": _distinct,
     "collect": lambda _readings, _: None,  # see `collected`
+    "changes": _changes,
+    "sequence": lambda _readings, _: None,  # see `sequence`
 }

@@ -1,7 +1,8 @@
-"""A row whose bag does not fit a frame, as several rows of the same range and key: bags are deltas and add up.
+"""A row whose bag or series does not fit a frame, as several rows of the same range and key: deltas, which add up.
 
-Each piece holds the states of the very readings in its part of the bag, so that a piece is a sound partial by itself.
-States that pick one reading (first, last, extremes and their times) stand in every piece: picking is idempotent.
+Each piece holds the states of the very readings in its part, so that a piece is a sound partial by itself. A basis with
+a series is cut by that, its bag with it. States that pick one reading (first, last, extremes and their times) stand in
+every piece: picking is idempotent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from edge_agent.algebra.aggregates import COLUMNS, Readings
 from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.partial import NO_INTS, Partials, concat
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.series import Series
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column, Ints
@@ -23,13 +25,22 @@ if TYPE_CHECKING:
 _OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
 
 
+def is_cut(basis: tuple[str, ...]) -> bool:
+    """Whether rows of a basis may be larger than a frame."""
+    return "bag" in basis or "series" in basis
+
+
 def sizes(partials: Partials) -> Ints:
-    """Distinct values in the bag of each row."""
-    return np.fromiter((len(bag.values) for bag in partials.states["bag"].tolist()), np.int64, len(partials))
+    """Readings in the series of each row or, without one, distinct values in its bag."""
+    if "series" in partials.states:
+        counts = (len(series.time_us) for series in partials.states["series"].tolist())
+    else:
+        counts = (len(bag.values) for bag in partials.states["bag"].tolist())
+    return np.fromiter(counts, np.int64, len(partials))
 
 
 def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Partials:
-    """The same content with at most so many distinct values a row. basis: with 'bag' in it; every column is there."""
+    """The same content with at most so many readings or distinct values a row. basis: `is_cut`, all columns there."""
     many = sizes(partials) > most
     if not many.any():
         return partials
@@ -41,8 +52,11 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
     """One row cut."""
-    whole: Bag = row.states["bag"][0]
     lifted = _lifted_columns(basis)
+    if "series" in basis:
+        yield from _stretches(row, lifted, scale, most)
+        return
+    whole: Bag = row.states["bag"][0]
     for first in range(0, len(whole.values), most):
         part = Bag(whole.values[first : first + most], whole.counts[first : first + most])
         states = {**row.states, **_states(part, lifted, scale)}
@@ -51,11 +65,26 @@ def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int)
         yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
 
 
+def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
+    """One row cut by its series."""
+    whole: Series = row.states["series"][0]
+    for first in range(0, len(whole.time_us), most):
+        part = slice(first, first + most)
+        piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
+        readings = Readings(piece.time_us, piece.value, NO_INTS)
+        one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
+        states = {**row.states, **aggregates.lift(readings, one, lifted, scale)}
+        states["series"] = np.empty(1, object)
+        states["series"][0] = piece
+        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+
+
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that follow from values alone, without the bag."""
+    """The columns that follow from values alone, without what is cut."""
     components = aggregates.components_of(basis)
     known = [c for c in components if not any(COLUMNS[name].kind in _OF_A_READING for name in c.columns)]
-    wanted = {name for c in known for name in c.columns} - {"bag"}
+    wanted = {name for c in known for name in c.columns}
+    wanted -= {"series"} if "series" in basis else {"bag"}
     return tuple(name for name in basis if name in wanted)
 
 

@@ -13,10 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, components_of
-from edge_agent.algebra.bags import flat, kind_of
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra import series, sketches
+from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, components_of
+from edge_agent.algebra.bags import flat
+from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
+from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
 
 LATEST_US: Final = 2**61  # after every event time
@@ -118,8 +120,9 @@ class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
 class Extent:
     """What the rows of a head were: enough to check them once the plan is known, without the rows.
 
-    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags of floats or
-    integers). low, high: of each column of 64-bit integers, 0 for others. pieces: of session rows only, which key lies
+    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags and 'S', 's' of
+    series of floats or integers, 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of their node numbers, 0 for
+    others. pieces: of session rows only, which key lies
     where: int64 keys, starts and ends one after the other, little-endian; a partial clears the register of its key
     (docs/protocol.md 5.2).
     """
@@ -134,8 +137,7 @@ class Extent:
     def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
         """Of at least one row. sessions: they may be of sessions."""
         columns = rows.states.values()
-        low = tuple(int(column.min()) if column.dtype == np.int64 else 0 for column in columns)
-        high = tuple(int(column.max()) if column.dtype == np.int64 else 0 for column in columns)
+        low, high = zip(*map(_bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
         return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces)
 
@@ -191,12 +193,12 @@ class Section:
         columns = list(rows.states.values())
         for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
             known = _check_column(name, kind, plan.scale)
-            if known in ("count", "node"):
-                low = self.extent.low[i] if self.extent is not None else int(columns[i].min())
+            if known == "count" or known in OF_NODES:
+                low = self.extent.low[i] if self.extent is not None else _bounds(columns[i])[0]
                 if low < (name == "count"):
                     raise WireError(f"column {name}: {low} in a row")
-            if known == "node" and nodes is not None:
-                high = self.extent.high[i] if self.extent is not None else int(columns[i].max())
+            if known in OF_NODES and nodes is not None:
+                high = self.extent.high[i] if self.extent is not None else _bounds(columns[i])[1]
                 if high >= nodes:
                     raise WireError(f"column {name}: node number {high}, {nodes} are defined")
         if len(rows) and "min" in basis and "max" in basis:
@@ -207,6 +209,17 @@ class Section:
             held, counted = flat(columns[basis.index("bag")]).totals(), columns[basis.index("count")]
             if bool((held != counted).any()):
                 raise WireError(f"plan {self.plan}: bags that do not hold as many readings as are counted")
+        if len(rows) and "series" in basis:
+            held, counted = series.flat(columns[basis.index("series")]).sizes, columns[basis.index("count")]
+            if bool((held != counted).any()):
+                raise WireError(f"plan {self.plan}: series that do not hold as many readings as are counted")
+
+
+def _bounds(column: Column) -> tuple[int, int]:
+    """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
+    if series.is_series(column):
+        column = series.flat(column).node
+    return (int(column.min()), int(column.max())) if column.dtype == np.int64 else (0, 0)
 
 
 @lru_cache(maxsize=1024)
@@ -224,8 +237,13 @@ def _check_basis(basis: tuple[str, ...]) -> None:
 def _check_column(name: str, kind: str, scale: int | None) -> str:
     """The kind of a column by the registry, when its values fit it. Raises: WireError."""
     known = COLUMNS[name]
-    if known.kind == "bag" or kind in "Bb":
-        if (known.kind, kind) != ("bag", "B" if scale is None else "b"):
+    if (known.kind == "sketch") != (kind in sketches.LETTERS.values()) or sketches.LETTERS.get(name, kind) != kind:
+        raise WireError(f"column {name} ({known.kind}) came with values of kind {kind!r}")
+    if known.kind == "sketch":
+        return known.kind
+    if known.kind in ("bag", "series") or kind in "BbSs":
+        letter = known.kind[0].upper() if scale is None else known.kind[0]
+        if known.kind not in ("bag", "series") or kind != letter:
             raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
         return known.kind
     floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)

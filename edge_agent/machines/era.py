@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, Readings, lift
+from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, in_windows
 from edge_agent.algebra.planner import plan
@@ -67,7 +67,7 @@ class Era:
         self._late_plan = placements[-1].plan if placements else None
         basis = self.plan.basis if self.plan else ()
         self._basis = basis
-        self._numbered = any(COLUMNS[name].kind == "order" for name in basis)
+        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
         self._windows = list({query.time_window: None for query in queries})
         self._edges = Edges(self._windows) if queries else None
         self._store = Store(basis, self.plan.unit_us if self.plan else None, NODES)
@@ -114,7 +114,7 @@ class Era:
             gone = np.zeros(len(slices), np.bool_)
             for window in self._windows:
                 rows, start = window.assign(slices.start, slices.end)
-                gone[rows[start + window.length_us <= frontier_us]] = True
+                gone[rows[window.ends(start) <= frontier_us]] = True
             lost = int(slices.states["count"][gone].sum())
             rows_of = in_windows(slices, self._windows)
             self._late.add(rows_of.take(rows_of.end > frontier_us))
@@ -123,14 +123,17 @@ class Era:
         return outside, lost
 
     def _inside(self, run: Run) -> tuple[Run, int]:
-        """The readings at or after the first edge, and how many are before."""
-        outside = len(run.time_us)
+        """The readings between the first edge and the last, and how many are not."""
+        many = first = last = len(run.time_us)
         if self._edges is not None:
-            if run.time_us[0] >= self._edges.first_us:
+            if run.time_us[0] >= self._edges.first_us and run.time_us[-1] < self._edges.last_us:
                 return run, 0
-            outside = int(np.searchsorted(run.time_us, self._edges.first_us))
-        self.gone_until(int(run.time_us[outside - 1]))
-        return run.part(outside, len(run.time_us)), outside
+            first, last = np.searchsorted(run.time_us, [self._edges.first_us, self._edges.last_us]).tolist()
+        if first:
+            self.gone_until(int(run.time_us[first - 1]))
+        if last < many:
+            self.gone_until(int(run.time_us[-1]))
+        return run.part(first, last), first + many - last
 
     def _slice(self, run: Run, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
         """Lift readings by (slice, key). Answers the partials, and of each slice its first row and its start.
@@ -259,7 +262,7 @@ class Era:
             self.gone_until(int(high.max()))
             return int(slices.states["count"].sum())
         start, end = self._edges.around(low)
-        inside = start != NO_EDGE
+        inside = (start != NO_EDGE) & (end != FAR_US)
         outside = int(slices.states["count"][~inside].sum())
         if outside:
             self.gone_until(int(high[~inside].max()))

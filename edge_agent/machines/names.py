@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.machines.books import Book
@@ -39,10 +39,10 @@ class Renumbering:
     def rows(self, node: str, epoch: int, book: Book, plan: Plan, rows: Partials) -> Partials:
         """Rows of a child's epoch, columns named by the basis, under our numbers."""
         keys = self._map("keys", node, epoch, book.keys, self.keys)[rows.key]
-        states = dict(rows.states)
-        for name in plan.basis:
-            if COLUMNS[name].kind == "node":
-                states[name] = self._map("nodes", node, epoch, book.nodes, self.nodes)[states[name].astype(np.int64)]
+        states = rows.states
+        if any(COLUMNS[name].kind in OF_NODES for name in plan.basis):
+            nodes = self._map("nodes", node, epoch, book.nodes, self.nodes)
+            states = renumbered(states, plan.basis, lambda codes: nodes[codes])
         return Partials(rows.start, rows.end, keys, states)
 
     def forget(self, node: str, epoch: int) -> None:

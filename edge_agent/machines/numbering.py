@@ -7,14 +7,14 @@ the new frontier, exceptions and servings (2.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra import bags, cuts
-from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra import bags, cuts, series, sketches
+from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     MAX_KEYS,
@@ -34,8 +34,8 @@ from edge_agent.machines.release import GroupStep, Release, Step
 
 BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # estimates below are upper bounds of the parts; the rest is headers
 ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
-# a bignum of 128 bits with its tag and head; first value and size of a bag; every other kind is 9 at most
-COLUMN_BYTES: Final = {"wide": 20, "bag": 24}
+# a bignum of 128 bits with its tag and head; first values and size of a bag or series; every other kind is 9 at most
+COLUMN_BYTES: Final = {"wide": 20, "bag": 24, "series": 40}
 LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
 
 
@@ -165,13 +165,14 @@ class Numbering:
         plan_number = self._plan(drafts, group, number, release.plan)
         columns = [COLUMNS[name] for name in release.plan.basis]
         row_bytes = ROW_BYTES + sum(COLUMN_BYTES.get(c.kind, 9) for c in columns)
-        rows = self._numbered(drafts, release, [c.name for c in columns if c.kind == "node"])
-        if "bag" in release.plan.basis:
-            value_bytes = _value_bytes(rows.states["bag"])
+        rows = self._numbered(drafts, release)
+        if cuts.is_cut(release.plan.basis):
+            value_bytes = _value_bytes(rows)
             rows = cuts.cut(rows, release.plan.basis, release.plan.scale, BUDGET_BYTES // 2 // value_bytes)
             upto = np.cumsum(row_bytes + value_bytes * cuts.sizes(rows))
         else:
             upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
+        upto += np.cumsum(_approximate_bytes(rows))
         done, done_bytes = 0, 0
         while done < len(rows):
             room = BUDGET_BYTES - drafts[-1].size_bytes
@@ -185,11 +186,13 @@ class Numbering:
             on_time, late = drafts[-1].parts.setdefault(number, ([], []))
             (late if release.late else on_time).append(Section.of(plan_number, release.plan, chunk))
 
-    def _numbered(self, drafts: list[_Draft], release: Release, node_columns: Iterable[str]) -> Partials:
+    def _numbered(self, drafts: list[_Draft], release: Release) -> Partials:
         keys = self._numbers(drafts, "keys", release.keys, release.partials.key)
-        states = dict(release.partials.states)
-        for column in node_columns:
-            states[column] = self._numbers(drafts, "nodes", release.nodes, np.asarray(states[column], np.int64))
+        states = release.partials.states
+        if any(COLUMNS[name].kind in OF_NODES for name in release.plan.basis):
+            states = renumbered(
+                states, release.plan.basis, lambda codes: self._numbers(drafts, "nodes", release.nodes, codes)
+            )
         return Partials(release.partials.start, release.partials.end, keys, states)
 
     def _numbers(self, drafts: list[_Draft], kind: str, table: Sequence[str], codes: Ints) -> Ints:
@@ -311,8 +314,38 @@ class Numbering:
         return numbering
 
 
-def _value_bytes(column: Column) -> int:
-    """Bytes that a value of a bag and its count take at most in a column of them, when nothing is deflated."""
+def _value_bytes(rows: Partials) -> int:
+    """Bytes that what `cuts.sizes` counts takes at most, when nothing is deflated: with both, a reading and a value."""
+    held = (_series_bytes(rows.states["series"]),) if "series" in rows.states else ()
+    return sum(held) + (_bag_bytes(rows.states["bag"]) if "bag" in rows.states else 0)
+
+
+def _approximate_bytes(rows: Partials) -> Ints:
+    """What the cells of bounded size take in each row: sketches and most frequent values."""
+    total = np.zeros(len(rows), np.int64)
+    for name, column in rows.states.items():
+        if sketches.is_sketches(column):
+            total += np.fromiter(map(len, column.tolist()), np.int64, len(rows))
+        elif name == "frequent":
+            total += _bag_bytes(column) * bags.flat(column).sizes
+    return total
+
+
+def _series_bytes(column: Column) -> int:
+    """Of a reading: its value, and the widest step of time and arrival, and node."""
+    found = series.flat(column)
+    inner = found.inner()[1:]
+    spans = [_span(np.diff(numbers)[inner]) for numbers in (found.time_us, found.order)]
+    value = 8 if found.value.dtype.kind == "f" else _span(found.value)
+    return value + sum(spans) + _span(found.node)
+
+
+def _span(numbers: Ints) -> int:
+    return _width(int(numbers.max()) - int(numbers.min())) if len(numbers) else 1
+
+
+def _bag_bytes(column: Column) -> int:
+    """Of a value of a bag and its count."""
     found = bags.flat(column)
     counts = _width(int(found.counts.max()))
     if found.values.dtype.kind == "f":

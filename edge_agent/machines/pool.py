@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partial import NOTHING, Partials, Store, concat
 from edge_agent.algebra.query import Group
@@ -148,7 +148,7 @@ class Pool:
         used = np.unique(np.asarray(rows["key"], np.int64))
         rows["names"] = [self.keys.texts[n] for n in used.tolist()]
         rows["key"] = np.searchsorted(used, np.asarray(rows["key"], np.int64))
-        if any(COLUMNS[name].kind == "node" for name in self.plans[key].basis):
+        if any(COLUMNS[name].kind in OF_NODES for name in self.plans[key].basis):
             rows["nodes"] = list(self.nodes.texts)
         return rows
 
@@ -163,9 +163,8 @@ class Pool:
             rows = value["rows"]
             keys = np.array([self.keys.number(text) for text in rows["names"]], np.int64)
             states = dict(rows["states"])
-            for name in plan.basis:
-                if COLUMNS[name].kind == "node":
-                    numbers = np.array([self.nodes.number(text) for text in rows["nodes"]], np.int64)
-                    states[name] = numbers[states[name]]
+            if "nodes" in rows:
+                numbers = np.array([self.nodes.number(text) for text in rows["nodes"]], np.int64)
+                states = renumbered(states, plan.basis, numbers.__getitem__)
             self._store(key).add(Partials(rows["start"], rows["end"], keys[rows["key"]], states))
             self.touched.add(key)

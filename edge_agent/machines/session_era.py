@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, Readings, lift
+from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.planner import plan
@@ -38,7 +38,7 @@ class SessionEra(Era):
         self.plan: Plan | None = placements[0].plan if placements else None
         basis = self.plan.basis if self.plan else ()
         self._basis = basis
-        self._numbered = any(COLUMNS[name].kind == "order" for name in basis)
+        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
         window = queries[0].window if queries else Session(1)
         assert isinstance(window, Session)
         self._gap_us, self._max_us = window.gap_us, window.max_us

@@ -1,17 +1,14 @@
 """Columns of bags <-> CBOR items: values as differences, counts only where they say something, deflated where it pays.
 
-column = [null, sizes, values, counts]; forms: schemas/frame.cddl, rule `bags`. A typed array that deflates well travels
-as [tag, bytes]: its bytes place by place (all first bytes, then all second ones, ...), deflated (RFC 1951).
+column = [null, sizes, values, counts]; forms: schemas/frame.cddl, rule `bags`. Long arrays are deflated (wire.packed).
 """
 
 from __future__ import annotations
 
 import sys
-import zlib
 from typing import Any, Final, cast
 
 import numpy as np
-from cbor2 import CBORTag
 from numpy.typing import NDArray
 
 from edge_agent.algebra import bags
@@ -20,11 +17,8 @@ from edge_agent.algebra.partial import Column, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.columns import DTYPES
+from edge_agent.wire.packed import LEAST, pack, unpack, unpack_ints
 
-LEVEL: Final = 6  # of zlib; a bag is small, and every byte goes to flash and over the air
-RAW: Final = -15  # deflate without header and checksum: frames have their own
-LEAST: Final = 64  # bytes from which deflating is tried
 MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 bits
 VALUE_LIMIT: Final = 2**61  # of integers; what is decoded stays within twice that
 
@@ -36,7 +30,7 @@ def encode(column: Column, *, deflate: bool = True) -> list[object]:
     """
     found = bags.flat(column)
     least = LEAST if deflate else sys.maxsize
-    counts = _packed(np.ascontiguousarray(found.counts), least)
+    counts = pack(np.ascontiguousarray(found.counts), least)
     return [None, columns.encode_ints(found.sizes), _encode_values(found, least), counts]
 
 
@@ -55,7 +49,7 @@ def _encode_values(found: Flat, least: int) -> object:
     if places is not None:
         units = np.rint(values * 10.0**places).astype(np.int64)
         return [places, *_encode_steps(units, found, least)]
-    return _packed(values, least)
+    return pack(values, least)
 
 
 def _encode_steps(units: Ints, found: Flat, least: int) -> tuple[object, object]:
@@ -65,21 +59,7 @@ def _encode_steps(units: Ints, found: Flat, least: int) -> tuple[object, object]
     inner = np.ones(len(units), np.bool_)
     inner[found.starts] = False
     steps = np.diff(units, prepend=units[:1])[inner] - 1
-    return columns.encode_ints(units[found.starts]), _packed(steps, least)
-
-
-def _packed(values: Column, least: int) -> object:
-    """A flat array, float64 or int64: a column, or deflated from so many bytes; 0 for no values."""
-    if not len(values):
-        return 0
-    item = columns.encode(values)
-    if type(item) is not CBORTag or len(item.value) < least:
-        return item
-    size = DTYPES[item.tag].itemsize
-    planes = np.frombuffer(item.value, np.uint8).reshape(-1, size).T.tobytes()
-    squeezer = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW)
-    squeezed = squeezer.compress(planes) + squeezer.flush()
-    return [item.tag, squeezed] if len(squeezed) + 3 < len(item.value) else item
+    return columns.encode_ints(units[found.starts]), pack(steps, least)
 
 
 def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
@@ -91,7 +71,9 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
     if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
         raise WireError(f"{what}: bags of 1 value or more, {room} values together at most")
     k = int(sizes.sum())
-    counts = bags.ones(k) if type(count_item) is int and count_item == 1 else _ints(count_item, k, f"{what}, counts")
+    counts = (
+        bags.ones(k) if type(count_item) is int and count_item == 1 else unpack_ints(count_item, k, f"{what}, counts")
+    )
     if int(counts.min()) < 1 or int(counts.max()) > MOST_COUNT:
         raise WireError(f"{what}: a count outside 1..{MOST_COUNT}")
     found = Flat(_decode_values(value_item, sizes, what), counts, sizes)
@@ -113,7 +95,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Column:
         if int(np.abs(units).max()) > 2**53:
             raise WireError(f"{what}: a decimal beyond 53 bits")
         return units / 10.0**places
-    values = _unpacked(item, k, f"{what}, values")
+    values = unpack(item, k, f"{what}, values")
     if values.dtype != np.float64:
         raise WireError(f"{what}: wanted floats or [decimals, first, steps]")
     return values + 0.0
@@ -128,7 +110,7 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     inner[starts] = False
     rest = k - len(sizes)
     if rest:
-        steps[inner] = _ints(item[2], rest, f"{what}, steps")
+        steps[inner] = unpack_ints(item[2], rest, f"{what}, steps")
     elif type(item[2]) is not int or item[2] != 0:
         raise WireError(f"{what}: steps where no row has two values")
     if int(steps.min()) < 0:
@@ -141,28 +123,3 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     offset = (along - np.repeat(along[starts], sizes)).astype(np.int64)
     units: Ints = np.repeat(first, sizes) + offset
     return units
-
-
-def _ints(item: object, n: int, what: str) -> Ints:
-    found = _unpacked(item, n, what)
-    if found.dtype != np.int64:
-        raise WireError(f"{what}: wanted integers of 64 bits")
-    return found
-
-
-def _unpacked(item: object, n: int, what: str) -> Column:
-    if not (type(item) is list and len(item) == 2 and type(item[1]) is bytes):
-        return columns.decode(item, n, what)
-    tag = item[0]
-    if type(tag) is not int or tag not in DTYPES:
-        raise WireError(f"{what}: deflated items of an unknown type")
-    size = n * DTYPES[tag].itemsize
-    opener = zlib.decompressobj(RAW)
-    try:
-        planes = opener.decompress(item[1], size + 1)
-    except zlib.error as err:
-        raise WireError(f"{what}: cannot be inflated: {err}") from None
-    if len(planes) != size or not opener.eof or opener.unused_data:
-        raise WireError(f"{what}: wanted {size} bytes inflated, to the last one")
-    raw = np.frombuffer(planes, np.uint8).reshape(DTYPES[tag].itemsize, n).T.tobytes()
-    return columns.decode(CBORTag(tag, raw), n, what)

@@ -16,8 +16,10 @@ from cbor2 import CBORTag
 from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
+from edge_agent.algebra.series import is_series
+from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
-from edge_agent.wire import bags, columns
+from edge_agent.wire import bags, columns, series, sketches
 from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
@@ -34,7 +36,7 @@ MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabyte
 class Decoded:
     """A section with the item it came from: late rows or not, and where[0] relative to `anchor` ticks.
 
-    size: rows, or values of bags if there are more: what it takes of the room of a frame.
+    size: rows, or values of bags or readings of series if there are more: what it takes of the room of a frame.
     """
 
     section: Section
@@ -67,6 +69,10 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
 
 
 def _encode_column(column: Column) -> object:
+    if is_series(column):
+        return series.encode(column)
+    if is_sketches(column):
+        return sketches.encode(column)
     return bags.encode(column) if is_bags(column) else columns.encode(column)
 
 
@@ -123,6 +129,11 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
         if bags.is_bags(column):
             states[str(i)], values = bags.decode(column, n, room, f"column {i}")
             size = max(size, values)
+        elif series.is_series(column):
+            states[str(i)], readings = series.decode(column, n, room, f"column {i}")
+            size = max(size, readings)
+        elif sketches.is_sketches(column):
+            states[str(i)] = sketches.decode(column, n, f"column {i}")
         else:
             states[str(i)] = columns.decode(column, n, f"column {i}")
     section = Section(-1 - number if late else number, Partials(start, end, key, states))

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.series import is_series
 from edge_agent.errors import WireError
-from edge_agent.wire import bags, frames
+from edge_agent.wire import bags, frames, series
 
 VERSION: Final = 1
 # First-come-first-served tags (RFC 8949 section 9.2), private to these files.
 TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG, BAGS_TAG = 63_301, 63_302, 63_303, 63_304, 63_305
+SERIES_TAG: Final = 63_306
 MOST_VALUES: Final = 2**40  # of bags: these files are our own
 ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
 
@@ -55,6 +57,8 @@ def _plain(value: object) -> object:
 def _array(array: NDArray[Any]) -> CBORTag:
     if is_bags(array):
         return CBORTag(BAGS_TAG, [len(array), bags.encode(array, deflate=False)])
+    if is_series(array):
+        return CBORTag(SERIES_TAG, [len(array), series.encode(array, deflate=False)])
     if array.dtype == object:
         return CBORTag(OBJECTS_TAG, [list(array.shape), [_plain(item) for item in array.ravel().tolist()]])
     if array.dtype.kind not in ARRAY_KINDS:
@@ -112,6 +116,9 @@ def _tagged(item: CBORTag) -> Any:
     if item.tag == BAGS_TAG:
         rows, column = item.value
         return bags.decode(_lists(column), rows, MOST_VALUES, "state")[0]
+    if item.tag == SERIES_TAG:
+        rows, column = item.value
+        return series.decode(_lists(column), rows, MOST_VALUES, "state")[0]
     if item.tag == FRAME_TAG:
         return frames.decode(item.value)
     raise WireError(f"state holds tag {item.tag}")

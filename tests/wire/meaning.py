@@ -1,7 +1,7 @@
 """Values of frames <-> plain JSON, so that schemas/vectors/*.json say what the bytes beside them mean.
 
 Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by
-its values and counts.
+its values and counts, a series by its times, values, nodes and arrival numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from edge_agent.algebra import frame as frame_module
 from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.series import Series
 
 
 def of(value: Any) -> Any:
@@ -22,6 +23,8 @@ def of(value: Any) -> Any:
     if isinstance(value, Partials):
         columns = [[of(item) for item in column.tolist()] for column in value.states.values()]
         return {"start": value.start.tolist(), "end": value.end.tolist(), "key": value.key.tolist(), "columns": columns}
+    if isinstance(value, (Bag, Series)):
+        return {f.name: getattr(value, f.name).tolist() for f in fields(value)}
     if is_dataclass(value):
         return {
             f.name: of(getattr(value, f.name))
@@ -30,8 +33,6 @@ def of(value: Any) -> Any:
         }
     if isinstance(value, (tuple, list)):
         return [of(item) for item in value]
-    if isinstance(value, Bag):
-        return {"values": value.values.tolist(), "counts": value.counts.tolist()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value.hex() if isinstance(value, bytes) else value
@@ -59,6 +60,10 @@ def value(kind: Any, meaning: Any) -> Any:
 
 
 def _column(items: list[Any]) -> np.ndarray[Any, Any]:
+    if isinstance(items[0], dict) and "time_us" in items[0]:
+        cells = np.empty(len(items), object)
+        cells[:] = [Series(**{name: np.array(numbers) for name, numbers in item.items()}) for item in items]
+        return cells
     if isinstance(items[0], dict):
         bags = np.empty(len(items), object)
         bags[:] = [Bag(np.array(item["values"]), np.array(item["counts"], np.int64)) for item in items]

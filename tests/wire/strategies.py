@@ -29,6 +29,7 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.partial import Column, Partials
 from edge_agent.algebra.query import LATE_POLICIES, Group
+from edge_agent.algebra.series import Series
 from edge_agent.wire.sections import TICKS_US
 
 NOW_US = 1_790_000_000_000_000
@@ -105,6 +106,29 @@ def bags(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
+def series(draw: st.DrawFn, n: int) -> Column:
+    """A column of series: slow and jumping values of each type, even and uneven times, one node and several."""
+    of = {
+        "slow": st.integers(1_000, 1_003),
+        "far": st.integers(-(2**53), 2**53),
+        "decimals": st.integers(-500, 500).map(lambda units: units / 10),
+        "floats": floats.map(lambda value: value + 0.0),
+    }
+    elements = of[draw(st.sampled_from(sorted(of)))]
+    most = draw(st.sampled_from([1, 12]))
+    tick, origin = draw(st.sampled_from([1, 1_000, 10**6])), draw(st.sampled_from([0, -(10**9), NOW_US]))
+    column = np.empty(n, object)
+    for row in range(n):
+        places = draw(
+            st.sets(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 2**40)), min_size=1, max_size=most)
+        )
+        time, node, order = (np.array(numbers, np.int64) for numbers in zip(*sorted(places), strict=True))
+        values = draw(st.lists(elements, min_size=len(places), max_size=len(places)))
+        column[row] = Series(origin // tick * tick + time * tick, np.array(values), node, order)
+    return column
+
+
+@st.composite
 def partials(draw: st.DrawFn) -> Partials:
     """Rows as machines release them: one range, windows of one length, or spans of late readings."""
     n = draw(st.integers(1, 12))
@@ -125,7 +149,7 @@ def partials(draw: st.DrawFn) -> Partials:
         end = start + (tick if shape == "equal" else draw(arrays(st.integers(1, 9), n, np.int64)) * tick)
     first = draw(st.integers(0, 2**16 - 20))
     key = first + (np.arange(n) if draw(st.booleans()) else draw(arrays(st.integers(0, 19), n, np.int64)))
-    states = {f"c{i}": draw(columns(n) | bags(n)) for i in range(draw(st.integers(0, 4)))}
+    states = {f"c{i}": draw(columns(n) | bags(n) | series(n)) for i in range(draw(st.integers(0, 4)))}
     return Partials(start, end, key, states)
 
 

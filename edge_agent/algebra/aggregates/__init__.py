@@ -6,14 +6,32 @@ columns a group of queries needs are its basis: shared, so that avg, sum, count 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from edge_agent.algebra import bags
-from edge_agent.algebra.aggregates import ends, extremes, holistic, logs, moments
+from edge_agent.algebra import series as series_of
+from edge_agent.algebra.aggregates import (
+    approximate,
+    bins,
+    central,
+    ends,
+    extremes,
+    holistic,
+    logs,
+    moments,
+    plugins,
+    powers,
+    series,
+    weighted,
+)
 from edge_agent.algebra.aggregates.base import (
+    NUMBERED,
+    OF_NODES,
     Column,
     Component,
     Family,
@@ -21,6 +39,7 @@ from edge_agent.algebra.aggregates.base import (
     Lowered,
     Param,
     Readings,
+    Template,
     decimals,
     times,
 )
@@ -28,20 +47,68 @@ from edge_agent.algebra.segments import Segments
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import States, Value
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
     from edge_agent.algebra.query import Aggregate
 
 __all__ = [
-    "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "Column", "Component", "Family", "Function", "Lowered", "Param",
-    "Readings", "basis_of", "check", "combine", "components_of", "convert", "lift", "lower", "params_of",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES", "Column", "Component",
+    "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "combine", "components_of", "convert",
+    "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
-FAMILIES: Final[tuple[Family, ...]] = (moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY)
+BUILT_IN: Final[tuple[Family, ...]] = (
+    *(moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY),
+    *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY),
+    *(series.FAMILY, approximate.FAMILY),
+)
+_OTHERS, REFUSED = plugins.families(BUILT_IN, plugins.installed())  # REFUSED: entry point -> why it is left out
+FAMILIES: Final[tuple[Family, ...]] = (*BUILT_IN, *_OTHERS)
 
-COLUMNS: Final[Mapping[str, Column]] = {c.name: c for family in FAMILIES for c in family.columns}
-COMPONENTS: Final[Mapping[str, Component]] = {c.name: c for family in FAMILIES for c in family.components}
+Made = TypeVar("Made", Column, Component)
+
+
+class Registry(Mapping[str, Made]):
+    """Columns or components by name; `template:argument` names one that is made when asked for.
+
+    Iterating gives those that are always there. Raises: KeyError for a name that means nothing.
+    """
+
+    def __init__(self, fixed: Mapping[str, Made], make: Callable[[str], Made]) -> None:
+        """make: name with an argument -> what its template makes of it."""
+        self._fixed, self._make = dict(fixed), make
+
+    def __getitem__(self, name: str) -> Made:
+        found = self._fixed.get(name)
+        return self._make(name) if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fixed)
+
+    def __len__(self) -> int:
+        return len(self._fixed)
+
+
+TEMPLATES: Final[Mapping[str, Template]] = {t.name: t for family in FAMILIES for t in family.templates}
+
+
+@lru_cache(maxsize=4096)
+def _made(name: str) -> tuple[Component, Column]:
+    """What a template makes of `template:argument`. Raises: KeyError."""
+    word, _, argument = name.partition(":")
+    template = TEMPLATES[word]
+    if not re.fullmatch(template.arguments, argument):
+        raise KeyError(name)
+    return template.make(argument)
+
+
+COLUMNS: Final[Mapping[str, Column]] = Registry(
+    {c.name: c for family in FAMILIES for c in family.columns}, lambda name: _made(name)[1]
+)
+COMPONENTS: Final[Mapping[str, Component]] = Registry(
+    {c.name: c for family in FAMILIES for c in family.components}, lambda name: _made(name)[0]
+)
 FUNCTIONS: Final[Mapping[str, Function]] = {f.name: f for family in FAMILIES for f in family.functions}
 
 
@@ -49,8 +116,9 @@ def check(aggregate: Aggregate) -> None:
     """Refuse what no node can compute. Raises: ConfigError, one line naming the function or parameter."""
     function = FUNCTIONS.get(aggregate.fn)
     if function is None:
+        left_out = "".join(f"; left out: {name} ({why})" for name, why in REFUSED.items())
         raise ConfigError(
-            f"unknown or not yet supported aggregate {aggregate.fn!r}; there are {', '.join(sorted(FUNCTIONS))}"
+            f"unknown or not yet supported aggregate {aggregate.fn!r}; there are {', '.join(sorted(FUNCTIONS))}{left_out}"
         )
     known = dict(function.params)
     for name, value in aggregate.params:
@@ -65,7 +133,7 @@ def check(aggregate: Aggregate) -> None:
             raise ConfigError(f"{aggregate.fn} needs {name}: {param.wanted}")
 
 
-def params_of(aggregate: Aggregate) -> dict[str, str | int | float | bool]:
+def params_of(aggregate: Aggregate) -> dict[str, Value]:
     """Every parameter of the function, defaults filled in."""
     given = {name: value for name, value in aggregate.params if value is not None}
     every = {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
@@ -80,15 +148,16 @@ def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, .
     wanted = {"count"}
     for aggregate in aggregates:
         check(aggregate)
-        for name in FUNCTIONS[aggregate.fn].components(scale):
+        for name in FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate)):
             wanted.update(_with_needs(COMPONENTS[name]))
-    return tuple(name for name in COLUMNS if name in wanted)
+    return (*(name for name in COLUMNS if name in wanted), *sorted(name for name in wanted if ":" in name))
 
 
 def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
     """The components whose columns make up a basis, each after those it needs. Raises: ValueError for half a one."""
     wanted = set(basis)
-    found = tuple(c for c in COMPONENTS.values() if wanted.intersection(c.columns))
+    made = (COMPONENTS[name] for name in sorted(wanted) if ":" in name and name in COMPONENTS)
+    found = (*(c for c in COMPONENTS.values() if wanted.intersection(c.columns)), *made)
     covered = {column for component in found for column in component.columns}
     lacking = (covered | {column for c in found for column in _with_needs(c)}) ^ wanted
     if lacking:
@@ -140,8 +209,12 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
         degree = COLUMNS[name].degree
         if not degree:
             out[name] = array
+        elif COLUMNS[name].kind == "real":
+            out[name] = array * 10.0 ** (degree * (scale - (to or 0)))
         elif COLUMNS[name].kind == "bag":
             out[name] = bags.mapped(array, _rescaling(scale, to))
+        elif COLUMNS[name].kind == "series":
+            out[name] = series_of.mapped(array, _rescaling(scale, to))
         elif to is not None:
             out[name] = times(array, 10 ** (degree * (scale - to)))
         elif name != "sq":
@@ -149,6 +222,17 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
     if to is None and "sq" in states:
         spread = FUNCTIONS["var"].lower(states, scale, {"ddof": 0}).value
         out["m2"] = np.multiply(spread, states["count"])
+    return out
+
+
+def renumbered(states: States, basis: tuple[str, ...], change: Callable[[Ints], Ints]) -> dict[str, Array]:
+    """The same states with other node codes. change: of an array of codes; it keeps the order of ids."""
+    out = dict(states)
+    for name in basis:
+        if COLUMNS[name].kind == "node":
+            out[name] = change(states[name].astype(np.int64, copy=False))
+        elif COLUMNS[name].kind == "series":
+            out[name] = series_of.renumbered(states[name], change)
     return out
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,8 +18,15 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
 
     States = Mapping[str, Array]
+    Value = str | int | float | bool | tuple[float, ...]  # of a parameter
+    Params = Mapping[str, Value]
 
 EXACT: Final = 2**53  # integers up to here are float64 without loss
+HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
+WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it
+ANY: Final = (-1e300, 1e300)  # bounds of a parameter that may be any number
+NUMBERED: Final = frozenset({"order", "series"})  # kinds of columns that hold arrival numbers
+OF_NODES: Final = frozenset({"node", "series"})  # and node codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,9 @@ class Column:
 
     kind: 'count' (int64), 'time' (int64, us), 'value' (float64, or int64 multiples of 10**scale), 'wide' (float64, or
     an exact integer: int64, object beyond 64 bits), 'real' (float64), 'node' (int64 code of the holder's node table),
-    'order' (int64 arrival number), 'bag' (object array of algebra.bags.Bag: values as of kind 'value').
+    'order' (int64 arrival number), 'bag' (object array of algebra.bags.Bag: values as of kind 'value'), 'series' (of
+    algebra.series.Series: values as of kind 'value', with times, nodes and arrival numbers), 'sketch' (of bytes, see
+    algebra.sketches).
     degree: a scaled-integer column is in multiples of 10**(degree * scale).
     """
 
@@ -40,14 +51,16 @@ class Readings:
     """What lift takes: readings of one node in the order of (time, arrival).
 
     time_us: shape (k,), int64, non-decreasing. value: shape (k,), float64, finite, or int64 in multiples of
-    10**scale with |value| <= 2**53. order: shape (k,), int64 arrival numbers; may be empty if no column of kind
-    'order' is lifted. node: the code of this node. k may be 0.
+    10**scale with |value| <= 2**53. order: shape (k,), int64 arrival numbers; may be empty if no column of a kind in
+    NUMBERED is lifted. node: the code of this node. numbers: what a label says as a number, by the label's name: shape
+    (k,), float64, NaN where it says none; a label that is not there says none. k may be 0.
     """
 
     time_us: Ints
     value: Array
     order: Ints
     node: int = 0
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,9 @@ class Component:
     combine(states, segments, combined, ranks): its columns combined; `states` are all columns by row, `combined` the
     columns of `needs` by group, ranks the place of each node code in the bytewise order of ids (None: codes are it).
     invert(total, part): what is left of total without part; only where that is exact for integers.
+    fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...): overlapping windows are then formed
+    several times faster (algebra/overlap.py). None: by `combine` only, whatever it is.
+    apart: its columns add up and do not follow from the values of readings alone.
     """
 
     name: str
@@ -66,31 +82,65 @@ class Component:
     combine: Callable[[States, Segments, States, Ints | None], dict[str, Array]]
     needs: tuple[str, ...] = ()
     invert: Callable[[States, States], dict[str, Array]] | None = None
+    apart: bool = False
+    fold: np.ufunc | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A component for every argument: `name:argument` is its name, and that of its one column.
+
+    It combines by adding. arguments: pattern of the whole argument. make(argument): the component and its column.
+    """
+
+    name: str
+    arguments: str
+    make: Callable[[str], tuple[Component, Column]]
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
     """A parameter of a function: one of `choices`, `default` if not given (None: it must be).
 
-    within: any number of [low, high] is allowed; `choices` are then only examples.
+    within: any number of [low, high] is allowed; most > 0: a list of up to so many of them, each greater than the one
+    before; text: any text of that pattern is. `choices` are then only examples.
     """
 
-    choices: tuple[str | int | float | bool, ...]
-    default: str | int | float | bool | None
+    choices: tuple[Value, ...]
+    default: Value | None
     within: tuple[float, float] | None = None
+    most: int = 0
+    text: str = ""
 
     def allows(self, value: object) -> bool:
         """Whether a value may be given."""
+        if self.most:
+            listed = isinstance(value, tuple) and 0 < len(value) <= self.most and all(map(self._number, value))
+            return listed and all(a < b for a, b in zip(value, value[1:], strict=False))  # type: ignore[index, arg-type]
         if self.within is not None:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return number and self.within[0] <= value <= self.within[1]  # type: ignore[operator]
+            return self._number(value)
+        if self.text:
+            return isinstance(value, str) and re.fullmatch(self.text, value) is not None
         return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in self.choices)
+
+    def _number(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float) or self.within is None:
+            return False
+        return self.within[0] <= value <= self.within[1]  # false for NaN
 
     @property
     def wanted(self) -> str:
         """What it may be, for people."""
+        if self.most:
+            return f"a list of 1 to {self.most} numbers, each greater than the one before"
+        if self.within == ANY:
+            return "a number"
+        if self.within is not None and math.isinf(self.within[1]):
+            return f"a number from {self.within[0]:g} on"
         if self.within is not None:
             return f"a number of {self.within[0]:g} to {self.within[1]:g}"
+        if self.text:
+            return "the name of a label"
         return f"one of {', '.join(map(repr, self.choices))}"
 
 
@@ -112,19 +162,21 @@ class Function:
 
     needs: components; `scaled` those for scaled-integer readings where they differ. params: name -> Param.
     lower(states, scale, params) -> Lowered; params holds every parameter, defaults filled in. One row a group, no
-    row without a reading. about: one line for people.
+    row without a reading. about: one line for people. asks(params): further components, made from templates.
     """
 
     name: str
     needs: tuple[str, ...]
-    lower: Callable[[States, int | None, Mapping[str, str | int | float | bool]], Lowered]
+    lower: Callable[[States, int | None, Params], Lowered]
     about: str
     params: tuple[tuple[str, Param], ...] = ()
     scaled: tuple[str, ...] | None = None
+    asks: Callable[[Params], tuple[str, ...]] | None = None
 
-    def components(self, scale: int | None) -> tuple[str, ...]:
+    def components(self, scale: int | None, params: Params) -> tuple[str, ...]:
         """What it needs for floats (scale None) or scaled integers."""
-        return self.needs if scale is None or self.scaled is None else self.scaled
+        plain = self.needs if scale is None or self.scaled is None else self.scaled
+        return plain if self.asks is None else (*plain, *self.asks(params))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +186,7 @@ class Family:
     columns: tuple[Column, ...]
     components: tuple[Component, ...]
     functions: tuple[Function, ...]
+    templates: tuple[Template, ...] = ()
 
 
 def answered(value: Array, null: NDArray[np.bool_] | None = None, details: list[str | None] | None = None) -> Lowered:
@@ -170,6 +223,24 @@ def ratio(numerator: Array, denominator: Array) -> NDArray[np.float64]:
         return numerator / denominator
     pairs = zip(numerator.tolist(), denominator.tolist(), strict=True)
     return np.array([above / below for above, below in pairs], np.float64)
+
+
+def within_reach(sums: Array) -> Array:
+    """Sums of floats as they may stand in a state: at most HUGE in size, so that they travel and stay there."""
+    if not len(sums) or (np.isfinite(sums).all() and max(-sums.min(), sums.max()) <= HUGE):
+        return sums
+    return np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+
+
+def out_of_reach(*sums: Array) -> NDArray[np.bool_]:
+    """Rows without an answer, because one of these is too large for a state or for a decimal(38,0)."""
+    out = np.zeros(len(sums[0]), np.bool_)
+    for column in sums:
+        if column.dtype == object:
+            out |= np.array([abs(value) >= WIDEST for value in column.tolist()], np.bool_)
+        elif column.dtype == np.float64:
+            out |= np.abs(column) >= HUGE
+    return out
 
 
 def times(values: Array, factor: int) -> Array:
