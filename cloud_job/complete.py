@@ -241,8 +241,10 @@ class Ledger:
         closed_us = min(self.closed.get((q.id, q.revision, group.node), NEVER_US) for q in queries)
         longest_us = max(reach_us(query.window) for query in queries)
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
-        if part.first_start_us < before_us:
-            yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us)
+        lasting = plan.kind == "session"  # it may have begun long ago: its last reading says when it was
+        if (part.earliest_end_us - 1 if lasting else part.first_start_us) < before_us:
+            place = (effect.node, effect.epoch, effect.seq, part.number)
+            yield Beyond(*place, queries[0].source, before_us, lasting=lasting)
 
     def _decided(self, effect: Effect, part: Part, group: Group, plan: Plan) -> Iterable[Beyond]:
         """Raw readings below the frontier that gave positions: in no window of the plan's queries (7.4)."""

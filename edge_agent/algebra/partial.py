@@ -115,7 +115,7 @@ def combine(
 def assign_windows(partials: Partials, window: Window, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
     """Partials of slices to partials of the windows that contain them, combined: a row a (window, key)."""
     row, start = window.assign(partials.start, partials.end)
-    return combine(_moved(partials, row, start, window.length_us), basis, window.slide_us, ranks)
+    return combine(_moved(partials, row, start, window.ends(start)), basis, window.rhythm[0].step_us, ranks)
 
 
 def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
@@ -123,26 +123,36 @@ def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
 
     Windows of several specs can be one range, as the first of sliding (3, 2) and of tumbling 3: it is there once.
     """
-    by_length: dict[int, list[Window]] = {}
-    for window in windows:
-        by_length.setdefault(window.length_us, []).append(window)
     parts = []
-    for length_us, alike in by_length.items():
+    for alike in _alike(windows):
         pairs = [window.assign(partials.start, partials.end) for window in alike]
+        ends = [window.ends(start) for window, (_, start) in zip(alike, pairs, strict=True)]
         row, start = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        end = np.concatenate(ends)
         if len(alike) > 1:
-            order = np.lexsort((start, row))
-            row, start = row[order], start[order]
-            new = np.concatenate([[True], (row[1:] != row[:-1]) | (start[1:] != start[:-1])])[: len(row)]
-            row, start = row[new], start[new]
-        parts.append(_moved(partials, row, start, length_us))
+            order = np.lexsort((end, start, row))
+            row, start, end = row[order], start[order], end[order]
+            again = (row[1:] == row[:-1]) & (start[1:] == start[:-1]) & (end[1:] == end[:-1])
+            new = np.concatenate([[True], ~again])[: len(row)]
+            row, start, end = row[new], start[new], end[new]
+        parts.append(_moved(partials, row, start, end))
     return concat(parts)
 
 
-def _moved(partials: Partials, row: Ints, start: Ints, length_us: int) -> Partials:
-    """The states of those rows with the ranges [start, start + length)."""
+def _alike(windows: Iterable[Window]) -> Iterable[list[Window]]:
+    """The windows in groups; a range that is a window of several is one of a single group."""
+    by_length: dict[int, list[Window]] = {}
+    for window in windows:
+        by_length.setdefault(window.longest_us, []).append(window)
+    if all(window.one_length for alike in by_length.values() for window in alike):
+        return by_length.values()
+    return [[window for alike in by_length.values() for window in alike]]
+
+
+def _moved(partials: Partials, row: Ints, start: Ints, end: Ints) -> Partials:
+    """The states of those rows with the ranges [start, end)."""
     states = {name: column[row] for name, column in partials.states.items()}
-    return Partials(start, start + length_us, partials.key[row], states)
+    return Partials(start, end, partials.key[row], states)
 
 
 def _in_order(partials: Partials) -> bool:

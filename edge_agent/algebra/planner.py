@@ -20,7 +20,7 @@ import numpy as np
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.query import SCOPES, Query
-from edge_agent.algebra.span import Lattice, union
+from edge_agent.algebra.span import Lattice, lattices
 from edge_agent.algebra.windows import ALL, Session, Window
 from edge_agent.errors import ConfigError
 
@@ -59,7 +59,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     basis = basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
-    windows = sorted({query.time_window for query in queries}, key=lambda w: (w.slide_us, w.length_us, w.unit_us))
+    windows = sorted({query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us))
     slices, whole = rates(windows)
     local = queries[0].scope == "local"
     kind = "window" if local or whole < slices else "slice"
@@ -107,14 +107,14 @@ def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
     """(slices, windows) per second and key; windows of several queries that are one range count once."""
     starts: dict[int, list[Lattice]] = {}
     for window in windows:
-        starts.setdefault(window.length_us, []).append(window.lattices[0])
-    slices = _rate(lattice for window in windows for lattice in window.lattices)
+        starts.setdefault(window.longest_us, []).append(window.rhythm[0])
+    slices = _rate(lattice for window in windows for lattice in window.rhythm)
     return slices, sum((_rate(alike) for alike in starts.values()), Fraction(0))
 
 
-def _rate(lattices: Iterable[Lattice]) -> Fraction:
+def _rate(edges: Iterable[Lattice]) -> Fraction:
     """Different edges per second: exact where they repeat soon enough, else counted over a sample."""
-    fewest = union(lattices)
+    fewest = lattices(edges)
     span_us = math.lcm(*(lattice.step_us for lattice in fewest))
     if sum(span_us // lattice.step_us for lattice in fewest) > _SAMPLE:
         span_us = int(_SAMPLE / sum(1 / lattice.step_us for lattice in fewest))

@@ -1,10 +1,10 @@
-"""Event time as integer microseconds: half-open spans [start, end), and evenly spaced edges on it."""
+"""Event time as integer microseconds: half-open spans [start, end), and edges on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -15,12 +15,44 @@ NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epo
 FAR_US: Final = 2**62  # after every edge
 
 
+class EdgeSet(Protocol):
+    """Edges on event time, from the first on; hashable. Where windows start, or end."""
+
+    @property
+    def step_us(self) -> int:
+        """About how far apart: for estimates, never for an edge."""
+
+    @property
+    def first_us(self) -> int:
+        """The first edge, >= 0."""
+
+    @property
+    def last_us(self) -> int:
+        """The last edge; FAR_US where they go on."""
+
+    def points(self, low_us: int, high_us: int) -> Ints:
+        """All edges e with low_us <= e <= high_us, increasing."""
+
+    def around(self, time_us: Ints) -> tuple[Ints, Ints]:
+        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time: shape (k,), int64."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Lattice:
     """Edges at phase_us + i * step_us for i = 0, 1, ...; step_us > 0, phase_us >= 0."""
 
     step_us: int
     phase_us: int
+
+    @property
+    def first_us(self) -> int:
+        """The first edge."""
+        return self.phase_us
+
+    @property
+    def last_us(self) -> int:
+        """They go on."""
+        return FAR_US
 
     def points(self, low_us: int, high_us: int) -> Ints:
         """All edges e with low_us <= e <= high_us, increasing."""
@@ -40,10 +72,72 @@ class Lattice:
         return other.step_us % self.step_us == 0 and shift >= 0 and shift % self.step_us == 0
 
 
-def union(lattices: Iterable[Lattice]) -> tuple[Lattice, ...]:
-    """The fewest of the given lattices that have the same edges together; finest first."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Some edges, at least one; increasing, >= 0."""
+
+    edges: tuple[int, ...]
+
+    @property
+    def step_us(self) -> int:
+        """So far apart that they do not count in estimates: there is an end to them."""
+        return FAR_US
+
+    @property
+    def first_us(self) -> int:
+        """The first edge."""
+        return self.edges[0]
+
+    @property
+    def last_us(self) -> int:
+        """The last edge."""
+        return self.edges[-1]
+
+    def points(self, low_us: int, high_us: int) -> Ints:
+        """All edges e with low_us <= e <= high_us, increasing."""
+        edges = np.array(self.edges, np.int64)
+        return edges[(edges >= low_us) & (edges <= high_us)]
+
+    def around(self, time_us: Ints) -> tuple[Ints, Ints]:
+        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time: shape (k,), int64."""
+        return between(np.array(self.edges, np.int64), time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Comb:
+    """Evenly spaced windows of one length: [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ...
+
+    Those of them with an end in (after_us, upto_us]; 0 < slide_us, 0 <= offset_us.
+    """
+
+    length_us: int
+    slide_us: int
+    offset_us: int
+    after_us: int
+    upto_us: int
+
+
+def between(edges: Ints, time_us: Ints) -> tuple[Ints, Ints]:
+    """EdgeSet.around for edges in an array, increasing."""
+    place = np.searchsorted(edges, time_us, side="right")
+    bounds = np.concatenate([[NO_EDGE], edges, [FAR_US]])
+    return bounds[place], bounds[place + 1]
+
+
+def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
+    """Few sets that have the same edges together as the given ones; of lattices the fewest, finest first."""
+    given = set(sets)
+    kept: list[EdgeSet] = [*lattices(given)]
+    listed = {edge for each in given if isinstance(each, Listed) for edge in each.edges}
+    others = [each for each in given if not isinstance(each, Lattice | Listed)]
+    kept += sorted(others, key=repr)
+    return (*kept, Listed(tuple(sorted(listed)))) if listed else tuple(kept)
+
+
+def lattices(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
+    """The fewest of the given lattices that have the same edges together; finest first. Other sets are passed over."""
     kept: list[Lattice] = []
-    for lattice in sorted(set(lattices)):
+    for lattice in sorted(each for each in sets if isinstance(each, Lattice)):
         if not any(finer.holds(lattice) for finer in kept):
             kept.append(lattice)
-    return tuple(kept)
+    return kept

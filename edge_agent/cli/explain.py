@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from edge_agent.algebra.planner import Placement, plan
 from edge_agent.algebra.query import Group, Query, Sensor
-from edge_agent.algebra.windows import Session
 from edge_agent.cli.telling import title
 from edge_agent.config.definitions import Definition, parse_definition, parse_recording_query
 from edge_agent.config.documents import read
 from edge_agent.config.durations import UNITS_US, format_duration
 from edge_agent.config.settings import MAX_FILE_BYTES, parse
+from edge_agent.config.windows import window_text
 from edge_agent.errors import ConfigError
 
 HELP = (
@@ -147,14 +147,7 @@ def values_of(source: str, scales: Mapping[str, int | None]) -> str:
 
 def wish_of(query: Query) -> str:
     """A query's own words: `sliding 10m every 1m: avg, max`."""
-    window = query.window
-    if isinstance(window, Session):
-        text = f"session, gap {format_duration(window.gap_us)}"
-        text += f", at most {format_duration(window.max_us)}" if window.max_us else ""
-    else:
-        text = f"{window.type} {format_duration(window.length_us)}"
-        text += f" every {format_duration(window.slide_us)}" if window.slide_us != window.length_us else ""
-    return f"{text}: {', '.join(aggregate.name for aggregate in query.aggregates)}"
+    return f"{window_text(query.window)}: {', '.join(aggregate.name for aggregate in query.aggregates)}"
 
 
 def plan_of(placement: Placement) -> Explained:

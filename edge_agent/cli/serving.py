@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from edge_agent.algebra.query import Query, Sensor
-from edge_agent.algebra.windows import Session
+from edge_agent.config.windows import window_text
 from edge_agent.config.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.log import setup
 from edge_agent.loop import Loop
@@ -43,10 +43,8 @@ def dry_run(settings: Settings) -> int:
         if isinstance(value, Sensor):
             print(f"sensor {value.id}: {value.driver}")
         elif isinstance(value, Query):
-            window = value.window
             names = ", ".join(aggregate.name for aggregate in value.aggregates)
-            length_us = window.gap_us if isinstance(window, Session) else window.length_us
-            print(f"query {value.id}: {names} of {value.source}, {window.type} {length_us / 1e6:g} s")
+            print(f"query {value.id}: {names} of {value.source}, {window_text(value.window)}")
     for line in notes(settings):
         print(f"note: {line}")
     return 0

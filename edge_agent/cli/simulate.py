@@ -127,7 +127,7 @@ class Answers:
         """Add the partials to the windows they count in (docs/protocol.md 6.2)."""
         rows, window = release.partials, self.query.time_window
         if release.plan.kind == "window":
-            rows = rows.take(rows.end - rows.start == window.length_us)
+            rows = rows.take(window.ends(rows.start) == rows.end)
         rows = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in self._basis})
         self._open.add(assign_windows(rows, window, self._basis))
         self._keys = release.keys

@@ -40,8 +40,7 @@ def edges_per_second(window: Window | Session) -> float:
     """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts."""
     if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
         return 1e6 / window.gap_us
-    beside = window.length_us % window.slide_us != 0
-    return (2 if beside else 1) * 1e6 / window.slide_us
+    return sum(1e6 / lattice.step_us for lattice in window.rhythm)
 
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:

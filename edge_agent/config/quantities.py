@@ -12,6 +12,7 @@ from edge_agent.config.documents import Path
 from edge_agent.config.durations import DURATION, SIZE, format_duration, format_size, parse_duration, parse_size
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,9 @@ class Instant:
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read microseconds since 1970 UTC."""
+        if report.unit_us is not None and isinstance(value, int) and not isinstance(value, bool):
+            us = value * report.unit_us  # a recording's plain number
+            return us if 0 <= us < LAST_US else report.wrong(at, value, "not in the years 1970 to 9999")
         hint = 'like "2026-11-21T00:00:00Z"'
         if isinstance(value, str):
             try:

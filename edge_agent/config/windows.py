@@ -1,4 +1,4 @@
-"""The `window` table of a query: which types there are, what each is measured in, and which measures make sense."""
+"""The `window` table of a query, made from what the registry of window types says of each (algebra/windows)."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.windows import Session, Window
-from edge_agent.algebra.windows.sliding import Sliding
-from edge_agent.algebra.windows.tumbling import Tumbling
-from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, one_of, read_table, type_of
+from edge_agent.algebra.windows import ALL, Spec
+from edge_agent.algebra.windows.base import NEEDED, Setting, Wrong
+from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.drivers import DAY_US
-from edge_agent.config.durations import format_duration
-from edge_agent.config.kinds import Choice
-from edge_agent.config.quantities import Duration
-from edge_agent.config.shapes import object_schema
+from edge_agent.config.kinds import Choice, Flag, Number
+from edge_agent.config.quantities import Duration, Instant
+from edge_agent.config.shapes import object_schema, write_table
 
-SHORTEST_US: Final = 1_000  # of a length or slide: a thousand edges a second is more than any uplink wants
-LONGEST_US: Final = 366 * DAY_US
-MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
+WORDS: Final = (  # of the language; those that the registry lacks are told apart from mistakes
+    *("tumbling", "sliding", "session", "count_tumbling", "count_sliding", "punctuation", "state"),
+    *("fixed_band", "calendar"),
+)
 
-_SPAN: Final = Duration(SHORTEST_US, LONGEST_US)
-_OFFSET: Final = Key("offset", Duration(0, LONGEST_US), 0, "shifts every start by that much from 1970 UTC")
-WINDOWS: Final[dict[str, tuple[Key, ...]]] = {
-    "tumbling": (Key("length", _SPAN, REQUIRED, "end minus start"), _OFFSET),
-    "sliding": (
-        Key("length", _SPAN, REQUIRED, "end minus start"),
-        Key("slide", _SPAN, REQUIRED, "start to start; need not divide the length"),
-        _OFFSET,
-    ),
-    "session": (
-        Key("gap", Duration(SHORTEST_US, 7 * DAY_US), REQUIRED, "silence that ends it; at most the correction horizon"),
-        Key("max", Duration(0, LONGEST_US), 0, "cut at its multiples since 1970 UTC; 0: no longest duration"),
-    ),
+
+def _kind(setting: Setting) -> Kind:
+    match setting.kind:
+        case "duration":
+            return Duration(setting.low, setting.high)
+        case "instant":
+            return Instant()
+        case "word":
+            return Choice(setting.words, what=setting.name)
+        case "count":
+            return Number(setting.low, setting.high, whole=True)
+        case "flag":
+            return Flag()
+    raise ValueError(f"window key {setting.name}: no kind {setting.kind!r}")
+
+
+def _key(setting: Setting) -> Key:
+    default = REQUIRED if setting.default is NEEDED else setting.default
+    return Key(setting.name, _kind(setting), default, setting.about)
+
+
+WINDOWS: Final[Mapping[str, tuple[Key, ...]]] = {
+    word: tuple(_key(setting) for setting in spec.KEYS) for word, spec in ALL.items()
 }
-LATER_WINDOWS: Final = (*("count_tumbling", "count_sliding", "punctuation", "state", "fixed_band", "calendar"),)
+LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in WINDOWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class WindowTable:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a Window."""
+        """Read a window's spec."""
         if not isinstance(value, Mapping):
             return report.wrong(
                 at, value, f"wanted a table, got {type_of(value)}", '{type = "tumbling", length = "1m"}'
@@ -55,29 +63,16 @@ class WindowTable:
             return report.wrong(at, None, '"type" is missing', one_of("", (*WINDOWS, *LATER_WINDOWS)))
         if Choice(tuple(WINDOWS), LATER_WINDOWS, "window type").read(word, (*at, "type"), report) is BAD:
             return BAD
+        keys = WINDOWS[word]
         own = {name: item for name, item in value.items() if name != "type"}
-        if word == "tumbling" and "slide" in own and not report.lenient:
-            return report.unknown(at, "slide", (), 'a tumbling window has none; say type = "sliding"')
-        values = read_table(WINDOWS[word], own, at, report)
+        if not report.lenient and (other := _elsewhere(word, own)) is not None:
+            return report.unknown(at, *other)
+        values = read_table(keys, own, at, report)
         if not complete(values):
             return BAD
-        if word == "session":
-            return self._session(values, value, at, report)
-        length, slide = values["length"], values.get("slide", values["length"])
-        if (wrong := _wrong(length, slide, values["offset"])) is not None:
-            name, why, hint = wrong
-            return report.wrong((*at, name), value.get(name), why, hint)
-        return Tumbling(length, values["offset"]) if word == "tumbling" else Sliding(length, slide, values["offset"])
-
-    @staticmethod
-    def _session(values: Mapping[str, Any], given: Mapping[str, Any], at: Path, report: Report) -> Any:
-        gap, most = values["gap"], values["max"]
-        if gap <= 0:  # only a recording's plain numbers come this far
-            return report.wrong((*at, "gap"), given.get("gap"), "must be more than 0", "")
-        if most and most <= gap:
-            why = f"not longer than the gap {format_duration(gap)}: every pause would be a cut"
-            return report.wrong((*at, "max"), given.get("max"), why, format_duration(2 * gap))
-        return Session(gap, most)
+        spec = ALL[word](**{key.inside: values[key.name] for key in keys})
+        wrong = spec.wrong()
+        return spec if wrong is None else _told(wrong, keys, values, value, at, report)
 
     def write(self, value: Any) -> object:
         """Write the table."""
@@ -88,33 +83,44 @@ class WindowTable:
         branches = []
         for word, keys in WINDOWS.items():
             branch = object_schema(keys, {"type": {"const": word}})
-            required = branch["required"]
+            required = branch.get("required")
             branches.append({**branch, "required": ["type", *(required if isinstance(required, list) else [])]})
         return {"oneOf": branches}
 
 
-def _wrong(length_us: int, slide_us: int, offset_us: int) -> tuple[str, str, str] | None:
-    """What one key of a window alone cannot show: (key, why, hint), None if all is well."""
-    if length_us <= 0 or slide_us <= 0:  # only a recording's plain numbers come this far
-        return ("length" if length_us <= 0 else "slide", "must be more than 0", "")
-    if slide_us > length_us:
-        return ("slide", f"longer than length {format_duration(length_us)}", format_duration(length_us))
-    if offset_us >= slide_us:
-        return ("offset", "not shorter than the slide (tumbling: the length)", format_duration(offset_us % slide_us))
-    if length_us > slide_us * MOST_OVERLAP:
-        least_us = -(-length_us // MOST_OVERLAP // SHORTEST_US) * SHORTEST_US
-        why = f"every reading would be in {-(-length_us // slide_us)} windows, at most {MOST_OVERLAP}"
-        return ("slide", why, f"say a slide of {format_duration(least_us)} or more")
+def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
+    """A key that windows of the same family have and this type has not, and what to say of it."""
+    family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
+    if family in WINDOWS and "slide" in own:
+        return "slide", (), f'a {word} window has none; say type = "{family}"'
     return None
 
 
-def write_window(window: Window | Session) -> dict[str, object]:
+def _told(
+    wrong: Wrong, keys: tuple[Key, ...], values: Mapping[str, Any], given: Mapping[str, Any], at: Path, report: Report
+) -> Any:
+    """A spec's own complaint, in the texts that people write."""
+    kinds = {key.name: key.kind for key in keys}
+    texts = {name: _text(kind, values[name]) for name, kind in kinds.items() if values[name] is not None}
+    hint = wrong.hint if isinstance(wrong.hint, str) else _text(kinds[wrong.key], wrong.hint)
+    return report.wrong((*at, wrong.key), given.get(wrong.key), wrong.why.format_map(texts), hint)
+
+
+def _text(kind: Kind, value: Any) -> str:
+    return str(kind.write(value))
+
+
+def window_text(window: Spec) -> str:
+    """The window in a few words: `sliding 10m every 1m`, `session, gap 5s`."""
+    table = {name: str(value) for name, value in write_window(window).items()}
+    word, text = table.pop("type"), ""
+    if word in {"tumbling", "sliding"}:
+        text = f" {table.pop('length')}" + (f" every {table.pop('slide')}" if "slide" in table else "")
+    return f"{word}{text}" + "".join(f", {name} {value}" for name, value in table.items())
+
+
+def write_window(window: Spec) -> dict[str, object]:
     """The table that reads back to the window."""
-    if isinstance(window, Session):
-        most = {"max": format_duration(window.max_us)} if window.max_us else {}
-        return {"type": window.type, "gap": format_duration(window.gap_us), **most}
-    offset = getattr(window, "offset_us", 0)
-    made: dict[str, object] = {"type": window.type, "length": format_duration(window.length_us)}
-    if window.type == "sliding":
-        made["slide"] = format_duration(window.slide_us)
-    return {**made, "offset": format_duration(offset)} if offset else made
+    keys = WINDOWS[window.type]
+    values = {key.inside: getattr(window, key.inside) for key in keys}
+    return {"type": window.type, **write_table(keys, values)}

@@ -101,17 +101,17 @@ def windows(query: Query, raw: Raw, from_us: int, until_us: int) -> Iterator[tup
     """(start, values by aggregate, readings) of every window that starts at from_us or later, ends by until_us and has
     readings.
     """
-    length_us, slide_us = query.time_window.length_us, query.time_window.slide_us
-    offset_us = getattr(query.time_window, "offset_us", 0)
-    start = from_us + (offset_us - from_us) % slide_us
-    while start + length_us <= until_us:
-        inside = (raw.time_us >= start) & (raw.time_us < start + length_us)
+    starts = query.time_window.lattices[0].points(from_us, until_us)
+    ends = query.time_window.ends(starts)
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if end > until_us:
+            return
+        inside = (raw.time_us >= start) & (raw.time_us < end)
         if inside.any():
             units = None if raw.units is None else raw.units[inside]
             window = Raw(raw.time_us[inside], raw.value[inside], units, raw.scale)
             values = {a.name: _answer(a, window) for a in query.aggregates}
             yield start, values, int(inside.sum())
-        start += slide_us
 
 
 def _answer(aggregate: Aggregate, raw: Raw) -> float:

@@ -116,7 +116,7 @@ class Holding:
         """(row index, window start) of the windows in which rows count (docs/protocol.md 6.2)."""
         index, start = window.assign(rows.start, rows.end)
         if self.plan.kind == "window":
-            equal = (rows.start[index] == start) & (rows.end[index] == start + window.length_us)
+            equal = (rows.start[index] == start) & (rows.end[index] == window.ends(start))
             return index[equal], start[equal]
         return index, start
 
@@ -156,18 +156,18 @@ class Wanted:
 
     def range(self) -> tuple[int, int] | None:
         """What holds all of them: (lowest start, latest end); None for no window."""
-        length_us = self.query.time_window.length_us
+        window = self.query.time_window
         lows, highs = [], []
         if self.upto_us > self.after_us:
-            lows, highs = [self.after_us + 1 - length_us], [self.upto_us]
+            lows, highs = [self.after_us + 1 - window.longest_us], [self.upto_us]
         if len(self.starts):
             lows.append(int(self.starts[0]))
-            highs.append(int(self.starts[-1]) + length_us)
+            highs.append(int(window.ends(self.starts[-1:])[0]))
         return (min(lows), max(highs)) if lows else None
 
     def mask(self, start: Ints) -> NDArray[np.bool_]:
         """Which windows with these starts are wanted."""
-        end = start + self.query.time_window.length_us
+        end = self.query.time_window.ends(start)
         wanted = (end > self.after_us) & (end <= self.upto_us)
         if len(self.starts):
             wanted |= np.isin(start, self.starts)
@@ -219,11 +219,11 @@ def windows(wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None) -> 
             if mask.any():
                 states = holding.states(rows.take(index[mask]), query.aggregates, scale)
                 start = start[mask]
-                parts.append(Partials(start, start + query.time_window.length_us, states.key, states.states))
+                parts.append(Partials(start, query.time_window.ends(start), states.key, states.states))
                 late_parts += parts[-1:] if late else []
     if not parts:
         return None
-    combined = combine(concat(parts), basis_of(query.aggregates, scale), query.time_window.slide_us, ranks)
+    combined = combine(concat(parts), basis_of(query.aggregates, scale), query.time_window.rhythm[0].step_us, ranks)
     counts = np.zeros(len(combined), np.int64)
     for part in late_parts:
         np.add.at(counts, _places(combined, part), part.states["count"])

@@ -175,7 +175,7 @@ class Root:
             if key in self.queries and behind.any():
                 window = self.queries[key].time_window
                 _, start = holding.windows(rows.take(behind), window)
-                touched.setdefault(place, []).append(start[start + window.length_us <= closed_us])
+                touched.setdefault(place, []).append(start[window.ends(start) <= closed_us])
 
     def _recover(self, decision: Decision, touched: dict[Place, list[Ints]]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came (docs/protocol.md 4.7)."""
@@ -185,7 +185,7 @@ class Root:
         for _node, gap in decision.gaps:
             for group in gap.groups:
                 for place in self._served(decision, group):
-                    last_us = gap.end_us - 1 + self.queries[place[:2]].time_window.length_us
+                    last_us = gap.end_us - 1 + self.queries[place[:2]].time_window.longest_us
                     touched.setdefault(place, []).append(self._ends_in(place, gap.start_us, last_us))
 
     def _served(self, decision: Decision, group: Group) -> list[Place]:
@@ -197,16 +197,17 @@ class Root:
     def _ends_in(self, place: Place, after_us: int, upto_us: int) -> Ints:
         """Starts of the windows that have rows and end in (after, upto]."""
         query, revision, node = place
-        length_us = self.queries[query, revision].time_window.length_us
+        window = self.queries[query, revision].time_window
         starts = np.fromiter(self._shown.get((query, node), ()), np.int64)
-        return starts[(starts > after_us - length_us) & (starts <= upto_us - length_us)]
+        ends = window.ends(starts)
+        return starts[(ends > after_us) & (ends <= upto_us)]
 
     def _due(
         self, place: Place, frontier_us: int, touched: Mapping[Place, list[Ints]], now_us: int, *, flush: bool
     ) -> Ints:
         """Starts of the windows to be revised now; the others wait in `_pending` (docs/protocol.md 8.3)."""
         starts = np.unique(np.concatenate([NO_INTS, *touched.get(place, ()), self._pending.pop(place, NO_INTS)]))
-        starts = starts[starts + self.queries[place[:2]].time_window.length_us > frontier_us - self._horizon_us]
+        starts = starts[self.queries[place[:2]].time_window.ends(starts) > frontier_us - self._horizon_us]
         if not len(starts):
             return starts
         last_us = self._revised.get(place)
@@ -222,11 +223,11 @@ class Root:
         """The rows that differ from what is shown: in their readings, or in their coverage."""
         answers = {a.name: made.answers(a) for a in query.aggregates}
         shown = self._shown.setdefault((query.id, group.node), {})
-        gaps, length_us = tuple(gap for _, gap in self.decider.gaps), query.time_window.length_us
+        gaps = tuple(gap for _, gap in self.decider.gaps)
         begins = view.begins.get((query.id, query.revision), {})
         covers = {
-            start: window_coverage(view.leaves, gaps, group, start, start + length_us, begins=begins)
-            for start in np.unique(made.rows.start).tolist()
+            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins)
+            for start, end in zip(*(column.tolist() for column in _windows_of(made.rows)), strict=True)
         }
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
         for i, (start, end, key, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
@@ -301,6 +302,12 @@ class Root:
                 shown = self._shown.get((query, group.node), {})
                 for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
                     del shown[start]
+
+
+def _windows_of(rows: Partials) -> tuple[Ints, Ints]:
+    """Start and end of every window that has a row."""
+    start, first = np.unique(rows.start, return_index=True)
+    return start, rows.end[first]
 
 
 def _details(texts: Mapping[str, str | None]) -> str | None:

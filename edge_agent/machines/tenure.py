@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows import ALL, Session
 
 
@@ -44,9 +46,8 @@ class Tenure:
         window = self.query.window
         if isinstance(window, Session):  # a session is cut where the revision changes (6.3)
             return min(self.start_until_us, self.end_until_us)
-        first_us = window.lattices[0].phase_us
-        index = (self.start_until_us - 1 - first_us) // window.slide_us
-        last_end_us = first_us + index * window.slide_us + window.length_us if index >= 0 else self.start_until_us
+        last, _ = window.lattices[0].around(np.array([self.start_until_us - 1]))
+        last_end_us = self.start_until_us if last[0] == NO_EDGE else int(window.ends(last)[0])
         return min(max(last_end_us, self.start_until_us), self.end_until_us)
 
     @property

@@ -14,7 +14,7 @@ from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import COLUMNS
 from edge_agent.config.topics import is_item_id
-from edge_agent.config.windows import MOST_OVERLAP
+from edge_agent.algebra.windows.sliding import MOST_OVERLAP
 
 DAY_US: Final = 86_400_000_000
 ITEMS: Final = st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True).filter(is_item_id)

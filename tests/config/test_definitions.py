@@ -243,7 +243,6 @@ def test_a_recording_may_hold_fields_we_do_not_know() -> None:
     [
         {"window": {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}, "aggregate": "sum"},
         {"window": {"type": "punctuation", "interpretation": "local", "leading": "drop"}, "aggregate": "sum"},
-        {"window": {"type": "fixed_band", "start": 5, "length": 10}, "aggregate": "median", "param": {"even": "mean"}},
     ],
 )
 def test_what_a_recording_asks_too_early_is_one_line(table: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ QUERIES = [  # text -> what the line says, what it advises
     (SLIDING.format("10m", "11m", "0s"), "longer than length 10m", 'did you mean "10m"'),
     (SLIDING.format("10m", "1m", "1m"), "not shorter than the slide", 'did you mean "0s"'),
     (SLIDING.format("10m", "1m", "90s"), "not shorter than the slide", 'did you mean "30s"'),
-    (SLIDING.format("7d", "1s", "0s"), "every reading would be in 604800 windows", "a slide of 7s or more"),
+    (SLIDING.format("7d", "1s", "0s"), "every reading would be in 604800 windows", 'did you mean "7s"'),
     (QUERY + "x = 1\ny = 2\nz = 3", 'unknown key "x"', "known here"),
 ]
 

@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import Ints
-from edge_agent.algebra.span import Lattice
+from edge_agent.algebra.span import Comb, EdgeSet, Lattice
+from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.fixed_band import FixedBand
 from edge_agent.algebra.windows.session import Session
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 
-__all__ = ["ALL", "TYPES", "Session", "Sliding", "Tumbling", "Window", "reach_us"]
+__all__ = ["ALL", "TYPES", "FixedBand", "Session", "Sliding", "Spec", "Tumbling", "Window", "reach_us"]
 
 
-class Window(Protocol):
-    """A context-free time window: windows [start, end) known from the definition alone. Times in us."""
+class Spec(Protocol):
+    """What every window type says of itself, so that a definition can ask for it."""
+
+    type: ClassVar[str]  # the word in a definition: 'tumbling', 'sliding', ...
+    KEYS: ClassVar[tuple[Setting, ...]]  # of its table; the fields of the spec
+
+    def wrong(self) -> Wrong | None:
+        """What is wrong with values that are right each by itself; None: nothing."""
+
+
+class Window(Spec, Protocol):
+    """A context-free time window: windows [start, end) known from the definition alone. Times in us.
+
+    No window starts before 0 (the epoch). Starts are unique, and ends are in the order of starts.
+    """
 
     @property
-    def type(self) -> str:
-        """The word in a definition: 'tumbling', 'sliding', ..."""
+    def longest_us(self) -> int:
+        """No window is longer."""
 
     @property
-    def length_us(self) -> int:
-        """End minus start."""
-
-    @property
-    def slide_us(self) -> int:
-        """Start to start."""
-
-    @property
-    def offset_us(self) -> int:
-        """Starts are this plus multiples of the slide."""
+    def one_length(self) -> bool:
+        """Whether every window is as long."""
 
     @property
     def unit_us(self) -> int:
-        """Greatest common divisor of all edges (of slide, length and offset)."""
+        """A common divisor of all edges."""
 
     @property
-    def lattices(self) -> tuple[Lattice, ...]:
-        """Where windows start (the first) and end, as evenly spaced edges; their union is what `edges` lists."""
+    def lattices(self) -> tuple[EdgeSet, ...]:
+        """Where windows start (the first) and end; their union is what `edges` lists."""
+
+    @property
+    def rhythm(self) -> tuple[Lattice, ...]:
+        """Evenly spaced edges as frequent as those of `lattices`: for estimates. At least one, the first of starts."""
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
@@ -50,14 +61,24 @@ class Window(Protocol):
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
         """Windows that contain each range [start, end): (row index, window start), one entry a pair.
 
-        Windows never start before 0 (the epoch). A range that lies in no window gives none.
+        A range that lies in no window gives none.
+        """
+
+    def ends(self, start: Ints) -> Ints:
+        """The end of the window that starts at each of these starts of windows."""
+
+    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+        """All windows with an end in (after, upto], as runs of evenly spaced ones of one length, in order.
+
+        The ranges (after, upto] of the runs are disjoint. So edges leave here as plain numbers, and who forms windows
+        elsewhere (Spark) needs no calendar.
         """
 
 
-TYPES: Final[Mapping[str, type[Tumbling] | type[Sliding]]] = {cls.type: cls for cls in (Tumbling, Sliding)}
-ALL: Final[Mapping[str, type[Tumbling] | type[Sliding] | type[Session]]] = {**TYPES, Session.type: Session}
+TYPES: Final[Mapping[str, type[Window]]] = {cls.type: cls for cls in (Tumbling, Sliding, FixedBand)}
+ALL: Final[Mapping[str, type[Window] | type[Session]]] = {**TYPES, Session.type: Session}
 
 
 def reach_us(window: Window | Session) -> int:
     """How far from a reading the window that holds it may lie: its length, or the gap of a session."""
-    return window.gap_us if isinstance(window, Session) else window.length_us
+    return window.gap_us if isinstance(window, Session) else window.longest_us

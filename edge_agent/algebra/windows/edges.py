@@ -20,18 +20,19 @@ _DENSE: Final = 4  # at most so many edges a reading are looked at one by one (p
 class Edges:
     """Cuts sorted times into slices. Windows that share edges cost nothing more; equal ones neither."""
 
-    __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us")
+    __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us", "last_us")
 
     def __init__(self, windows: Iterable[Window]) -> None:
         """windows: at least one."""
         self._lattices = union(lattice for window in set(windows) for lattice in window.lattices)
         self._per_us = sum(1 / lattice.step_us for lattice in self._lattices)
-        self.first_us = min(lattice.phase_us for lattice in self._lattices)
+        self.first_us = min(each.first_us for each in self._lattices)
+        self.last_us = max(each.last_us for each in self._lattices)
         self._cached: Ints = np.zeros(0, np.int64)
         self._low = self._high = 0  # the cache holds every slice that touches [low, high)
 
     def cut(self, time_us: Ints) -> tuple[Ints, Ints, Ints]:
-        """Slices of sorted times >= first_us: (index of the first row, slice start, slice end), a row each, none empty.
+        """Slices of sorted times in [first_us, last_us): (index of the first row, slice start, slice end), a row each, none empty.
 
         time_us: shape (k,), int64, non-decreasing; k > 0. Few edges: they are searched in the times; more edges than
         times (sparse or far scattered readings): the slice of each time is computed.
@@ -55,7 +56,7 @@ class Edges:
         return rows[:-1][full], edges[:-1][full], edges[1:][full]
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t) of each time, without looking at other edges."""
+        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time, without looking at other edges."""
         start, end = self._lattices[0].around(time_us)
         for lattice in self._lattices[1:]:
             before, after = lattice.around(time_us)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from edge_agent.algebra.windows.base import SHORTEST_US, Setting, Wrong, not_positive
+
+HORIZON_US = 7 * 86_400_000_000  # the correction horizon: a longer gap could never be told from a late reading
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -16,3 +20,19 @@ class Session:
     gap_us: int
     max_us: int = 0
     type: ClassVar[str] = "session"
+    KEYS: ClassVar[tuple[Setting, ...]] = (
+        Setting(
+            *("gap", "duration", "silence that ends it; at most the correction horizon"),
+            low=SHORTEST_US,
+            high=HORIZON_US,
+        ),
+        Setting("max", "duration", "cut at its multiples since 1970 UTC; 0: no longest duration", 0),
+    )
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        if (wrong := not_positive(gap=self.gap_us)) is not None:
+            return wrong
+        if self.max_us and self.max_us <= self.gap_us:
+            return Wrong("max", "not longer than the gap {gap}: every pause would be a cut", 2 * self.gap_us)
+        return None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import Ints
-from edge_agent.algebra.span import Lattice
+from edge_agent.algebra.span import Comb, Lattice
+from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, Setting, Wrong, not_positive
+
+MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,35 @@ class Sliding:
     slide_us: int
     offset_us: int = 0
     type: ClassVar[str] = "sliding"
+    KEYS: ClassVar[tuple[Setting, ...]] = (
+        LENGTH,
+        Setting("slide", "duration", "start to start; need not divide the length", low=SHORTEST_US),
+        OFFSET,
+    )
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        if (wrong := not_positive(length=self.length_us, slide=self.slide_us)) is not None:
+            return wrong
+        if self.slide_us > self.length_us:
+            return Wrong("slide", "longer than length {length}", self.length_us)
+        if self.offset_us >= self.slide_us:
+            return Wrong("offset", "not shorter than the slide {slide}", self.offset_us % self.slide_us)
+        if self.length_us > self.slide_us * MOST_OVERLAP:
+            many = -(-self.length_us // self.slide_us)
+            least_us = -(-self.length_us // MOST_OVERLAP // SHORTEST_US) * SHORTEST_US
+            return Wrong("slide", f"every reading would be in {many} windows, at most {MOST_OVERLAP}", least_us)
+        return None
+
+    @property
+    def longest_us(self) -> int:
+        """The length."""
+        return self.length_us
+
+    @property
+    def one_length(self) -> bool:
+        """It is."""
+        return True
 
     @property
     def unit_us(self) -> int:
@@ -35,10 +68,19 @@ class Sliding:
             return (starts,)
         return (starts, Lattice(self.slide_us, self.offset_us + self.length_us))
 
+    @property
+    def rhythm(self) -> tuple[Lattice, ...]:
+        """The same."""
+        return self.lattices
+
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
         starts, *ends = (lattice.points(low_us, high_us) for lattice in self.lattices)
         return np.union1d(starts, ends[0]) if ends else starts
+
+    def ends(self, start: Ints) -> Ints:
+        """The end of the window that starts at each of these."""
+        return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
         """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
@@ -50,3 +92,7 @@ class Sliding:
         before = np.cumsum(many) - many
         index = np.arange(len(rows)) - before[rows] + first[rows]
         return rows, self.offset_us + index * self.slide_us
+
+    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+        """All windows with an end in (after, upto]: one run."""
+        yield Comb(self.length_us, self.slide_us, self.offset_us, after_us, upto_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import Ints
-from edge_agent.algebra.span import Lattice
+from edge_agent.algebra.span import Comb, Lattice
+from edge_agent.algebra.windows.base import LENGTH, OFFSET, Setting, Wrong, not_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,30 @@ class Tumbling:
     length_us: int
     offset_us: int = 0
     type: ClassVar[str] = "tumbling"
+    KEYS: ClassVar[tuple[Setting, ...]] = (LENGTH, OFFSET)
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        if (wrong := not_positive(length=self.length_us)) is not None:
+            return wrong
+        if self.offset_us >= self.length_us:
+            return Wrong("offset", "not shorter than the length {length}", self.offset_us % self.length_us)
+        return None
 
     @property
     def slide_us(self) -> int:
         """Start to start: the length."""
         return self.length_us
+
+    @property
+    def longest_us(self) -> int:
+        """The length."""
+        return self.length_us
+
+    @property
+    def one_length(self) -> bool:
+        """It is."""
+        return True
 
     @property
     def unit_us(self) -> int:
@@ -36,9 +57,18 @@ class Tumbling:
         """Where its windows start and end."""
         return (Lattice(self.length_us, self.offset_us),)
 
+    @property
+    def rhythm(self) -> tuple[Lattice, ...]:
+        """The same."""
+        return self.lattices
+
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
         return self.lattices[0].points(low_us, high_us)
+
+    def ends(self, start: Ints) -> Ints:
+        """The end of the window that starts at each of these."""
+        return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
         """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
@@ -46,3 +76,7 @@ class Tumbling:
         opens = self.offset_us + index * self.length_us
         rows = np.flatnonzero((index >= 0) & (end <= opens + self.length_us))
         return rows, opens[rows]
+
+    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+        """All windows with an end in (after, upto]: one run."""
+        yield Comb(self.length_us, self.length_us, self.offset_us, after_us, upto_us)

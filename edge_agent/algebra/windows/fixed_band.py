@@ -1,0 +1,73 @@
+"""A fixed band: one window, named by its start and its length. A test run, a batch, a shift that was special."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.span import FAR_US, Comb, Lattice, Listed
+from edge_agent.algebra.windows.base import LENGTH, Setting, Wrong, not_positive
+
+
+@dataclass(frozen=True, slots=True)
+class FixedBand:
+    """The window [start_us, start_us + length_us), and no other; start_us >= 0, length_us > 0."""
+
+    start_us: int
+    length_us: int
+    type: ClassVar[str] = "fixed_band"
+    KEYS: ClassVar[tuple[Setting, ...]] = (Setting("start", "instant", "where it begins"), LENGTH)
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        return not_positive(length=self.length_us)
+
+    @property
+    def longest_us(self) -> int:
+        """The length."""
+        return self.length_us
+
+    @property
+    def one_length(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def unit_us(self) -> int:
+        """Greatest common divisor of both edges."""
+        return math.gcd(self.start_us, self.length_us)
+
+    @property
+    def lattices(self) -> tuple[Listed, ...]:
+        """Where it starts, and where it ends."""
+        return Listed((self.start_us,)), Listed((self.start_us + self.length_us,))
+
+    @property
+    def rhythm(self) -> tuple[Lattice, ...]:
+        """Once and never again."""
+        return (Lattice(FAR_US, self.start_us),)
+
+    def edges(self, low_us: int, high_us: int) -> Ints:
+        """Of its start and its end those e with low <= e <= high."""
+        return Listed((self.start_us, self.start_us + self.length_us)).points(low_us, high_us)
+
+    def ends(self, start: Ints) -> Ints:
+        """The end of the window that starts at each of these."""
+        return start + self.length_us
+
+    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+        """(row index, window start) of each range [start, end) in it."""
+        rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))
+        return rows, np.full(len(rows), self.start_us, np.int64)
+
+    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+        """The window, if its end is in (after, upto]."""
+        end_us = self.start_us + self.length_us
+        if after_us < end_us <= upto_us:
+            yield Comb(self.length_us, self.length_us, self.start_us, end_us - 1, end_us)
