@@ -1,4 +1,4 @@
-"""What stands in no result: messages that could not be used, and readings that came beyond the correction horizon."""
+"""What stands in no result: messages that could not be used, and readings that came too late for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pyspark.sql import functions as F
 from cloud_job.decode import Page
 from cloud_job.tables import LATE, QUARANTINE, arrow_schema
 from cloud_job.work import Beyond, Work
+from edge_agent.algebra import series
+from edge_agent.algebra.partial import Partials
 from edge_agent.wire import heads
 
 REASON: Final = "beyond the correction horizon"
+DECIDED: Final = "below the frontier that gave positions"
 
 
 def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
@@ -64,23 +67,32 @@ def late(
         if beyond is None or payload is None:
             continue
         page = pages[node, epoch]
-        rows = heads.rows(payload)
-        basis = bases[page.plans[plan]]
-        gone = np.flatnonzero(rows.start < beyond.before_us)
-        count = list(rows.states.values())[basis.index("count")]
+        gone = _gone(heads.rows(payload), bases[page.plans[plan]], beyond)
         n = len(gone)
         columns = {
             "node": pa.array([node] * n, pa.string()),
             "source": pa.array([beyond.source] * n, pa.string()),
-            "key": pa.array(page.keys, pa.string()).take(pa.array(rows.key[gone])),
-            "start": pa.array(rows.start[gone]),
-            "end": pa.array(rows.end[gone]),
-            "readings": pa.array(count[gone]),
-            "reason": pa.array([REASON] * n, pa.string()),
+            "key": pa.array(page.keys, pa.string()).take(pa.array(gone.key)),
+            "start": pa.array(gone.start),
+            "end": pa.array(gone.end),
+            "readings": pa.array(gone.states["count"]),
+            "reason": pa.array([DECIDED if beyond.decided else REASON] * n, pa.string()),
             "batch": pa.array(np.full(n, work.number, np.int64)),
         }
         made.append(pa.table(columns, schema=arrow_schema(LATE)))
     return pa.concat_tables(made) if made else arrow_schema(LATE).empty_table()
+
+
+def _gone(rows: Partials, basis: tuple[str, ...], beyond: Beyond) -> Partials:
+    """What of a part is in no result, with its `count`: whole rows, of raw ones only their readings before."""
+    gone = rows.take((rows.end - 1 if beyond.lasting else rows.start) < beyond.before_us)
+    columns = list(gone.states.values())
+    if not beyond.decided or not len(gone):
+        return Partials(gone.start, gone.end, gone.key, {"count": columns[basis.index("count")]})
+    found = series.flat(columns[basis.index("series")])
+    count = np.add.reduceat((found.time_us < beyond.before_us).astype(np.int64), found.starts)
+    last = found.time_us[found.starts + count - 1]
+    return Partials(gone.start, last + 1, gone.key, {"count": count})
 
 
 def _by_line(beyond: Sequence[Beyond]) -> dict[tuple[str, int], list[Beyond]]:

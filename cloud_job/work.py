@@ -174,8 +174,8 @@ class Ordering:
 class Beyond:
     """Readings of a part that are in no result: those of rows that start before `before_us`.
 
-    decided: not as they came after the correction horizon, but below a frontier that gave positions (7.4); of a raw
-    row that reaches further, then, only its readings before that.
+    lasting: of sessions, whose last reading is. decided: not as they came after the correction horizon, but below a
+    frontier that gave positions (7.4); of a raw row that reaches further, then, only its readings before that.
     """
 
     node: str
@@ -185,6 +185,7 @@ class Beyond:
     source: str
     before_us: int
     decided: bool = False
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

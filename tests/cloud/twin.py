@@ -47,8 +47,8 @@ class Twin:
         self.rows: dict[tuple[str, str, int], Shown] = {}
         self.merges = 0
 
-    def batch(self, group: Sequence[File], *, flush: bool = False) -> None:
-        """One micro-batch; its ledger goes through bytes, as a restart would have it."""
+    def batch(self, group: Sequence[File], *, flush: bool = False) -> Work:
+        """One micro-batch; its ledger goes through bytes, as a restart would have it. Answers what it asked for."""
         intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
         for file in group:
             intake.read(content(file, self.journal), "file")
@@ -79,6 +79,7 @@ class Twin:
         for islands in work.islands:
             self._perform(islands)
         _, self.ledger, _ = state.loads(state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE)
+        return work
 
     def _perform(self, islands: Islands) -> None:
         if islands.low_us is not None:
