@@ -261,7 +261,6 @@ class Ledger:
             orders=makings.of(run.place),
             after_us=self.closed.get(run.place, NEVER_US),
             gaps=makings.gaps,
-            floor_us=run.view.frontier_us - self.limits.horizon_us,
         )
         if found is not None:
             self.closed[run.place] = found[0].upto_us
