@@ -175,6 +175,11 @@ def _distinct(readings: Sequence[Reading], _params: Params) -> float:
     return float(len(set(_values(readings))))
 
 
+def _few_distinct(readings: Sequence[Reading], _params: Params) -> float:
+    """What a sketch says of a few values: it knows them as the numbers they mean."""
+    return float(len({float(value) for value in _values(readings)}))
+
+
 def collected(readings: Sequence[Reading]) -> list[float]:
     """What `collect` tells in its details: every value in order."""
     return sorted(float(value) for value in _values(readings))
@@ -211,6 +216,11 @@ FUNCTIONS: dict[str, Function] = {
     "distinct": _distinct,
     "count_distinct": _distinct,
     "collect": lambda _readings, _: None,  # see `collected`
+    "approx_distinct": _few_distinct,
+    "theta_distinct": _few_distinct,
+    "approx_quantile": lambda readings, params: _quantile(readings, {**params, "method": "nearest_rank"}),
+    "approx_median": lambda readings, _: _quantile(readings, {"q": 0.5, "method": "nearest_rank"}),
+    "top_k": _mode,
     "changes": _changes,
     "sequence": lambda _readings, _: None,  # see `sequence`
 }

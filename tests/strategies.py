@@ -14,6 +14,8 @@ from edge_agent.algebra.windows import Sliding, Tumbling, Window
 # sums of squares of these stay exact enough to compare variances by value
 floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: round(v, 3))
 units = st.one_of(st.integers(-1000, 1000), st.integers(-(2**53), 2**53))
+LABELS = ("weight", "area")
+WEIGHTS = (0.5, 3.0, float("nan"), 0.0)  # what labels say as numbers; NaN: they say none
 scales = st.sampled_from([None, 0, -1, -3, 2])
 
 
@@ -28,7 +30,8 @@ def readings(draw: st.DrawFn, scale: int | None, node: int = 0, max_size: int = 
     times = sorted(draw(st.lists(st.integers(0, 20), max_size=max_size)))
     value = draw(st.lists(values(scale), min_size=len(times), max_size=len(times)))
     dtype = np.float64 if scale is None else np.int64
-    return Readings(np.array(times, np.int64), np.array(value, dtype), np.arange(len(times)), node)
+    said = {label: np.array([WEIGHTS[(3 * node + i) % 4] for i in range(len(times))], np.float64) for label in LABELS}
+    return Readings(np.array(times, np.int64), np.array(value, dtype), np.arange(len(times)), node, said)
 
 
 @st.composite

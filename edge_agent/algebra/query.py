@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import Session, Window
 
-Param = str | int | float | bool | None
+Param = str | int | float | bool | tuple[float, ...] | None
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
 
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
@@ -20,11 +20,20 @@ SCOPES: Final = ("global", "local")  # over all nodes, or a result for each gate
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate of a query: fn is a name in algebra.aggregates.FUNCTIONS, name the column of the result."""
+    """One aggregate of a query: fn is a name in algebra.aggregates.FUNCTIONS, name the column of the result.
+
+    A parameter that is a list is a tuple here, whatever text it came through.
+    """
 
     fn: str
     name: str
     params: tuple[tuple[str, Param], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Lists to tuples."""
+        if any(isinstance(value, list) for _, value in self.params):
+            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in self.params)
+            object.__setattr__(self, "params", plain)
 
     def param(self, name: str, default: Param = None) -> Param:
         """The parameter of that name, or the default."""

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILT_IN", "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES", "Column", "Component",
-    "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "combine", "components_of", "convert",
+    "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "columns_of", "combine", "components_of", "convert",
     "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
@@ -149,7 +149,7 @@ def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, .
     for aggregate in aggregates:
         check(aggregate)
         for name in FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate)):
-            wanted.update(_with_needs(COMPONENTS[name]))
+            wanted.update(columns_of(COMPONENTS[name]))
     return (*(name for name in COLUMNS if name in wanted), *sorted(name for name in wanted if ":" in name))
 
 
@@ -159,7 +159,7 @@ def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
     made = (COMPONENTS[name] for name in sorted(wanted) if ":" in name and name in COMPONENTS)
     found = (*(c for c in COMPONENTS.values() if wanted.intersection(c.columns)), *made)
     covered = {column for component in found for column in component.columns}
-    lacking = (covered | {column for c in found for column in _with_needs(c)}) ^ wanted
+    lacking = (covered | {column for c in found for column in columns_of(c)}) ^ wanted
     if lacking:
         raise ValueError(f"not a basis: {', '.join(sorted(lacking))} in {', '.join(basis)}")
     return found
@@ -243,10 +243,11 @@ def _rescaling(scale: int, to: int | None) -> Callable[[Array], Array]:
     return lambda units: times(units, 10 ** (scale - to))
 
 
-def _with_needs(component: Component) -> set[str]:
+def columns_of(component: Component) -> set[str]:
+    """The columns of a component and of all that it needs."""
     columns = set(component.columns)
     for name in component.needs:
-        columns |= _with_needs(COMPONENTS[name])
+        columns |= columns_of(COMPONENTS[name])
     return columns
 
 

@@ -243,6 +243,15 @@ def out_of_reach(*sums: Array) -> NDArray[np.bool_]:
     return out
 
 
+def difference(values: Array, others: Array) -> Array:
+    """Values less others: integers exactly, int64 where that surely fits, else object. shape (n,) each."""
+    if values.dtype == np.int64 and others.dtype == np.int64 and len(values):
+        reach = max(-int(values.min()), int(values.max())) + max(-int(others.min()), int(others.max()))
+        if reach >= 2**63:
+            return values.astype(object) - others.astype(object)
+    return values - others
+
+
 def times(values: Array, factor: int) -> Array:
     """Exact integers times a positive factor: int64 where that surely fits, else object."""
     if factor == 1 or (values.dtype == np.int64 and len(values) == 0):

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings, decimals
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Readings,
+    answered,
+    decimals,
+    difference,
+    within_reach,
+)
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
@@ -52,6 +63,26 @@ def _lower_value(column: str) -> Any:
     return lower
 
 
+def _lower_delta(states: States, scale: int | None, _params: Params) -> Lowered:
+    return decimals(difference(states["last_value"], states["first_value"]), scale)
+
+
+def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lowered:
+    """Of units the scale cancels."""
+    first = states["first_value"].astype(np.float64)
+    null = first == 0
+    change = difference(states["last_value"], states["first_value"]).astype(np.float64)
+    with np.errstate(over="ignore"):
+        return answered(within_reach(100.0 * (change / np.where(null, 1.0, np.abs(first)))), null)
+
+
+def _lower_time(column: str) -> Any:
+    def lower(states: States, _scale: int | None, _params: Params) -> Lowered:
+        return answered(states[column])
+
+    return lower
+
+
 def _columns(name: str) -> tuple[Column, ...]:
     kinds = (("time", "time", 0), ("node", "node", 0), ("order", "order", 0), ("value", "value", 1))
     return tuple(Column(f"{name}_{part}", kind, degree) for part, kind, degree in kinds)
@@ -63,5 +94,14 @@ FAMILY = Family(
     functions=(
         Function("first", ("first",), _lower_value("first_value"), "the earliest reading; ties: node, then arrival"),
         Function("last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival"),
+        Function("delta", ("first", "last"), _lower_delta, "last minus first"),
+        Function(
+            "percent_change",
+            ("first", "last"),
+            _lower_percent,
+            "last minus first in percent of the size of the first; null if that is 0",
+        ),
+        Function("time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us"),
+        Function("time_of_last", ("last",), _lower_time("last_time"), "when the latest was read, in us"),
     ),
 )

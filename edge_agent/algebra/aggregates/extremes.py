@@ -16,6 +16,7 @@ from edge_agent.algebra.aggregates.base import (
     Readings,
     answered,
     decimals,
+    difference,
 )
 from edge_agent.algebra.segments import Segments
 
@@ -36,7 +37,7 @@ def _extreme(name: str) -> Component:
     def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
         return {name: groups.min(states[name]) if name == "min" else groups.max(states[name])}
 
-    return Component(name, (name,), lift, combine)
+    return Component(name, (name,), lift, combine, fold=np.minimum if name == "min" else np.maximum)
 
 
 def _extreme_time(name: str) -> Component:
@@ -64,8 +65,7 @@ def _lower_column(name: str) -> Any:
 
 
 def _lower_range(states: States, scale: int | None, _params: Params) -> Lowered:
-    high = states["max"]
-    return decimals(high - states["min"], scale)
+    return decimals(difference(states["max"], states["min"]), scale)
 
 
 def _lower_time(column: str) -> Any:

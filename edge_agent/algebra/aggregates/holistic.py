@@ -23,6 +23,7 @@ from edge_agent.algebra.aggregates.base import (
     Readings,
     answered,
     decimals,
+    difference,
 )
 from edge_agent.algebra.segments import Segments
 
@@ -54,7 +55,7 @@ def _median(states: States, scale: int | None, params: Params) -> Lowered:
     whole = decimals(lower, scale)
     if bool((lower == upper).all()):
         return whole
-    halves = decimals(lower + upper, scale).value / 2
+    halves = decimals(difference(lower, -upper), scale).value / 2
     texts = whole.details and [text if same else None for text, same in zip(whole.details, lower == upper, strict=True)]
     return answered(np.where(lower == upper, whole.value, halves), None, texts)
 

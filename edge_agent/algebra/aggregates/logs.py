@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +26,20 @@ def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: Stat
     if scale:
         # the state is of the value itself, not of its units: unequal scales need no conversion
         logs += scale * math.log(10.0)
-    return {"log_sum": groups.sum(logs), "nonpos": groups.sum((~positive).astype(np.int64))}
+    return {"log_sum": groups.sum(logs)}
 
 
-def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    return {"log_sum": groups.sum(states["log_sum"]), "nonpos": groups.sum(states["nonpos"])}
+def _lift_nonpos(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    return {"nonpos": groups.sum((readings.value <= 0).astype(np.int64))}
+
+
+def _sum_of(column: str) -> Any:
+    """Combine by adding."""
+
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+        return {column: groups.sum(states[column])}
+
+    return combine
 
 
 def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -41,6 +50,9 @@ def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
 
 FAMILY = Family(
     columns=(Column("log_sum", "real"), Column("nonpos", "count")),
-    components=(Component("log", ("log_sum", "nonpos"), _lift, _combine),),
-    functions=(Function("geomean", ("count", "log"), _lower, "geometric mean; null if a value is not positive"),),
+    components=(
+        Component("log", ("log_sum",), _lift, _sum_of("log_sum"), fold=np.add),
+        Component("nonpos", ("nonpos",), _lift_nonpos, _sum_of("nonpos"), fold=np.add),
+    ),
+    functions=(Function("geomean", ("count", "log", "nonpos"), _lower, "geometric mean; null if a value is not positive"),),
 )

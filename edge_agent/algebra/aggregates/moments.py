@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     Column,
@@ -23,8 +24,10 @@ from edge_agent.algebra.aggregates.base import (
     Readings,
     answered,
     decimals,
+    out_of_reach,
     ratio,
     times,
+    within_reach,
 )
 from edge_agent.algebra.segments import Segments, narrow
 
@@ -51,12 +54,15 @@ def _lift_squares(readings: Readings, groups: Segments, _scale: int | None, _lif
 
 def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: States) -> dict[str, Array]:
     value = readings.value
-    distance = value - groups.spread(_mean(lifted))
-    return {"m2": groups.sum(distance * distance)}
+    distance = value - groups.spread(mean(lifted))
+    with np.errstate(over="ignore"):
+        return {"m2": within_reach(groups.sum(distance * distance))}
 
 
-def _mean(states: States) -> Array:
-    return states["sum"] / states["count"]
+def mean(states: States) -> NDArray[np.float64]:
+    """sum / count, rounded once: in units where readings are scaled integers."""
+    total = states["sum"]
+    return total / states["count"] if total.dtype == np.float64 else ratio(total, states["count"])
 
 
 def _sum_of(column: str) -> Any:
@@ -69,9 +75,10 @@ def _sum_of(column: str) -> Any:
 
 
 def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    away = _mean(states) - groups.spread(_mean(combined))
+    away = mean(states) - groups.spread(mean(combined))
     m2 = states["m2"]
-    return {"m2": groups.sum(m2 + states["count"] * away * away)}
+    with np.errstate(over="ignore"):
+        return {"m2": within_reach(groups.sum(m2 + states["count"] * away * away))}
 
 
 def _less(column: str) -> Any:
@@ -97,8 +104,7 @@ def _lower_sum(states: States, scale: int | None, _params: Params) -> Lowered:
 def _lower_avg(states: States, scale: int | None, params: Params) -> Lowered:
     truncate = params["rounding"] == "truncate"
     if scale is None:
-        mean = _mean(states)
-        return answered(np.trunc(mean) if truncate else mean)
+        return answered(np.trunc(mean(states)) if truncate else mean(states))
     above = times(states["sum"], 10 ** max(scale, 0))
     below = times(states["count"], 10 ** max(-scale, 0))
     if not truncate:
@@ -115,7 +121,8 @@ def _lower_var(states: States, scale: int | None, params: Params) -> Lowered:
     free = np.where(null, 1, free)
     if scale is None:
         m2 = states["m2"]
-        return answered(m2 / free, null)
+        return answered(m2 / free, null | out_of_reach(m2))
+    null |= out_of_reach(states["sum"], states["sq"])
     count = states["count"].astype(object)
     total = states["sum"].astype(object)
     above = times(count * states["sq"].astype(object) - total * total, 10 ** (2 * max(scale, 0)))
@@ -132,11 +139,11 @@ _DDOF = (("ddof", Param((0, 1), 1)),)  # 1 as in every statistics package of the
 _ROUNDING = (("rounding", Param(("exact", "truncate"), "exact")),)
 
 FAMILY = Family(
-    columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real")),
+    columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real", 2)),
     components=(
-        Component("count", ("count",), _lift_count, _sum_of("count"), invert=_less("count")),
-        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), invert=_less("sum")),
-        Component("square", ("sq",), _lift_squares, _sum_of("sq"), invert=_less("sq")),
+        Component("count", ("count",), _lift_count, _sum_of("count"), invert=_less("count"), fold=np.add),
+        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), invert=_less("sum"), fold=np.add),
+        Component("square", ("sq",), _lift_squares, _sum_of("sq"), invert=_less("sq"), fold=np.add),
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(

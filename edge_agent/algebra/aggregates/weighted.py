@@ -1,0 +1,90 @@
+"""weighted_avg: an average in which a label of each reading says how much it counts, as its floor area or its rating.
+
+`weight:area` is the sum of the weights, `weighted:area` that of reading times weight, both floats, in the sensor's unit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    Template,
+    answered,
+    out_of_reach,
+    within_reach,
+)
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import Params, States
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
+
+LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number
+
+
+def _summing(word: str) -> Template:
+    """The template `weight` or `weighted`."""
+
+    def make(label: str) -> tuple[Component, Column]:
+        name = f"{word}:{label}"
+
+        def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+            said = readings.numbers.get(label)
+            weight = np.zeros(len(readings.value)) if said is None else np.nan_to_num(said, nan=0.0)
+            if word == "weighted":
+                value = readings.value
+                # the state is of the value itself, not of its units: unequal scales need no conversion
+                weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
+            return {name: within_reach(groups.sum(weight))}
+
+        def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+            return {name: within_reach(groups.sum(states[name]))}
+
+        return Component(name, (name,), lift, combine, apart=True), Column(name, "real")
+
+    return Template(word, LABEL, make)
+
+
+def _columns(params: Params) -> tuple[str, ...]:
+    return tuple(f"{word}:{params['weight']}" for word in WEIGHTS)
+
+
+def _lower(states: States, _scale: int | None, params: Params) -> Lowered:
+    weight, total = (states[name] for name in _columns(params))
+    null = weight <= 0
+    return answered(total / np.where(null, 1.0, weight), null | out_of_reach(weight, total))
+
+
+def labels_of(basis: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels that a basis wants as numbers."""
+    pairs = (name.partition(":") for name in basis)
+    return tuple(sorted({label for word, _, label in pairs if word in WEIGHTS}))
+
+
+FAMILY = Family(
+    columns=(),
+    components=(),
+    functions=(
+        Function(
+            "weighted_avg",
+            ("count",),
+            _lower,
+            "sum of reading x weight over the sum of weights; a reading whose label is no number of 0 or more does not "
+            "count in it; null if all weights are 0",
+            (("weight", Param(("weight", "area"), None, text=LABEL)),),
+            asks=_columns,
+        ),
+    ),
+    templates=(_summing("weight"), _summing("weighted")),
+)
