@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.complete import Limits
+from cloud_job.orderings import RAW
 from cloud_job.state import loads
-from cloud_job.tables import BATCHES, MESSAGES, TABLES, Place
+from cloud_job.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query import Group
 from edge_agent.algebra.windows import reach_us
+from edge_agent.machines.family import Family
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +36,7 @@ def maintain(
 ) -> list[Done]:
     """Expire, compact and vacuum every table. A root may run meanwhile: what it commits first, wins and is retried."""
     expire(spark, place, limits, say)
+    superseded(spark, place)
     out = []
     for table in TABLES:
         name = place.sql(table)
@@ -67,10 +71,25 @@ def expired_before(state: bytes, limits: Limits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, ledger, _parts = loads(state, limits, 0)
     lengths = [reach_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
-    frontiers = [family.published_us for family in decider.parent.household.families.values()]
+    frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US
     return min(frontiers) - limits.horizon_us - max(lengths)
+
+
+def _reached_us(group: Group, family: Family) -> int:
+    """The frontier up to which rows may have been made: central order waits for leaves that are left out, too."""
+    if group.form != RAW:
+        return family.published_us
+    return min((us for us, _ in family.leaf_frontiers().values()), default=family.published_us)
+
+
+def superseded(spark: SparkSession, place: Place) -> None:
+    """States of central order that later ones followed from: only the latest of a key is read."""
+    name = place.sql(POSITIONS)
+    latest = f"SELECT query, node, key, max(batch) AS latest FROM {name} GROUP BY query, node, key"  # noqa: S608 - our own
+    same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))
+    spark.sql(f"MERGE INTO {name} t USING ({latest}) s ON {same} AND t.batch < s.latest WHEN MATCHED THEN DELETE")
 
 
 def _files(spark: SparkSession, name: str) -> int:
