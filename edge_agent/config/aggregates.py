@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.aggregates import FUNCTIONS, Param
 from edge_agent.algebra.query import Aggregate
-from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, nearest, read_table, type_of
+from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.kinds import Choice, Number, Pick, Text
-from edge_agent.config.shapes import object_schema
+from edge_agent.config.sensors import LABEL
+from edge_agent.config.shapes import Rising, object_schema
 
-LATER_FUNCTIONS: Final = ("top_k", "histogram")
 ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "mean": "avg",
     "average": "avg",
@@ -23,6 +24,18 @@ ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "minimum": "min",
     "maximum": "max",
     "total": "sum",
+    "skew": "skewness",
+    "kurt": "kurtosis",
+    "root_mean_square": "rms",
+    "harmonic_mean": "harmonic",
+    "hmean": "harmonic",
+    "geometric_mean": "geomean",
+    "diff": "delta",
+    "difference": "delta",
+    "spread": "range",
+    "weighted_mean": "weighted_avg",
+    "countif": "count_if",
+    "hist": "histogram",
     "argmin": "time_of_min",
     "argmax": "time_of_max",
     "percentile": "quantile",
@@ -38,6 +51,7 @@ COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the n
         *("coverage_id", "batch"),
     }
 )
+_PERCENT: Final = re.compile("p([1-9][0-9]?)")  # p95: the quantile 0.95
 _NAME: Final = Text("a column name", "[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _")
 
 
@@ -55,12 +69,15 @@ class AggregateEntry:
             return report.wrong(
                 at, value, f"wanted a function, got {type_of(value)}", '"avg" or {fn = "avg", as = "mean"}'
             )
+        percent = _PERCENT.fullmatch(str(value.get("fn")))
+        if percent is not None and "q" not in value:
+            value = {"as": percent[0], **value, "fn": "quantile", "q": int(percent[1]) / 100}
         fn = value.get("fn")
         if fn is None:
             near = nearest("fn", value) if value else ""
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
-        if Choice(tuple(FUNCTIONS), LATER_FUNCTIONS, "function").read(ALIASES.get(str(fn), fn), spot, report) is BAD:
+        if Choice(tuple(FUNCTIONS), what="function").read(ALIASES.get(str(fn), fn), spot, report) is BAD:
             return BAD
         if fn in ALIASES:
             return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
@@ -71,7 +88,7 @@ class AggregateEntry:
         name = values.pop("as")
         if name.lower() in COLUMNS:
             return report.wrong((*at, "as"), name, "is a column of every result already", f"{name}_value")
-        ranged = {n for n, param in FUNCTIONS[fn].params if param.within is not None}
+        ranged = {n for n, param in FUNCTIONS[fn].params if param.within is not None and not param.most}
         given = {n: float(v) if n in ranged else v for n, v in values.items() if v is not None}
         defaults = {key.name: key.default for key in params(fn)}
         return Aggregate(fn, name, tuple(sorted((n, v) for n, v in given.items() if v != defaults[n])))
@@ -83,24 +100,31 @@ class AggregateEntry:
     def schema(self) -> dict[str, object]:
         """A name, or a table a function."""
         alone = [fn for fn in FUNCTIONS if all(key.default is not REQUIRED for key in params(fn))]
-        branches: list[dict[str, object]] = [{"enum": alone}]
+        branches: list[dict[str, object]] = [{"enum": alone}, {"type": "string", "pattern": f"^{_PERCENT.pattern}$"}]
         for fn in FUNCTIONS:
             table = object_schema((Key("as", _NAME), *params(fn)), {"fn": {"const": fn}})
             needed = [key.name for key in params(fn) if key.default is REQUIRED]
             branches.append({**table, "required": ["fn", *needed]})
+        rest = tuple(key for key in params("quantile") if key.name != "q")
+        fn_text = {"type": "string", "pattern": f"^{_PERCENT.pattern}$"}
+        branches.append({**object_schema((Key("as", _NAME), *rest), {"fn": fn_text}), "required": ["fn"]})
         return {"oneOf": branches}
 
 
 def params(fn: str) -> tuple[Key, ...]:
     """The keys a function has beside fn and as."""
     return tuple(
-        Key(
-            name,
-            Pick(param.choices) if param.within is None else Number(*param.within),
-            REQUIRED if param.default is None else param.default,
-        )
+        Key(name, _kind(param), REQUIRED if param.default is None else param.default)
         for name, param in FUNCTIONS[fn].params
     )
+
+
+def _kind(param: Param) -> Kind:
+    if param.text:
+        return LABEL
+    if param.within is None:
+        return Pick(param.choices)
+    return Rising(Number(*param.within), param.most) if param.most else Number(*param.within)
 
 
 def write_aggregate(aggregate: Aggregate) -> object:

@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 
 
 def _allowed(param: Param) -> str:
-    what = param.wanted if param.within is not None else _or(param.choices)
+    what = param.wanted if param.within is not None or param.text else _or(param.choices)
     return f"{what}, {'required' if param.default is None else f'default {_text(param.default)}'}"
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Text
+from edge_agent.config.kinds import Number, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,34 @@ class ListOf:
         """An array."""
         made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
         return {**made, "uniqueItems": True} if self.unique else made
+
+
+@dataclass(frozen=True, slots=True)
+class Rising:
+    """A list of 1 to `most` numbers, each greater than the one before; a tuple of floats inside."""
+
+    number: Number
+    most: int
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a tuple of floats."""
+        read = ListOf(self.number, 1, self.most, unique=False).read(value, at, report)
+        if read is BAD:
+            return BAD
+        for n in range(1, len(read)):
+            if not read[n] > read[n - 1]:
+                return report.wrong((*at, n), value[n], f"is not greater than {value[n - 1]}", "in rising order")
+        return tuple(float(item) for item in read)
+
+    def write(self, value: Any) -> object:
+        """Write a list."""
+        return list(value)
+
+    def schema(self) -> dict[str, object]:
+        """An array."""
+        return {**ListOf(self.number, 1, self.most).schema()}
 
 
 @dataclass(frozen=True, slots=True)
