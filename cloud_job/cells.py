@@ -2,15 +2,18 @@
 
 Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound of the key is not past last + gap; a
 gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected.
+
+Only where rows may lie is the grid fine: with a gap record a gateway and week, a thousand of them would make half a
+million cells, all but a few of which no row is in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cloud_job.open_sessions import behind
+from cloud_job.open_sessions import Where, behind
 from cloud_job.spans import Cover, join
 from cloud_job.work import Cell
 from edge_agent.algebra.coverage import session_coverage
@@ -20,43 +23,69 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
 
 
-def grid(
-    group: Group, view: GroupView, gaps: Iterable[Gap], begins: Mapping[str, int], floor_us: int
-) -> tuple[tuple[Cell, ...], tuple[Cover, ...]]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What coverage follows from. gaps: all known; those before floor_us, the horizon, touch no row.
+
+    begins: leaf -> first reading that it serves.
+    """
+
+    group: Group
+    view: GroupView
+    gaps: Sequence[Gap]
+    begins: Mapping[str, int]
+    floor_us: int
+
+
+def grid(known: Known, first: Where | None, again: Where | None) -> tuple[tuple[Cell, ...], tuple[Cover, ...]]:
     """(cells of all keys, then of those keys that some leaf holds back; their coverages).
 
-    gaps: all known; those before floor_us, the horizon, touch no row.
+    first, again: where rows come for the first time, and where rows are made again: each has cells of its own.
     """
-    near, special = _runs(group, gaps, floor_us), behind(view)
-    top_us = view.frontier_us  # no row ends there or later
-    found = list(_cells("", group, {leaf: min(us, top_us) for leaf, us in view.bounds.items()}, near, begins))
-    for key in sorted({key for own in special.values() for key in own}):
-        held = {leaf: own[key] for leaf, own in special.items() if key in own}
-        bounds = {leaf: min(us, top_us, held.get(leaf, us)) for leaf, us in view.bounds.items()}
-        found += _cells(f"={key}", group, bounds, near, begins)
+    view, special = known.view, behind(known.view)
+    near = _runs(known)
+    own_keys = {key for own in special.values() for key in own}
+    found: list[tuple[Cell, Cover]] = []
+    for where, revising in ((first, False), (again, True)):
+        if where is None:
+            continue
+        made = [*_cells("", known, view.bounds, near, where)]
+        for key in sorted(own_keys if where.keys is None else own_keys & where.keys):
+            held = {leaf: own[key] for leaf, own in special.items() if key in own}
+            mine = {leaf: min(us, held.get(leaf, us)) for leaf, us in view.bounds.items()}
+            made += _cells(f"={key}", known, mine, near, where)
+        found += [(replace(cell, revising=revising), cover) for cell, cover in made]
     return tuple(cell for cell, _ in found), tuple({cover.id: cover for _, cover in found}.values())
 
 
 def _cells(
-    key: str, group: Group, bounds: Mapping[str, int], gaps: Sequence[Gap], begins: Mapping[str, int]
+    key: str, known: Known, bounds: Mapping[str, int], gaps: Sequence[Gap], where: Where
 ) -> Iterator[tuple[Cell, Cover]]:
+    """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
+    group, begins = known.group, known.begins
+    (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
     firsts = sorted({*begins.values(), *(gap.end_us + group.gap_us for gap in gaps)})
     ends = sorted({*bounds.values(), *(gap.start_us for gap in gaps)})
-    for first_low, first_high in pairwise((NEVER_US, *(us for us in firsts if us > NEVER_US), FAR_US)):
-        for end_low, end_high in pairwise((NEVER_US, *(us for us in ends if us > NEVER_US), FAR_US)):
-            if first_low >= end_high:
-                continue
-            coverage = session_coverage(bounds, gaps, group, first_low, end_low - group.gap_us, begins=begins)
+    inner = (us for us in firsts if least_first < us <= most_first)
+    for first_low, first_high in pairwise((NEVER_US, *inner, FAR_US)):
+        low_us = max(first_low, least_first)
+        end_us = max(least_end, low_us)
+        high_us = min(most_end, min(first_high - 1, most_first) + where.longest_us, known.view.frontier_us - 1)
+        near = [gap for gap in gaps if gap.end_us > low_us - group.gap_us and gap.start_us <= high_us]
+        within = (us for us in ends if end_us < us <= high_us)
+        for end_low, end_high in pairwise((NEVER_US, *within, FAR_US)):
+            last_us = max(end_low, end_us) - group.gap_us
+            coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
             cover = Cover.of(coverage)
             told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield Cell(key, first_low, first_high, end_low, end_high, *told), cover
 
 
-def _runs(group: Group, gaps: Iterable[Gap], floor_us: int) -> list[Gap]:
+def _runs(known: Known) -> list[Gap]:
     """The gap records of a group, those of the same leaves that touch as one."""
     by_nodes: dict[tuple[str, ...], list[Gap]] = {}
-    for gap in gaps:
-        if group in gap.groups and gap.end_us + group.gap_us > floor_us:
+    for gap in known.gaps:
+        if known.group in gap.groups and gap.end_us + known.group.gap_us > known.floor_us:
             by_nodes.setdefault(tuple(sorted(gap.nodes)), []).append(gap)
     out = []
     for found in by_nodes.values():

@@ -75,10 +75,14 @@ def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:
     return {i: [(islands.low_us, FAR_US)] for i, islands in enumerate(found) if islands.low_us is not None}
 
 
-def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, Ranges]:
-    """The same of what is made again: the rows that it touches, as far as they reach. results: gold.results."""
+def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[int, Ranges], dict[int, int]]:
+    """(the same of what is made again, at most how far from its start a row of it ends), by place in `found`.
+
+    It is the rows that are touched, as far as they reach, with what touches them. results: gold.results.
+    """
     wanted: list[tuple[object, ...]] = []
     reach: dict[int, tuple[int, int]] = {}
+    longest: dict[int, int] = {}
     for i, islands in enumerate(found):
         if not islands.revises:
             continue
@@ -87,6 +91,7 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
             min((low for _, low, _ in touches), default=FAR_US),
             max((high for _, _, high in touches), default=-FAR_US),
         )
+        longest[i] = max((high - low for _, low, high in touches), default=0)
         every = [] if islands.touch is None else [(None, *islands.touch)]
         wanted += [(i, islands.query, islands.revision, islands.node, *touch) for touch in (*every, *touches)]
     asked = F.broadcast(small(results.sparkSession, wanted, _WANTED))
@@ -95,9 +100,10 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
     touching = touching & (F.col("w_key").isNull() | (F.col("key") == F.col("w_key")))
     touching = touching & (F.col("start") <= F.col("w_high")) & (F.col("end") >= F.col("w_low"))
     known = results.where(F.col("query").isin([str(row[1]) for row in wanted])).where("not withdrawn")
-    rows = known.join(asked, touching, how="inner").groupBy("w_span").agg(F.min("start"), F.max("end")).collect()
-    for i, low, high in rows:
+    ends = (F.min("start"), F.max("end"), F.max(F.col("end") - F.col("start")))
+    for i, low, high, lasted in known.join(asked, touching, how="inner").groupBy("w_span").agg(*ends).collect():
         reach[i] = (min(reach[i][0], low), max(reach[i][1], high))
+        longest[i] += 2 * lasted  # one on either side
     out: dict[int, Ranges] = {}
     for i, (low, high) in reach.items():
         if low <= high:
@@ -105,7 +111,7 @@ def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> dict[int, R
             if islands.start_from_us is not None and low <= islands.crossing_us:
                 low = min(low, islands.start_from_us - islands.gap_us)
             out[i] = [(low, high + 1)]
-    return out
+    return out, longest
 
 
 def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, revising: bool) -> DataFrame:
@@ -116,7 +122,7 @@ def sessions(pieces: DataFrame, work: Work, ranges: Mapping[int, Ranges], *, rev
     shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
     spark = pieces.sparkSession
     chosen = [i for i in range(len(work.islands)) if i in ranges]
-    about, keyed, cells = _tables(spark, work, chosen, ranges)
+    about, keyed, cells = _tables(spark, work, {i: ranges[i] for i in chosen}, revising=revising)
     return (
         pieces.transform(merged, _places(spark, work, chosen), shapes)
         .transform(due, about, keyed, revising=revising)
@@ -218,23 +224,24 @@ def _places(spark: SparkSession, work: Work, chosen: Sequence[int]) -> DataFrame
 
 
 def _tables(
-    spark: SparkSession, work: Work, chosen: Sequence[int], ranges: Mapping[int, Ranges]
+    spark: SparkSession, work: Work, ranges: Mapping[int, Ranges], *, revising: bool
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     about: list[tuple[object, ...]] = []
     keyed: list[tuple[object, ...]] = []
     cells: list[tuple[object, ...]] = []
-    for i in chosen:
+    for i, found in ranges.items():
         islands = work.islands[i]
+        here = [cell for cell in islands.cells if cell.revising == revising]
         about.append(
             (
                 *(i, islands.shape, islands.query, islands.revision, islands.node),
                 *(work.number, islands.due, islands.gap_us),
                 *(islands.bound_us, islands.shut_us, *(islands.touch or (None, None))),
-                *(max(high for _, high in ranges[i]), islands.start_from_us),
+                *(max(high for _, high in found), islands.start_from_us),
                 *(islands.start_until_us, islands.end_until_us),
             )
         )
-        own = {cell.key for cell in islands.cells if cell.key}
+        own = {cell.key for cell in here if cell.key}
         told = {key.key for key in islands.keys}
         keyed += [
             (i, k.key, k.bound_us, k.shut_us, *(k.touch or (None, None)), f"={k.key}" in own) for k in islands.keys
@@ -245,6 +252,6 @@ def _tables(
                 *(i, cell.key, cell.first_low, cell.first_high, cell.end_low, cell.end_high),
                 *(cell.coverage_id, cell.expected, cell.received, cell.complete),
             )
-            for cell in islands.cells
+            for cell in here
         ]
     return small(spark, about, _ABOUT), small(spark, keyed, _KEYED), small(spark, cells, _CELLS)

@@ -239,7 +239,10 @@ class Job:
         if not any(found.revises for found in work.islands):
             return
         known = self.place.read(self.spark, RESULTS)
-        ranges = islands.revising_ranges(known, work.islands)
+        ranges, longest = islands.revising_ranges(known, work.islands)
+        for i, longest_us in longest.items():
+            found = work.islands[i]
+            self.ledger.sessions.stretch((found.query, found.revision, found.node), longest_us)
         if ranges:
             made = self._sessions(work, ranges, revising=True)
             gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)

@@ -50,11 +50,25 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """Where rows may lie: first reading and last + gap within these bounds, both ends in them, at most so far apart.
+
+    keys: whose they may be, None for any. It says which coverages are worth working out (cloud_job/cells.py).
+    """
+
+    firsts: tuple[int, int]
+    ends: tuple[int, int]
+    longest_us: int
+    keys: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What a step found. low_us: where the earliest island begins that gets its first row, None for none.
 
     touched: range in which rows of any key are made again. keyed: key -> (bound, shut, range to be made again or None)
-    of keys that differ from the rest.
+    of keys that differ from the rest. first, again: where the rows lie that come for the first time, and those that
+    are made again.
     """
 
     bound_us: int
@@ -62,6 +76,8 @@ class Ended:
     low_us: int | None
     touched: tuple[int, int] | None
     keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
+    first: Where | None = None
+    again: Where | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +87,7 @@ class Track:
     code, start, end, again: a row an island that waits; again: it holds a piece that came after rows near it had been
     written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, registers: what
     the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
+    longest_us: no row's last + gap lies further from its first reading; `stretch` tells of rows that were joined.
     """
 
     code: Ints = field(default_factory=lambda: NO_INTS)
@@ -84,6 +101,7 @@ class Track:
     registers: dict[str, dict[str, int]] = field(default_factory=dict)
     touched: tuple[int, int] | None = None
     crossing_us: int = NEVER_US
+    longest_us: int = 0
 
     @property
     def waiting(self) -> bool:
@@ -131,7 +149,9 @@ class Track:
         touched = self.touched if now.due else None
         if touched is not None and not now.fallen(self.shut, self.shut_us):
             self.touched = None
-        found = Ended(view.frontier_us, self.shut_us, low_us, touched, keyed)
+        first = self._first(names, first_rows, reach) if low_us is not None else None
+        again_there = self._again(touched, keyed) if now.due else None
+        found = Ended(view.frontier_us, self.shut_us, low_us, touched, keyed, first, again_there)
         self._cross(now.serving, first_rows | ready, gap_us)
         gone = first_rows | ready
         if gone.any():
@@ -142,6 +162,32 @@ class Track:
             self.again = self.again | again
         self._advance(view)
         return found if low_us is not None or touched is not None or ready.any() else None
+
+    def _first(self, names: Names, rows: NDArray[np.bool_], reach: Ints) -> Where:
+        """Where islands lie that get their first rows, at least one."""
+        start, until = self.start[rows], reach[rows]
+        longest_us = int((until - start).max())
+        self.longest_us = max(self.longest_us, longest_us)
+        keys = frozenset(names.texts[code] for code in np.unique(self.code[rows]).tolist())
+        return Where((int(start.min()), int(start.max())), (int(until.min()), int(until.max())), longest_us, keys)
+
+    def _again(
+        self, touched: tuple[int, int] | None, keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
+    ) -> Where | None:
+        """Where rows may lie that are made again: those that touch, with what they may join on either side."""
+        ranges = [touch for _, _, touch in keyed.values() if touch is not None]
+        keys = frozenset(key for key, (_, _, touch) in keyed.items() if touch is not None) if touched is None else None
+        ranges += [] if touched is None else [touched]
+        if not ranges:
+            return None
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        away = self.longest_us
+        longest_us = max(high - low for low, high in ranges) + 2 * away
+        return Where((low - away, high), (low, high + away), longest_us, keys)
+
+    def stretch(self, longest_us: int) -> None:
+        """Rows as far from first reading to last + gap have been made of others."""
+        self.longest_us = max(self.longest_us, longest_us)
 
     def _keyed(
         self, names: Names, bounds: tuple[Ints, Ints], again: NDArray[np.bool_], differs: NDArray[np.bool_], gap_us: int
@@ -209,6 +255,7 @@ class Track:
             "cover": [dict(self.leaves), dict(self.begins), {leaf: dict(own) for leaf, own in self.registers.items()}],
             "touched": self.touched,
             "crossing": self.crossing_us,
+            "longest": self.longest_us,
         }
 
     @classmethod
@@ -219,7 +266,7 @@ class Track:
         shut_us, shut = state["shut"]
         leaves, begins, registers = (dict(part) for part in state["cover"])
         track = cls(codes[place], start, end, again, shut_us, dict(shut), leaves, begins, registers)
-        track.touched, track.crossing_us = state["touched"], state["crossing"]
+        track.touched, track.crossing_us, track.longest_us = state["touched"], state["crossing"], state["longest"]
         return track
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cloud_job.cells import grid
+from cloud_job.cells import Known, grid
 from cloud_job.names import Names
 from cloud_job.open_sessions import Ended, Moment, Pieces, Track
 from cloud_job.spans import Cover
@@ -66,12 +66,18 @@ class SessionQueries:
         """What of a query gets rows now; None: nothing."""
         return self.tracks.setdefault(place, Track()).step(now, self.names)
 
+    def stretch(self, place: Place, longest_us: int) -> None:
+        """Rows of a query have been made that reach as far, of others."""
+        if place in self.tracks:
+            self.tracks[place].stretch(longest_us)
+
     def islands(
         self, query: Query, now: Moment, ended: Ended, *, shape: int, orders: tuple[int, ...], gaps: tuple[Gap, ...]
     ) -> tuple[Islands, tuple[Cover, ...]]:
         """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
         serving: Serving = now.serving
-        cells, covers = grid(now.group, now.view, gaps, now.begins, now.floor_us)
+        known = Known(now.group, now.view, gaps, now.begins, now.floor_us)
+        cells, covers = grid(known, ended.first, ended.again)
         islands = Islands(
             query=query.id,
             revision=query.revision,

@@ -80,7 +80,8 @@ class Keyed:
 class Cell:
     """Where islands have one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
 
-    key: '' for all keys without cells of their own, else '=' and the key. Times in us.
+    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: of rows that are made
+    again; else of those that come for the first time.
     """
 
     key: str
@@ -92,6 +93,7 @@ class Cell:
     expected: int
     received: int
     complete: bool
+    revising: bool = False
 
 
 @dataclass(frozen=True, slots=True)

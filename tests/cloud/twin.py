@@ -91,11 +91,14 @@ class Twin:
         low = min((touch[1] for touch in touches), default=FAR_US)
         high = max((touch[2] for touch in touches), default=-FAR_US)
         every = [] if islands.touch is None else [(None, *islands.touch)]
+        lasted = 0
         for (query, key, start), row in self.rows.items():
             for name, first, last in (*every, *touches):
                 mine = query == islands.query and name in (None, key) and not row.withdrawn
                 if mine and start <= last and row.end >= first:
-                    low, high = min(low, start), max(high, row.end)
+                    low, high, lasted = min(low, start), max(high, row.end), max(lasted, row.end - start)
+        longest = max((last - first for _, first, last in touches), default=0) + 2 * lasted
+        self.ledger.sessions.stretch((islands.query, islands.revision, islands.node), longest)
         if low <= high:
             if islands.start_from_us is not None and low <= islands.crossing_us:
                 low = min(low, islands.start_from_us - islands.gap_us)
@@ -103,7 +106,8 @@ class Twin:
 
     def _rows(self, islands: Islands, low: int, high: int, *, revising: bool) -> None:
         keyed = {k.key: k for k in islands.keys}
-        own = {cell.key for cell in islands.cells}
+        cells = [cell for cell in islands.cells if cell.revising == revising]
+        own = {cell.key for cell in cells}
         for (query, revision, key), pieces in self.pieces.items():
             if (query, revision) != (islands.query, islands.revision):
                 continue
@@ -123,7 +127,7 @@ class Twin:
                 name = f"={key}" if f"={key}" in own else ""
                 (cell,) = (
                     c
-                    for c in islands.cells
+                    for c in cells
                     if c.key == name and c.first_low <= start < c.first_high and c.end_low <= until < c.end_high
                 )
                 row = Shown(until, readings, late, cell.coverage_id, cell.complete, cell.received)
