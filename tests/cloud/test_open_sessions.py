@@ -8,14 +8,16 @@ from random import Random
 import numpy as np
 import pytest
 
+from cloud_job import state
 from cloud_job.complete import Limits
 from cloud_job.spans import Cover
 from cloud_job.work import Work
-from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.frame import GroupPart, Section
+from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.windows import Session
 from edge_agent.machines.results import Row
 from edge_agent.wire import frames
-from tests.cloud.children import JOURNAL, SECOND, START, Child, query
+from tests.cloud.children import JOURNAL, SECOND, START, Child, lifted, query
 from tests.cloud.recorded import RecordedFleet, fleet, grouped, plain_rows
 from tests.cloud.twin import Twin
 from tests.simulation.test_fleets import calm, crashing, everything, lossy
@@ -80,3 +82,102 @@ def test_a_session_that_lasted_longer_than_the_horizon_is_not_beyond_it() -> Non
     old = child.rows(at(110), starts(50), length_us=1, late=True)
     assert [(part.lasting, part.source) for part in batch(twin, at(3), (child, old)).beyond] == [(True, "s")]
     assert [(row.end, row.readings) for row in twin.rows.values()] == [(at(102), 1)]
+
+
+def told_rows(twin: Twin) -> dict[float, tuple[float, int, int, bool]]:
+    """Start, in seconds -> (end, readings, revision, withdrawn)."""
+    return {
+        (start - START) / SECOND: ((row.end - START) / SECOND, row.readings, row.revision, row.withdrawn)
+        for (_, _, start), row in twin.rows.items()
+    }
+
+
+def holding(child: Child, frontier_us: int, *seconds: float, until: float | None) -> bytes:
+    """A frame with a reading at each of these times, and the hint of key 0: where its next session starts."""
+    sections: tuple[Section, ...] = ()
+    if seconds:
+        time = starts(*seconds)
+        states = lifted(np.ones(len(time)), time, child.plan, None)
+        sections = (Section.of(0, child.plan, Partials(time, time + 1, np.zeros(len(time), np.int64), states)),)
+    register = (0, None if until is None else at(until))
+    return child._next(groups=(GroupPart(0, frontier_us, sections, registers=(register,)),))
+
+
+def pair(revise_every_us: int = 0, window: Session = GAP) -> tuple[Twin, Child, Child]:
+    """A root that has heard the births of two children."""
+    twin = Twin(JOURNAL, Limits(revise_every_us=revise_every_us, horizon_us=3_600 * SECOND))
+    one, two = (Child(name, (query(window=window),)) for name in ("gw-1", "gw-2"))
+    batch(twin, at(0), (one, one.birth()), (two, two.birth()))
+    return twin, one, two
+
+
+def test_a_session_whose_pieces_come_batches_apart_is_one_row() -> None:
+    """protocol 5.1: the frontier passed it long ago, the hint of one child still holds it."""
+    twin, one, two = pair()
+    batch(twin, at(1), (one, holding(one, at(50), 10, until=None)), (two, holding(two, at(50), until=11)))
+    assert told_rows(twin) == {}
+    batch(twin, at(2), (one, holding(one, at(60), until=None)), (two, holding(two, at(60), until=11)))
+    assert told_rows(twin) == {}
+    batch(twin, at(3), (two, holding(two, at(60), 11, 12, until=None)))
+    assert told_rows(twin) == {10: (14, 3, 0, False)}
+
+
+def test_a_key_that_is_held_back_does_not_hold_another_one() -> None:
+    """protocol 5.2: one register a key."""
+    twin = Twin(JOURNAL, Limits(revise_every_us=0))
+    child = Child("gw", (query(window=GAP),), ("site=a", "site=b"))
+    batch(twin, at(0), (child, child.birth()))
+    time = starts(10, 10)
+    states = lifted(np.ones(2), time, child.plan, None)
+    rows = (Section.of(0, child.plan, Partials(time, time + 1, np.array([0, 1]), states)),)
+    batch(twin, at(1), (child, child._next(groups=(GroupPart(0, at(50), rows, registers=((0, at(11)),)),))))
+    assert [key for _, key, _ in twin.rows] == ["site=b"]
+
+
+def test_a_late_reading_between_two_rows_makes_one_of_them_and_withdraws_the_other() -> None:
+    """protocol 5.4, 8.3: at most once in `revise_every`, and all of it at an orderly stop."""
+    twin, one, two = pair(revise_every_us=60 * SECOND)
+    batch(twin, at(1), (one, one.rows(at(50), starts(10, 13), length_us=1)), (two, two.rows(at(50))))
+    assert told_rows(twin) == {10: (12, 1, 0, False), 13: (15, 1, 0, False)}
+    batch(twin, at(2), (one, one.rows(at(50), starts(11.5), length_us=1, late=True)))
+    joined = {10: (15, 3, 1, False), 13: (15, 1, 1, True)}
+    assert told_rows(twin) == joined
+    batch(twin, at(3), (two, two.rows(at(55), starts(16), length_us=1, late=True)))
+    assert told_rows(twin) == joined  # too soon: it waits
+    batch(twin, at(63), (one, one.rows(at(55))), (two, two.rows(at(56))))
+    assert told_rows(twin)[16] == (18, 1, 0, False)
+    batch(twin, at(64), (two, two.rows(at(56), starts(17), length_us=1, late=True)))
+    assert twin.ledger.put_off
+    twin.batch([], flush=True)
+    assert told_rows(twin)[16] == (19, 2, 1, False)
+    assert not twin.ledger.put_off
+
+
+def test_a_joined_row_that_is_joined_again_keeps_its_coverage_and_its_place() -> None:
+    """protocol 5.4: rows far longer than any single piece are found again by what touches them."""
+    twin, one, two = pair()
+    first = one.rows(at(50), starts(*range(10, 40, 3)), length_us=1)
+    batch(twin, at(1), (one, first), (two, two.rows(at(50))))
+    assert len(told_rows(twin)) == 10
+    fill = two.rows(at(50), starts(*(s + 1.5 for s in range(10, 37, 3))), length_us=1, late=True)
+    batch(twin, at(2), (two, fill))
+    assert told_rows(twin)[10] == (39, 19, 1, False)
+    batch(twin, at(3), (two, two.rows(at(50), starts(38), length_us=1, late=True)))
+    assert told_rows(twin)[10] == (40, 20, 2, False)
+    assert sum(not withdrawn for *_, withdrawn in told_rows(twin).values()) == 1
+
+
+def test_what_is_kept_between_batches_does_not_grow_with_the_sessions_that_have_ended() -> None:
+    """Extents of open sessions only; of ended ones not even their keys."""
+    twin = Twin(JOURNAL, Limits(revise_every_us=0))
+    child = Child("gw", (query(window=GAP),), tuple(f"site={n}" for n in range(100)))
+    batch(twin, at(0), (child, child.birth()))
+    sizes = []
+    for turn in range(1, 13):
+        rows = child.rows(at(10 * turn + 5), starts(*[10 * turn] * 100), key=np.arange(100), length_us=1)
+        batch(twin, at(30 * turn), (child, rows))
+        sizes.append(len(state.dumps(twin.decider, twin.ledger, twin.parts)))
+    assert len(twin.rows) == 1_200
+    assert max(sizes[2:]) - min(sizes[2:]) < 64
+    (track,) = twin.ledger.sessions.tracks.values()
+    assert (len(track.code), track.shut) == (0, {})
