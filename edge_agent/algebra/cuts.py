@@ -46,8 +46,20 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
         return partials
     parts = [partials.take(~many)]
     for row in np.flatnonzero(many).tolist():
-        parts += _pieces(partials.take(slice(row, row + 1)), basis, scale, most)
+        pieces = list(_pieces(partials.take(slice(row, row + 1)), basis, scale, most))
+        parts += [pieces[0], *(_less(piece, _added(basis)) for piece in pieces[1:])]
     return concat(parts)
+
+
+def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that add up and that values do not tell: they go whole with the first piece."""
+    return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
+
+
+def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
+    """The piece with nothing in these columns."""
+    none = {name: np.zeros_like(piece.states[name]) for name in columns}
+    return Partials(piece.start, piece.end, piece.key, {**piece.states, **none})
 
 
 def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
@@ -82,7 +94,7 @@ def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that follow from values alone, without what is cut."""
     components = aggregates.components_of(basis)
-    known = [c for c in components if not any(COLUMNS[name].kind in _OF_A_READING for name in c.columns)]
+    known = [c for c in components if not (c.apart or any(COLUMNS[name].kind in _OF_A_READING for name in c.columns))]
     wanted = {name for c in known for name in c.columns}
     wanted -= {"series"} if "series" in basis else {"bag"}
     return tuple(name for name in basis if name in wanted)

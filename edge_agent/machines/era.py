@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
+from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, in_windows
 from edge_agent.algebra.planner import plan
@@ -29,7 +31,7 @@ class Run:
     """Sound readings in the order of time.
 
     keys: a code for all, or one a reading; all below `limit`. index: position of each in its batch, None: as they
-    come. base: arrival number of position 0.
+    come. base: arrival number of position 0. numbers: as of Readings.
     """
 
     time_us: Ints
@@ -38,6 +40,7 @@ class Run:
     limit: int
     index: Ints | None
     base: int
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def part(self, first: int, last: int) -> Run:
         """Rows first..last-1."""
@@ -46,7 +49,8 @@ class Run:
         rows = slice(first, last)
         keys = self.keys if isinstance(self.keys, int) else self.keys[rows]
         index, base = (None, self.base + first) if self.index is None else (self.index[rows], self.base)
-        return Run(self.time_us[rows], self.value[rows], keys, self.limit, index, base)
+        numbers = {label: said[rows] for label, said in self.numbers.items()}
+        return Run(self.time_us[rows], self.value[rows], keys, self.limit, index, base, numbers)
 
     def order(self) -> Ints:
         """Arrival numbers."""
@@ -82,6 +86,11 @@ class Era:
     def pending(self) -> bool:
         """Whether anything is open or waits to leave."""
         return bool(len(self._store) or len(self._late))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that are wanted as numbers of each reading."""
+        return labels_of(self._basis)
 
     # --- readings -----------------------------------------------------------------------------------------------
 
@@ -150,7 +159,8 @@ class Era:
             groups, label = self._grouped(run, rows)
             slot, key = np.divmod(label, run.limit)
         order = run.order() if self._numbered else NO_INTS
-        states = lift(Readings(run.time_us, run.value, order), groups, self._basis, self.scale)
+        readings = Readings(run.time_us, run.value, order, numbers=run.numbers)
+        states = lift(readings, groups, self._basis, self.scale)
         if spans:
             return Partials(run.time_us[groups.first()], run.time_us[groups.last()] + 1, key, states), rows, start
         return Partials(start[slot], end[slot], key, states), rows, start

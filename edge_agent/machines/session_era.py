@@ -80,7 +80,9 @@ class SessionEra(Era):
         time = run.time_us[order]
         groups = Segments.runs(begins, len(time))
         arrivals = run.order()[order] if self._numbered else NO_INTS
-        states = lift(Readings(time, run.value[order], arrivals), groups, self._basis, self.scale)
+        numbers = {label: said[order] for label, said in run.numbers.items()}
+        readings = Readings(time, run.value[order], arrivals, numbers=numbers)
+        states = lift(readings, groups, self._basis, self.scale)
         key = np.full(len(begins), run.keys, np.int64) if isinstance(run.keys, int) else run.keys[order][begins]
         return Partials(time[begins], time[groups.last()] + 1, key.astype(np.int64), states)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -66,6 +67,7 @@ def _lower(states: States, _scale: int | None, params: Params) -> Lowered:
     return answered(total / np.where(null, 1.0, weight), null | out_of_reach(weight, total))
 
 
+@lru_cache(maxsize=1024)  # asked for on every batch
 def labels_of(basis: tuple[str, ...]) -> tuple[str, ...]:
     """The labels that a basis wants as numbers."""
     pairs = (name.partition(":") for name in basis)
