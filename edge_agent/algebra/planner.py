@@ -17,13 +17,15 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import basis_of, check
-from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.aggregates import basis_of, check, components_of
+from edge_agent.algebra.frame import MAX_COLUMNS, Plan
 from edge_agent.algebra.query import SCOPES, Query
 from edge_agent.algebra.span import Lattice, lattices
-from edge_agent.algebra.windows import ALL, Session, Window
+from edge_agent.algebra.windows import ALL, Punctuation, Session, Window
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.errors import ConfigError
 
+RAW_BASIS: Final = ("count", "series")  # state columns of raw readings
 _SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
 
 
@@ -31,7 +33,7 @@ _SAMPLE: Final = 2**14  # edges counted where their common period is too long: b
 class Placement:
     """One plan and its part.
 
-    feeds: 'all' readings, those 'on_time', or 'late' ones. where: 'root' or 'gateway', the windows are formed there.
+    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: 'root' or 'gateway', the windows are formed there.
     """
 
     plan: Plan
@@ -57,8 +59,19 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     for query in queries:
         _refuse_unsupported(query)
     basis = basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
+    if len(basis) > MAX_COLUMNS:
+        ids = ", ".join(query.id for query in queries[:3]) + (", ..." if len(queries) > 3 else "")
+        raise ConfigError(
+            f"the functions of the queries of one source and filter ({ids}) need {len(basis)} state columns, at most "
+            f"{MAX_COLUMNS} travel together: ask for fewer edges, or let one of them differ in its filter or lateness"
+        )
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
+    if queries[0].group.form == RAW:
+        _refuse_labels(queries, scale)
+        return (_raw(queries, scale),)
+    if isinstance(queries[0].window, Punctuation):
+        return _punctuation(queries, queries[0].window, basis, scale)
     windows = sorted({query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us))
     slices, whole = rates(windows)
     local = queries[0].scope == "local"
@@ -94,6 +107,49 @@ def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | N
     if queries[0].scope == "local":
         return Placement(made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node")
     reason = "partial sessions, merged at every tier across the gap; the root completes them by frontiers and hints"
+    return Placement(made, "all", "root", reason)
+
+
+_MARKED: Final = {  # how windows between markers travel
+    "local": "finished on the gateway and merged with no other node",
+    "bounds": "finished on the gateway; those of equal bounds merge at every tier",
+    "order": "finished on the gateway; the root merges the i-th of all nodes once every one has sent it",
+    "overlap": "finished on the gateway; the root joins those that overlap once no node has an earlier one open",
+}
+
+
+def _punctuation(
+    queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
+) -> tuple[Placement, ...]:
+    """Whole windows, and beside them which windows there are: a window without a reading counts too."""
+    served = tuple(sorted((query.id, query.revision) for query in queries))
+    where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
+    rows = Plan(plan_hash(f"window {window.form}", basis, scale, served), "window", basis, scale, 1, served)
+    told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
+    return (
+        Placement(rows, "all", where, f"windows from marker to marker, {why}"),
+        Placement(told, "markers", where, "which windows there are, with or without a reading"),
+    )
+
+
+def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
+    """Raw readings travel without their labels."""
+    for query in queries:
+        for aggregate in query.aggregates:
+            if any(component.apart for component in components_of(basis_of([aggregate], scale))):
+                raise ConfigError(
+                    f"query {query.id}: {aggregate.fn} reads a label of each reading, which the root does not have for "
+                    f"{query.window.type} windows; it can be asked for in tumbling, sliding and session windows"
+                )
+
+
+def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
+    """Readings as they are: only the root knows a reading's place among those of all nodes."""
+    served = tuple(sorted((query.id, query.revision) for query in queries))
+    made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
+    if queries[0].scope == "local":
+        return Placement(made, "all", "root", "every reading, compact: the root puts those of the gateway in order")
+    reason = "every reading, compact: only the root knows the order of the readings of all gateways"
     return Placement(made, "all", "root", reason)
 
 

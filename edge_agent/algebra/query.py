@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Session, Window
+    from edge_agent.algebra.windows import Central, Punctuation, Session, Window
 
 Param = str | int | float | bool | tuple[float, ...] | None
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
 
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
+ON_MISSING: Final = ("hold", "skip")
 SCOPES: Final = ("global", "local")  # over all nodes, or a result for each gateway
 
 
@@ -42,12 +43,16 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a user asks for. Times in microseconds; `where` is the text, '' for every reading."""
+    """What a user asks for. Times in microseconds; `where` is the text, '' for every reading.
+
+    on_missing: of windows that the root forms from raw readings: 'hold' them until every expected node has said what it
+    has, or 'skip' nodes that are left out.
+    """
 
     id: str
     revision: int
     source: str
-    window: Window | Session
+    window: Window | Session | Central | Punctuation
     aggregates: tuple[Aggregate, ...]
     where: str = ""
     by: tuple[str, ...] = ()
@@ -55,12 +60,20 @@ class Query:
     scope: str = "global"
     late: str = "revise"
     effective_from_us: int | None = None
+    on_missing: str = "hold"
+
+    @property
+    def central(self) -> Central:
+        """The window of a query whose windows the root forms from raw readings. Raises: TypeError for others."""
+        if not hasattr(self.window, "cut"):
+            raise TypeError(f"query {self.id}: {self.window.type} windows are not formed from raw readings")
+        return cast("Central", self.window)
 
     @property
     def time_window(self) -> Window:
         """The window of a query whose windows are known from the definition alone. Raises: TypeError for sessions."""
-        if self.window.type == "session":
-            raise TypeError(f"query {self.id}: sessions have no fixed windows")
+        if self.window.type == "session" or self.group.form:
+            raise TypeError(f"query {self.id}: {self.window.type} windows are not known from the definition alone")
         return cast("Window", self.window)
 
     @property
@@ -70,11 +83,17 @@ class Query:
         if self.window.type == "session":  # by its word: windows/ imports values that import this
             session = cast("Session", self.window)
             gap_us, max_us = session.gap_us, session.max_us
-        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us)
+        if self.window.type == "punctuation":
+            gap_us = cast("Punctuation", self.window).gap_us
+        form = getattr(self.window, "form", "")  # likewise
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us, form=form)
 
     def group_at(self, node: str) -> Group:
-        """The group at a gateway: of scope 'local', the one that is that gateway's own."""
-        return replace(self.group, node=node) if self.scope == "local" else self.group
+        """The group at a gateway: of windows that are not merged below the root, the one that is its own."""
+        own = self.scope == "local"
+        if self.window.type == "punctuation":
+            own = cast("Punctuation", self.window).own
+        return replace(self.group, node=node) if own else self.group
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,14 +6,13 @@ Every word of the language is known here. Those that this version does not carry
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.query import LATE_POLICIES, SCOPES, Aggregate, Query
+from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
 from edge_agent.config.aggregates import AggregateEntry, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
+from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US
 from edge_agent.config.durations import format_duration
@@ -23,48 +22,16 @@ from edge_agent.config.sensors import LABEL
 from edge_agent.config.shapes import ListOf, object_schema
 from edge_agent.config.topics import ITEM_ID
 from edge_agent.config.windows import WindowTable, write_window
-from edge_agent.errors import ConfigError
 
 MOST_AGGREGATES: Final = 64
-MOST_FILTER: Final = 4000  # characters: it travels in frames
 DEFAULT_LATENESS_US: Final = 2_000_000  # one missed 1 s report, plus clock skew
 
 _ITEM: Final = Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64")
 
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The filter; inside its canonical text, so that queries that mean the same share a group."""
-
-    suffix: ClassVar[str] = ""
-
-    def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read canonical text."""
-        text = Text("a filter", longest=MOST_FILTER, empty=True).read(value, at, report)
-        if text is BAD or not str(text).strip():
-            return BAD if text is BAD else ""
-        try:
-            canonical = str(where.parse(str(text)))
-        except ConfigError as err:
-            return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
-
-        if len(canonical) > MOST_FILTER:
-            return report.wrong(at, value, f"longer than {MOST_FILTER} characters when written out")
-        return canonical
-
-    def write(self, value: Any) -> object:
-        """Write the text."""
-        return value
-
-    def schema(self) -> dict[str, object]:
-        """A string."""
-        return {"type": "string", "maxLength": MOST_FILTER}
-
-
 _AGGREGATES: Final = ListOf(AggregateEntry(), 1, MOST_AGGREGATES, unique=False)
 KEYS: Final = (
     Key("source", _ITEM, REQUIRED, "the sensor whose readings it is about"),
-    Key("where", Where(), "", "filter over value and labels: value > 0 and site = 'a'"),
+    Key("where", Condition(), "", "filter over value and labels: value > 0 and site = 'a'"),
     Key("by", ListOf(LABEL, most=16), (), "labels that make the key: a result for each combination of their values"),
     Key("window", WindowTable(), REQUIRED, "type and its measures"),
     Key("aggregates", _AGGREGATES, REQUIRED, "functions; each is a column of the result"),
@@ -85,6 +52,12 @@ KEYS: Final = (
         "what a reading behind the frontier does",
         "nothing is lost",
     ),
+    Key(
+        "on_missing",
+        Choice(ON_MISSING, what="way"),
+        "hold",
+        "of windows by counts or states: hold them until every expected gateway has spoken, or skip those left out",
+    ),
     Key("effective_from", Instant(), None, "first window start of this revision; left out: as soon as all serve it"),
 )
 
@@ -104,11 +77,12 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         window=values["window"],
         aggregates=values["aggregates"],
         where=values["where"],
-        by=values["by"],
+        by=values["by"] if getattr(values["window"], "keyed", True) else (),
         lateness_us=values["lateness"],
         scope=values["scope"],
         late=values["late"],
         effective_from_us=values["effective_from"],
+        on_missing=values["on_missing"],
     )
 
 
@@ -150,6 +124,8 @@ def write_query(query: Query) -> dict[str, object]:
         made["scope"] = query.scope
     if query.late != "revise":
         made["late"] = query.late
+    if query.on_missing != "hold":
+        made["on_missing"] = query.on_missing
     if query.effective_from_us is not None:
         made["effective_from"] = Instant().write(query.effective_from_us)
     return made

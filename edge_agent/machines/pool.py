@@ -18,6 +18,7 @@ from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partial import NOTHING, Partials, Store, concat
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import SessionStore
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.release import Hints, Release
@@ -108,8 +109,10 @@ class Pool:
             store = self._stores.get(key)
             if isinstance(store, SessionStore):
                 rows = store.close(frontier_us, {self.keys.number(text): start for text, start in below.items()})
+            elif store is not None:  # raw readings are only passed on: they wait for no frontier (7.4)
+                rows = store.flush() if self.plans[key].kind == RAW else store.close(frontier_us)
             else:
-                rows = store.close(frontier_us) if store is not None else NOTHING
+                rows = NOTHING
             if len(rows):
                 self.touched.add(key)
                 out.append(Release(self.plans[key], False, rows, self.keys.texts, self.nodes.texts))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from edge_agent.algebra.aggregates import basis_of, convert, lower
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import Plan, Serving
-from edge_agent.algebra.partial import Ints, Partials, combine, concat
+from edge_agent.algebra.overlap import in_windows_of
+from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Window
 
@@ -154,16 +155,17 @@ class Wanted:
     upto_us: int
     starts: Ints
 
-    def range(self) -> tuple[int, int] | None:
-        """What holds all of them: (lowest start, latest end); None for no window."""
+    def runs(self) -> list[tuple[int, int]]:
+        """What holds all of them, as few as make sense: (lowest, highest) start, in no order; they may meet."""
         window = self.query.time_window
-        lows, highs = [], []
+        found = []
         if self.upto_us > self.after_us:
-            lows, highs = [self.after_us + 1 - window.longest_us], [self.upto_us]
-        if len(self.starts):
-            lows.append(int(self.starts[0]))
-            highs.append(int(window.ends(self.starts[-1:])[0]))
-        return (min(lows), max(highs)) if lows else None
+            shortest_us = window.longest_us if window.one_length else 0
+            found.append((self.after_us + 1 - window.longest_us, self.upto_us - shortest_us))
+        if len(self.starts):  # windows that share no rows apart from each other
+            new = np.flatnonzero(np.diff(self.starts) >= window.longest_us) + 1
+            found += [(int(run[0]), int(run[-1])) for run in np.split(self.starts, new)]
+        return found
 
     def mask(self, start: Ints) -> NDArray[np.bool_]:
         """Which windows with these starts are wanted."""
@@ -206,28 +208,57 @@ def windows(wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None) -> 
 
     Plans of unequal scales meet at the finest, and at floats where one is of floats. ranks: of node numbers.
     """
-    query, span = wanted.query, wanted.range()
-    if span is None:
-        return None
     scale = common_scale(holdings)
-    parts: list[Partials] = []
-    late_parts: list[Partials] = []
-    for holding in holdings:
-        for rows, late in holding.within(*span):
-            index, start = holding.windows(rows, query.time_window)
-            mask = wanted.mask(start)
-            if mask.any():
-                states = holding.states(rows.take(index[mask]), query.aggregates, scale)
-                start = start[mask]
-                parts.append(Partials(start, query.time_window.ends(start), states.key, states.states))
-                late_parts += parts[-1:] if late else []
-    if not parts:
+    made = [_run(wanted, run, holdings, scale, ranks) for run in wanted.runs()]
+    found = [run for run in made if len(run.rows)]
+    if not found:
         return None
-    combined = combine(concat(parts), basis_of(query.aggregates, scale), query.time_window.rhythm[0].step_us, ranks)
-    counts = np.zeros(len(combined), np.int64)
-    for part in late_parts:
-        np.add.at(counts, _places(combined, part), part.states["count"])
-    return Windows(combined, counts, scale)
+    if len(found) == 1:
+        return found[0]
+    rows, late = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
+    place = np.lexsort((rows.key, rows.start))  # runs may meet: a window is then the same in both
+    start, key = rows.start[place], rows.key[place]
+    new = np.concatenate([[True], (start[1:] != start[:-1]) | (key[1:] != key[:-1])])
+    return Windows(rows.take(place[new]), late[place[new]], scale)
+
+
+def _run(
+    wanted: Wanted, run: tuple[int, int], holdings: Sequence[Holding], scale: int | None, ranks: Ints | None
+) -> Windows:
+    """The windows wanted with a start in a run, lowest to highest."""
+    query, window = wanted.query, wanted.query.time_window
+    basis = basis_of(query.aggregates, scale)
+    slices: list[Partials] = []
+    late_slices: list[Partials] = []
+    whole: list[Partials] = []
+    late_whole: list[Partials] = []
+    for holding in holdings:
+        for held, late in holding.within(run[0], run[1] + window.longest_us):
+            rows = holding.states(held, query.aggregates, scale)
+            if holding.plan.kind == "window":
+                index, start = holding.windows(rows, window)
+                rows = rows.take(index)
+                whole.append(Partials(start, rows.end, rows.key, rows.states))
+                late_whole += whole[-1:] if late else []
+            else:
+                slices.append(rows)
+                late_slices += [rows] if late else []
+    made = in_windows_of(concat(slices), window, basis, run, ranks) if slices else NOTHING
+    if whole:
+        made = combine(concat([made, *whole]), basis, None, ranks)
+    made = made.take(wanted.mask(made.start))
+    counts = np.zeros(len(made), np.int64)
+    if late_slices:
+        late_whole.append(in_windows_of(_counts(concat(late_slices)), window, ("count",), run))
+    for part in late_whole:
+        shown = part.take(wanted.mask(part.start))
+        if len(shown):
+            np.add.at(counts, _places(made, shown), shown.states["count"])
+    return Windows(made, counts, scale)
+
+
+def _counts(rows: Partials) -> Partials:
+    return Partials(rows.start, rows.end, rows.key, {"count": rows.states["count"]})
 
 
 def _places(rows: Partials, part: Partials) -> Ints:
@@ -236,3 +267,9 @@ def _places(rows: Partials, part: Partials) -> Ints:
     starts = np.unique(rows.start)
     known = np.searchsorted(starts, rows.start) * many + rows.key
     return np.searchsorted(known, np.searchsorted(starts, part.start) * many + part.key)
+
+
+def details_of(texts: Mapping[str, str | None]) -> str | None:
+    """A JSON object of the texts there are, which are JSON themselves."""
+    members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
+    return f"{{{members}}}" if members else None

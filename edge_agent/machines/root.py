@@ -20,17 +20,19 @@ from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
+from edge_agent.machines.central_results import CentralResults
 from edge_agent.machines.decider import Decider, Decision, GroupView
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
-from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, windows
+from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
 from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands
 
-KINDS: Final = ("slice", "window", "session")  # kinds of rows that this root forms windows from
+KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
 
 Key = tuple[str, int]  # query and its revision
@@ -60,6 +62,7 @@ class Root:
         self._parse = parse
         self._horizon_us, self._revise_every_us = horizon_us, revise_every_us
         self._numbers = Renumbering()
+        self._central = CentralResults(self._numbers)
         self._holdings: dict[tuple[Group, bytes], Holding] = {}
         self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
         self._revised: dict[Place, int] = {}
@@ -87,6 +90,7 @@ class Root:
                 self._touch(group, holding, rows, touched)
         self._recover(decision, touched)
         out: list[Row] = []
+        raw: list[tuple[Query, Group, GroupView]] = []
         for group, view in decision.groups.items():
             for key, serving in view.serving.items():
                 if key not in self.queries:
@@ -97,12 +101,19 @@ class Root:
                     out += self._session_rows(query, group, view)
                     self._closed[place] = max(closed_us, view.frontier_us)
                     continue
+                if group.form == RAW:
+                    raw.append((query, group, view))
+                    continue
                 starts = self._due(place, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
                 made = windows(wanted, self._held(group, key), self._numbers.ranks())
                 if made is not None:
                     out += self._changed(query, group, view, made)
                 self._closed[place] = max(closed_us, view.frontier_us)
+        gaps = tuple(gap for _, gap in self.decider.gaps)
+        for query, group, view in sorted(raw, key=lambda one: (one[0].id, one[0].revision)):  # the older one first
+            older = [(other, its) for other, of, its in raw if (other.id, of.node) == (query.id, group.node)]
+            out += self._central.step(query, group, view, gaps, older)
         self._free(decision)
         return out
 
@@ -135,9 +146,12 @@ class Root:
                 group, plan = book.plans[section.plan]
                 if plan.kind not in KINDS:
                     continue
-                holding = self._holdings.setdefault((group, plan.hash), Holding(plan))
                 rows = by_name(section, plan.basis)
                 rows = self._numbers.rows(effect.node, effect.epoch, book, plan, rows)
+                if plan.kind == RAW:
+                    self.beyond += self._central.hold(effect.node, group, plan, rows, self.queries)
+                    continue
+                holding = self._holdings.setdefault((group, plan.hash), Holding(plan))
                 rows = self._set_aside(effect.node, group, holding, rows, decision)
                 if len(rows):
                     holding.add(rows, late=late)
@@ -190,7 +204,7 @@ class Root:
 
     def _served(self, decision: Decision, group: Group) -> list[Place]:
         view = decision.groups.get(group)
-        if view is None or group.gap_us:
+        if view is None or group.gap_us or group.form == RAW:
             return []
         return [(*key, group.node) for key in view.serving if key in self.queries]
 
@@ -244,7 +258,7 @@ class Root:
                 start,
                 end,
                 {name: values[i] for name, (values, _) in answers.items()},
-                _details({name: details[i] for name, (_, details) in answers.items() if details is not None}),
+                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
                 readings,
                 0 if before is None else before.revision + 1,
                 withdrawn=False,
@@ -278,7 +292,7 @@ class Root:
                 start,
                 end_us,
                 {name: values[i] for name, (values, _) in answers.items()},
-                _details({name: details[i] for name, (_, details) in answers.items() if details is not None}),
+                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
                 readings,
                 0,
                 withdrawn=False,
@@ -294,6 +308,7 @@ class Root:
             lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 holding.free(view.frontier_us - self._horizon_us - max(lengths))
+        self._central.free(decision.groups)
         for group, view in decision.groups.items():
             floor_us = view.frontier_us - self._horizon_us
             for query, _ in view.serving:
@@ -308,9 +323,3 @@ def _windows_of(rows: Partials) -> tuple[Ints, Ints]:
     """Start and end of every window that has a row."""
     start, first = np.unique(rows.start, return_index=True)
     return start, rows.end[first]
-
-
-def _details(texts: Mapping[str, str | None]) -> str | None:
-    """A JSON object of the texts there are, which are JSON themselves."""
-    members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
-    return f"{{{members}}}" if members else None

@@ -9,7 +9,7 @@ A reading is touched a few times by numpy, whatever the number of windows. Pure:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,15 +17,20 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import where
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.partial import NO_INTS, Batch, Column, Ints
+from edge_agent.algebra.markers import MARKER_KEY, Marker, Markers, concerns, is_marked, is_ordered, key_of, leading_of
+from edge_agent.algebra.partial import NO_INTS, Batch, Column, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines import tenure
 from edge_agent.machines.era import Era, Run
 from edge_agent.machines.keys import Keys
+from edge_agent.machines.marker_era import MarkerEra
+from edge_agent.machines.raw_era import RawEra
 from edge_agent.machines.release import Hints, Release
 from edge_agent.machines.session_era import SessionEra
 from edge_agent.machines.tenure import Tenure
+from edge_agent.machines.weights import Weights
 
 LIMITS: Final = {"f": 1e150, "i": 2**53}  # beyond, squares of floats overflow; integers are refused at the sensor (7.1)
 HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
@@ -53,6 +58,8 @@ class Slicer:
         )
         self._nodes = [node]
         self._keys = Keys(group.by)
+        self._weights = Weights()
+        self._markers = Markers(leading_of(group)) if is_marked(group) else None
         self._where = where.parse(group.where) if group.where.strip() else None
         self._where_cache: dict[where.Expr, Mask] = {}
         self._where_labels: object = None
@@ -79,6 +86,8 @@ class Slicer:
         """Whether no query is in force and nothing is open or still to be fed: the slicer may go."""
         if any(t.fed_until_us > self.frontier_us for t in self._tenures):
             return False
+        if self._markers is not None:  # what is open has no end that anybody asks for
+            return all(era.first_us is None for era in self._eras if isinstance(era, MarkerEra))
         return not any(era.pending for era in self._eras)
 
     def change(self, queries: tuple[Query, ...]) -> tuple[Serving, ...]:
@@ -99,8 +108,12 @@ class Slicer:
 
     def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> Era:
         """An era of the group's kind."""
+        if self._markers is not None:
+            return MarkerEra(from_us, until_us, queries, self.scale, self._markers)
         if self.group.gap_us:
             return SessionEra(from_us, until_us, queries, self.scale)
+        if self.group.form == RAW:
+            return RawEra(from_us, until_us, queries, self.scale)
         return Era(from_us, until_us, queries, self.scale)
 
     def gone_until(self, newest_us: int) -> None:
@@ -139,6 +152,34 @@ class Slicer:
                 rows = slice(first, last)
                 self.counters["outside"] += era.rehome(low[rows], high[rows], slices.take(rows))
 
+    # --- markers ------------------------------------------------------------------------------------------------
+
+    def mark(self, markers: Iterable[Marker]) -> int:
+        """Take markers in any order. Answers how many came below the frontier: those part nothing any more."""
+        if self._markers is None:
+            return 0
+        wanted = [marker for marker in markers if concerns(self.group, marker)]
+        on_time = [marker for marker in wanted if marker.time_us >= self.frontier_us]
+        self._markers.add(on_time)
+        self.counters["late_markers"] = self.counters.get("late_markers", 0) + len(wanted) - len(on_time)
+        return len(wanted) - len(on_time)
+
+    def _cut_at_markers(self, markers: Markers) -> Iterator[Release]:
+        """The windows that close at the frontier, told of: a row each, whether it holds a reading or not."""
+        eras = [era for era in self._eras if isinstance(era, MarkerEra)]
+        firsts = [era.first_us for era in eras if era.first_us is not None]
+        closed = markers.advance(
+            self.frontier_us, min(firsts, default=None), self.frontier_us - HORIZON_US
+        )
+        for era in eras:
+            told = era.hold(closed)
+            if told and era.marker_plan is not None:
+                columns = np.array(told, np.int64)
+                keys = [self._keys.code(key_of(n if is_ordered(self.group) else None)) for n in columns[:, 2].tolist()]
+                one = {"count": np.ones(len(told), np.int64)}
+                rows = Partials(columns[:, 0], columns[:, 1], np.array(keys, np.int64), one)
+                yield Release(era.marker_plan, False, rows, self._keys.table, self._nodes)
+
     # --- readings -----------------------------------------------------------------------------------------------
 
     def push(self, batch: Batch) -> None:
@@ -166,7 +207,7 @@ class Slicer:
         if index is not None:
             value = value[index]
             keys = keys if isinstance(keys, int) else keys[index]
-        run = Run(time, value, keys, len(self._keys.table), index, self._arrivals)
+        run = Run(time, value, keys, len(self._keys.table), index, self._arrivals, self._numbers(batch, index))
         self._arrivals += len(batch.time_us)
         late = int(np.searchsorted(time, self.frontier_us)) if time[0] < self.frontier_us else 0
         if late:
@@ -178,6 +219,14 @@ class Slicer:
             run = run.part(late, len(time))
         for era, first, last in self._by_era(run.time_us):
             counters["outside"] += era.push(run.part(first, last))
+
+    def _numbers(self, batch: Batch, index: Ints | None) -> dict[str, NDArray[np.float64]]:
+        """What the labels that some plan wants say as numbers, of the readings that are pushed."""
+        wanted = sorted({label for era in self._eras for label in era.labels})
+        if not wanted:
+            return {}
+        found = self._weights.of(batch, wanted)
+        return found if index is None else {label: said[index] for label, said in found.items()}
 
     def _push_late(self, run: Run) -> None:
         for era, first, last in self._by_era(run.time_us):
@@ -234,11 +283,16 @@ class Slicer:
         Answers everything that closes (end <= frontier) and all late partials since the last call.
         """
         self.frontier_us = max(self.frontier_us, frontier_us)
-        out = [
+        told = [] if self._markers is None else list(self._cut_at_markers(self._markers))
+        out = told + [
             Release(plan, late, partials, self._keys.table, self._nodes)
             for era in self._eras
             for plan, late, partials in era.close(self.frontier_us)
         ]
+        for era in self._eras:
+            if isinstance(era, MarkerEra):
+                self.counters["outside"] += era.outside
+                era.outside = 0
         self._forget()
         return out
 
@@ -254,6 +308,11 @@ class Slicer:
         """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
         if not self.group.gap_us:
             return None
+        if self._markers is not None:
+            open_us = self._markers.open_us
+            codes = [] if open_us is None else [self._keys.code(MARKER_KEY)]
+            starts = [] if open_us is None else [open_us]
+            return Hints(self._keys.table, np.array(codes, np.int64), np.array(starts, np.int64))
         lows = [era.lows() for era in self._eras if isinstance(era, SessionEra)]
         codes, starts = (np.concatenate([NO_INTS, *(low[i] for low in lows)]) for i in range(2))
         return Hints(self._keys.table, codes, starts)
@@ -299,6 +358,7 @@ class Slicer:
             "counters": dict(self.counters),
             "tenures": list(self._plain_tenures),
             "eras": [era.snapshot() for era in self._eras],
+            **({} if self._markers is None else {"markers": self._markers.snapshot()}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -309,7 +369,11 @@ class Slicer:
         self.counters = {**self.counters, **state["counters"]}
         self._hold(tuple(tenure.from_plain(each) for each in state["tenures"]))
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
-        kind: type[Era] = SessionEra if self.group.gap_us else Era
+        if self._markers is not None:
+            self._markers.restore(state["markers"])
+            self._eras = [MarkerEra.resume(each, known, self.scale, self._markers) for each in state["eras"]]
+            return
+        kind: type[Era] = SessionEra if self.group.gap_us else RawEra if self.group.form == RAW else Era
         self._eras = [kind.restore(each, known, self.scale) for each in state["eras"]]
 
     def check(self) -> None:

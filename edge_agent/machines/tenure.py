@@ -17,7 +17,8 @@ import numpy as np
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US, NO_EDGE
-from edge_agent.algebra.windows import ALL, Session
+from edge_agent.algebra.windows import ALL, Punctuation, Session
+from edge_agent.algebra.windows.central import RAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Tenure:
         if self.start_until_us == FAR_US:
             return self.end_until_us
         window = self.query.window
-        if isinstance(window, Session):  # a session is cut where the revision changes (6.3)
+        if isinstance(window, Session | Punctuation) or self.query.group.form == RAW:  # cut where it changes (6.3)
             return min(self.start_until_us, self.end_until_us)
         last, _ = window.lattices[0].around(np.array([self.start_until_us - 1]))
         last_end_us = self.start_until_us if last[0] == NO_EDGE else int(window.ends(last)[0])
@@ -78,7 +79,10 @@ def changed(tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int)
         if successor is None:
             ended = replace(tenure, end_until_us=min(tenure.end_until_us, at_us))
         elif successor != tenure.query:  # also one that a revision not yet begun, and now replaced, was to end later
-            ended = replace(tenure, start_until_us=min(tenure.start_until_us, _start(successor, at_us)))
+            until_us = _start(successor, at_us)
+            ended = replace(tenure, start_until_us=min(tenure.start_until_us, until_us))
+            if isinstance(tenure.query.window, Punctuation):  # what is open then would hold but a part of its readings
+                ended = replace(ended, end_until_us=min(tenure.end_until_us, until_us))
         if ended.start_from_us < min(ended.start_until_us, ended.fed_until_us):
             out.append(ended)
     fresh = (query for query in queries if before.get(query.id) != query)

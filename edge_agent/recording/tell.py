@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.recording.form import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
 
@@ -70,8 +70,8 @@ class Teller:
             "query": asked.given,
             **({"child": self._children[row.node]} if row.node else {}),
             "key": key_of(row.labels.get(KEY, "null")),
-            "start": self._time(row.start),
-            "end": self._time(row.end),
+            "start": self._place_of(asked.query, row.start),
+            "end": self._place_of(asked.query, row.end),
             **({"values": values} if asked.several else {"value": next(iter(values.values()))}),
             "readings": row.readings,
         }
@@ -91,6 +91,10 @@ class Teller:
         whole = aggregate.fn in READ and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
         return int(value) if whole or truncated or aggregate.fn in COUNTS else value
+
+    def _place_of(self, query: Query, at: int) -> int | float:
+        """A start or end: a time in the recording's unit, of count windows a position."""
+        return at if getattr(query.window, "positions", False) else self._time(at)
 
     def _time(self, us: int) -> int | float:
         """Microseconds in the recording's unit."""

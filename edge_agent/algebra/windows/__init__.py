@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.span import Comb, EdgeSet, Lattice
 from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.central import Cut, Line
+from edge_agent.algebra.windows.count_sliding import CountSliding
+from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.algebra.windows.calendar import Calendar
 from edge_agent.algebra.windows.fixed_band import FixedBand
+from edge_agent.algebra.windows.punctuation import Punctuation
 from edge_agent.algebra.windows.session import Session
 from edge_agent.algebra.windows.sliding import Sliding
+from edge_agent.algebra.windows.state import State
 from edge_agent.algebra.windows.tumbling import Tumbling
 
-__all__ = ["ALL", "TYPES", "FixedBand", "Session", "Sliding", "Spec", "Tumbling", "Window", "reach_us"]
+__all__ = [
+    "ALL", "CENTRAL", "TYPES", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand", "Punctuation",
+    "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "reach_us",
+]  # fmt: skip
 
 
 class Spec(Protocol):
@@ -75,10 +84,34 @@ class Window(Spec, Protocol):
         """
 
 
-TYPES: Final[Mapping[str, type[Window]]] = {cls.type: cls for cls in (Tumbling, Sliding, FixedBand)}
-ALL: Final[Mapping[str, type[Window] | type[Session]]] = {**TYPES, Session.type: Session}
+class Central(Spec, Protocol):
+    """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
+
+    Readings of such a query travel as they are, in a group of its own form. positions: whether its windows start and
+    end at positions; else at times.
+    """
+
+    form: ClassVar[str]
+    positions: ClassVar[bool]
+
+    def cut(self, line: Line) -> Cut:
+        """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""
 
 
-def reach_us(window: Window | Session) -> int:
-    """How far from a reading the window that holds it may lie: its length, or the gap of a session."""
-    return window.gap_us if isinstance(window, Session) else window.longest_us
+TYPES: Final[Mapping[str, type[Window]]] = {cls.type: cls for cls in (Tumbling, Sliding, FixedBand, Calendar)}
+CENTRAL: Final[Mapping[str, type[Central]]] = {cls.type: cls for cls in (CountTumbling, CountSliding, State)}
+ALL: Final[Mapping[str, type[Window] | type[Session] | type[Punctuation] | type[Central]]] = {
+    **TYPES,
+    **{cls.type: cls for cls in (Session, Punctuation)},
+    **CENTRAL,
+}
+
+
+def reach_us(window: Spec) -> int:
+    """How far from a reading the window that holds it may lie: its length, or the gap of a session.
+
+    Of windows between markers and of positions nothing is known beforehand; their rows say it themselves.
+    """
+    if isinstance(window, Punctuation) or window.type in CENTRAL:
+        return 0
+    return window.gap_us if isinstance(window, Session) else cast("Window", window).longest_us

@@ -1,0 +1,32 @@
+"""Tumbling count windows: every so many readings, in the global order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
+from edge_agent.algebra.windows.central import MOST_COUNT, RAW, Cut, Line, counted
+
+
+@dataclass(frozen=True, slots=True)
+class CountTumbling:
+    """Windows [i * length, (i + 1) * length) of 0-based positions; only full ones. keyed: False counts all keys."""
+
+    length: int
+    keyed: bool = True
+    type: ClassVar[str] = "count_tumbling"
+    form: ClassVar[str] = RAW
+    positions: ClassVar[bool] = True
+    KEYS: ClassVar[tuple[Setting, ...]] = (
+        Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT),
+        Setting("keyed", "flag", "false: all keys are counted together, as with by = []", True),
+    )
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        return not_positive(length=self.length)
+
+    def cut(self, line: Line) -> Cut:
+        """The full windows."""
+        return counted(line, self.length, self.length)

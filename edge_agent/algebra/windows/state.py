@@ -1,0 +1,62 @@
+"""State windows: while something is so, for each key, from a reading that begins it to the one that ends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.central import RAW, Cut, Line
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """[time of the reading that begins it, time of the one that ends it); the latter is not in it.
+
+    begin, end: conditions on a reading; end '' is where `begin` does not hold. A window begins at a reading at which
+    `begin` holds while none is open, and ends at a later one at which `end` holds; if `begin` holds there too, the next
+    one begins. One that lasts no time gives no row, nor does one that has not ended.
+    """
+
+    begin: str
+    end: str = ""
+    type: ClassVar[str] = "state"
+    form: ClassVar[str] = RAW
+    positions: ClassVar[bool] = False
+    KEYS: ClassVar[tuple[Setting, ...]] = (
+        Setting("begin", "condition", 'a window begins where it holds, like "value > 80"'),
+        Setting("end", "condition", "it ends where this holds; left out: where `begin` does not", ""),
+    )
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        return None if self.begin.strip() else Wrong("begin", "is empty: no window would ever begin", "value > 80")
+
+    def cut(self, line: Line) -> Cut:
+        """The windows that have ended."""
+        n, rows = len(line.time_us), np.arange(len(line.time_us))
+        begin = line.holds(self.begin)
+        end = line.holds(self.end) if self.end.strip() else ~begin
+        first = np.repeat(line.first, line.until - line.first)
+        event = np.maximum.accumulate(np.where(begin | end, rows, -1)) if n else rows
+        is_open = (event >= first) & begin[event]  # after each reading; what is kept of a key begins its open window
+        was_open = np.zeros(n, np.bool_)
+        was_open[1:] = is_open[:-1] & (first[1:] == first[:-1])
+        starts = np.flatnonzero(begin & (~was_open | end))
+        ends = np.flatnonzero(was_open & end)
+        low = starts[np.searchsorted(starts, ends) - 1] if len(ends) else ends
+        lasts = line.time_us[ends] > line.time_us[low]
+        low, ends = low[lasts], ends[lasts]
+        key = np.searchsorted(line.first, low, side="right") - 1
+        return Cut(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
+
+    @staticmethod
+    def _kept(line: Line, starts: np.ndarray, is_open: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        """From each key's last start on, where its window is open."""
+        keep = line.until.copy()
+        some = np.flatnonzero(line.until > line.first)
+        some = some[is_open[line.until[some] - 1]]
+        keep[some] = starts[np.searchsorted(starts, line.until[some]) - 1]
+        return keep
