@@ -15,7 +15,7 @@ from edge_agent.algebra.partial import Partials, concat
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.machines.release import Release
-from tests import oracle
+from tests import oracle, oracle_windows
 
 
 class NaiveRoot:
@@ -101,9 +101,7 @@ def _covers(serving: Serving | None, start: int, end: int) -> bool:
 
 def _windows(query: Query, kind: str, low: int, high: int) -> Iterator[tuple[int, int]]:
     """protocol 6.2: a slice counts in every window that contains it, a window in the one equal to it."""
-    window = query.time_window
-    for start in range(window.lattices[0].phase_us, low + 1, window.slide_us):
-        end = start + window.length_us
+    for start, end in oracle_windows.holding(query.time_window, low):
         if (low, high) == (start, end) if kind == "window" else high <= end:
             yield start, end
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import Session, Sliding, Tumbling
+from edge_agent.algebra.windows import Session
+from tests import oracle_windows
 from tests import oracle_further
 
 Number = float | int | Fraction
@@ -65,23 +66,12 @@ def key_of(query: Query, reading: Reading) -> str:
 
 def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], list[Reading]]:
     """(start, end) -> the readings in it, in global order. Windows without a reading are not there."""
-    window = query.window
+    if isinstance(query.window, Session):
+        return sessions(query.window, readings)
     out: dict[tuple[int, int], list[Reading]] = {}
-    match window:
-        case Tumbling():
-            length, slide, offset = window.length_us, window.length_us, window.offset_us
-        case Sliding():
-            length, slide, offset = window.length_us, window.slide_us, window.offset_us
-        case Session():
-            return sessions(window, readings)
-        case _:
-            raise NotImplementedError(window)
     for reading in readings:
-        start = offset + (reading.time_us - offset) // slide * slide  # the last that starts by then
-        while start + length > reading.time_us:
-            if start >= 0:
-                out.setdefault((start, start + length), []).append(reading)
-            start -= slide
+        for bounds in oracle_windows.holding(query.window, reading.time_us):
+            out.setdefault(bounds, []).append(reading)
     return out
 
 

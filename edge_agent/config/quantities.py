@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.config.checker import Report, type_of
+from edge_agent.algebra.zones import names
+from edge_agent.config.checker import Report, nearest, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.durations import DURATION, SIZE, format_duration, format_size, parse_duration, parse_size
 
@@ -119,6 +120,36 @@ class Instant:
     def schema(self) -> dict[str, object]:
         """A date-time string."""
         return {"type": "string", "format": "date-time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A time zone by its name in the IANA database."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the name as it is."""
+        hint = 'like "Europe/Berlin" or "UTC"'
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted the name of a time zone, got {type_of(value)}", hint)
+        if value not in names():
+            return report.wrong(at, value, "no time zone", nearest(value, names()) or self._of_a_city(value) or hint)
+        return value
+
+    @staticmethod
+    def _of_a_city(value: str) -> str:
+        """The zone of a city alone: `Berlin`."""
+        cities = {name.rpartition("/")[2]: name for name in sorted(names())}
+        return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities), "")
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string; which names there are changes with the years."""
+        return {"type": "string", "minLength": 1, "maxLength": 64}
 
 
 def _unit_hint(text: str) -> str:

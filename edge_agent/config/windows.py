@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from edge_agent.algebra.windows import ALL, Spec
-from edge_agent.algebra.windows.base import NEEDED, Setting, Wrong
+from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of
+from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Flag, Number
-from edge_agent.config.quantities import Duration, Instant
+from edge_agent.config.kinds import Choice, Flag, Number, Text
+from edge_agent.config.quantities import Duration, Instant, Zone
 from edge_agent.config.shapes import object_schema, write_table
 
+MOST_TEXT: Final = 64  # characters of an id: it travels in frames
 WORDS: Final = (  # of the language; those that the registry lacks are told apart from mistakes
     *("tumbling", "sliding", "session", "count_tumbling", "count_sliding", "punctuation", "state"),
     *("fixed_band", "calendar"),
@@ -28,8 +30,14 @@ def _kind(setting: Setting) -> Kind:
             return Instant()
         case "word":
             return Choice(setting.words, what=setting.name)
+        case "zone":
+            return Zone()
         case "count":
             return Number(setting.low, setting.high, whole=True)
+        case "condition":
+            return Condition("a condition", empty=setting.default is not NEEDED)
+        case "text":
+            return Text("a text", empty=True, longest=MOST_TEXT)
         case "flag":
             return Flag()
     raise ValueError(f"window key {setting.name}: no kind {setting.kind!r}")
@@ -72,7 +80,13 @@ class WindowTable:
             return BAD
         spec = ALL[word](**{key.inside: values[key.name] for key in keys})
         wrong = spec.wrong()
-        return spec if wrong is None else _told(wrong, keys, values, value, at, report)
+        if wrong is None:
+            return spec
+        texts = {key.name: key.kind.write(values[key.name]) for key in keys if values[key.name] is not None}
+        hint = wrong.hint
+        if isinstance(hint, int):
+            hint = str(next(key.kind.write(hint) for key in keys if key.name == wrong.key))
+        return report.wrong((*at, wrong.key), value.get(wrong.key), wrong.why.format_map(texts), hint)
 
     def write(self, value: Any) -> object:
         """Write the table."""
@@ -94,20 +108,6 @@ def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...],
     if family in WINDOWS and "slide" in own:
         return "slide", (), f'a {word} window has none; say type = "{family}"'
     return None
-
-
-def _told(
-    wrong: Wrong, keys: tuple[Key, ...], values: Mapping[str, Any], given: Mapping[str, Any], at: Path, report: Report
-) -> Any:
-    """A spec's own complaint, in the texts that people write."""
-    kinds = {key.name: key.kind for key in keys}
-    texts = {name: _text(kind, values[name]) for name, kind in kinds.items() if values[name] is not None}
-    hint = wrong.hint if isinstance(wrong.hint, str) else _text(kinds[wrong.key], wrong.hint)
-    return report.wrong((*at, wrong.key), given.get(wrong.key), wrong.why.format_map(texts), hint)
-
-
-def _text(kind: Kind, value: Any) -> str:
-    return str(kind.write(value))
 
 
 def window_text(window: Spec) -> str:

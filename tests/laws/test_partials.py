@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.partial import NOTHING, Column, Partials, Store, assign_windows, combine, concat
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows import Window
-from tests import strategies
+from tests import oracle_windows, strategies
 
 BASIS = ("count", "sum", "min")
 Rows = dict[tuple[int, int, int], list[int]]
@@ -173,11 +173,10 @@ def test_windows_take_exactly_the_ranges_they_contain(rows: Partials, window: Wi
     want: list[Partials] = []
     for i in range(len(rows)):
         low, high = int(rows.start[i]), int(rows.end[i])
-        for start in range(window.lattices[0].phase_us, high, window.slide_us):
-            if start <= low and high <= start + window.length_us:
+        for start, end in oracle_windows.holding(window, low):
+            if high <= end:
                 row = rows.take(slice(i, i + 1))
-                at = np.array([start])
-                want.append(Partials(at, at + window.length_us, row.key, row.states))
+                want.append(Partials(np.array([start]), np.array([end]), row.key, row.states))
     assert plain(assign_windows(rows, window, BASIS)) == naive(*want)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 8_192  # edges computed at once: 64 kB, and a few microseconds a batch are saved for hours
+_FAR_AHEAD_US: Final = 366 * 86_400_000_000  # and no more than that: a year of dates takes a millisecond
 _DENSE: Final = 4  # at most so many edges a reading are looked at one by one (plus _AHEAD)
 
 
@@ -74,7 +75,7 @@ class Edges:
 
     def _compute(self, low_us: int, high_us: int) -> None:
         """Compute what is asked for and a stretch around it: mostly ahead, some behind for disorder."""
-        stretch_us = min(int(_AHEAD / self._per_us) + 1, FAR_US // 4)
+        stretch_us = min(int(_AHEAD / self._per_us) + 1, _FAR_AHEAD_US)
         self._low, self._high = low_us - stretch_us // 8, high_us + stretch_us
         ends, _ = self.around(np.array([self._low]))
         _, after = self.around(np.array([self._high]))

@@ -1,0 +1,186 @@
+"""Calendar windows: days, weeks and months of a named time zone, as long as they are there (23 and 25 h days too).
+
+An edge is the first instant at which clocks of the zone show the beginning of a day (week: a Monday, ISO 8601; month:
+the 1st), moved by the offset on the wall clock: with offset 6h a production day runs from 06:00 to 06:00, also on the
+days when summer time begins and ends. Edges are made year by year, when they are needed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.span import FAR_US, NO_EDGE, Comb, Lattice, between
+from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.zones import instant_us, zone
+
+DAY_US: Final = 86_400_000_000
+NOMINAL_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 2_629_746_000_000}  # a month: CYCLE_US / 4 800
+SHORTEST_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 28 * DAY_US}  # by the dates
+LONGEST_US: Final = {"day": DAY_US, "week": 7 * DAY_US, "month": 31 * DAY_US}
+SHIFT_US: Final = 2 * DAY_US  # no zone has ever set its clocks back by more than a day, nor is one further from UTC
+CYCLE: Final = 400  # years after which dates, weekdays and, in zones whose rules do not change, edges are the same
+CYCLE_US: Final = 146_097 * DAY_US
+SETTLED: Final = 2100  # from this year on no zone has changes of its own: its last rule holds
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """The edges: the beginnings of days, weeks or months at or after 1970 UTC."""
+
+    every: str
+    tz: str
+    offset_us: int
+
+    @property
+    def step_us(self) -> int:
+        """How far apart in the mean."""
+        return NOMINAL_US[self.every]
+
+    @property
+    def first_us(self) -> int:
+        """The first edge."""
+        edges = _edges(self.every, self.tz, self.offset_us, 1970)
+        return int(edges[edges >= 0][0])
+
+    @property
+    def last_us(self) -> int:
+        """They go on."""
+        return FAR_US
+
+    def points(self, low_us: int, high_us: int) -> Ints:
+        """All edges e with low_us <= e <= high_us, increasing."""
+        low_us = max(low_us, 0)
+        if high_us < low_us:
+            return np.zeros(0, np.int64)
+        first, last = _years(np.array([low_us, high_us])).tolist()
+        edges = self._of(np.arange(first - 1, last + 2))
+        return edges[(edges >= low_us) & (edges <= high_us)]
+
+    def around(self, time_us: Ints) -> tuple[Ints, Ints]:
+        """(last edge <= t or NO_EDGE, first edge > t) of each time: shape (k,), int64."""
+        if not len(time_us):
+            return time_us, time_us
+        years = np.unique(np.maximum(_years(time_us), 1970))
+        edges = self._of(np.unique(np.concatenate([years - 1, years, years + 1])))
+        before, after = between(edges[edges >= 0], time_us)
+        return np.where(time_us < 0, NO_EDGE, before), after
+
+    def _of(self, years: Ints) -> Ints:
+        """The edges of these years, increasing; each once, where clocks skipped a whole day."""
+        return np.unique(np.concatenate([_edges(self.every, self.tz, self.offset_us, year) for year in years.tolist()]))
+
+
+def _years(time_us: Ints) -> Ints:
+    """The year of each time, in UTC."""
+    return time_us.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + 1970
+
+
+@functools.lru_cache(maxsize=2_048)  # a year of days is 3 kB
+def _edges(every: str, tz: str, offset_us: int, year: int) -> Ints:
+    """The edges that belong to the dates of a year."""
+    if year >= SETTLED + CYCLE:
+        cycles = (year - SETTLED) // CYCLE
+        return _edges(every, tz, offset_us, year - cycles * CYCLE) + cycles * CYCLE_US
+    rules, offset = zone(tz), datetime.timedelta(microseconds=offset_us)
+    return np.array([instant_us(date + offset, rules) for date in _dates(every, year)], np.int64)
+
+
+def _dates(every: str, year: int) -> Iterator[datetime.datetime]:
+    """The beginnings of a year's days, weeks or months on the wall."""
+    if every == "month":
+        yield from (datetime.datetime(year, month, 1) for month in range(1, 13))
+        return
+    date, days = datetime.datetime(year, 1, 1), 1
+    if every == "week":
+        date, days = date + datetime.timedelta(-date.weekday() % 7), 7
+    while date.year == year:
+        yield date
+        date += datetime.timedelta(days)
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Windows from each beginning of a day, week or month of a time zone to the next; see above for the offset.
+
+    The first starts at or after 1970 UTC.
+    """
+
+    every: str
+    tz: str = "UTC"
+    offset_us: int = 0
+    type: ClassVar[str] = "calendar"
+    KEYS: ClassVar[tuple[Setting, ...]] = (
+        Setting("every", "word", "day, week (from Monday) or month", words=("day", "week", "month")),
+        Setting("tz", "zone", "the time zone whose clocks count, like Europe/Berlin", "UTC"),
+        Setting("offset", "duration", "moves every edge on the wall clock: 6h is a day from 06:00", 0),
+    )
+
+    def wrong(self) -> Wrong | None:
+        """What its keys alone cannot show."""
+        if self.offset_us >= SHORTEST_US[self.every]:
+            return Wrong("offset", "not shorter than the shortest {every}", self.offset_us % SHORTEST_US[self.every])
+        return None
+
+    @property
+    def dates(self) -> Dates:
+        """Its edges."""
+        return Dates(self.every, self.tz, self.offset_us)
+
+    @property
+    def longest_us(self) -> int:
+        """No window is longer."""
+        return LONGEST_US[self.every] + SHIFT_US
+
+    @property
+    def one_length(self) -> bool:
+        """It is not: summer time, months."""
+        return False
+
+    @property
+    def unit_us(self) -> int:
+        """A common divisor of all edges: zones are whole seconds from UTC."""
+        return math.gcd(1_000_000, self.offset_us)
+
+    @property
+    def lattices(self) -> tuple[Dates, ...]:
+        """Where its windows start and end."""
+        return (self.dates,)
+
+    @property
+    def rhythm(self) -> tuple[Lattice, ...]:
+        """Evenly spaced edges that are as many."""
+        return (Lattice(NOMINAL_US[self.every], self.offset_us),)
+
+    def edges(self, low_us: int, high_us: int) -> Ints:
+        """All window starts and ends e with low <= e <= high; sorted, unique."""
+        return self.dates.points(low_us, high_us)
+
+    def ends(self, start: Ints) -> Ints:
+        """The end of the window that starts at each of these."""
+        return self.dates.around(start)[1]
+
+    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+        """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
+        opens, closes = self.dates.around(start)
+        rows = np.flatnonzero((opens != NO_EDGE) & (end <= closes))
+        return rows, opens[rows]
+
+    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+        """All windows with an end in (after, upto]: a run for each stretch of equal lengths."""
+        edges = self.dates.points(after_us - self.longest_us, upto_us)
+        edges = edges[max(int(np.searchsorted(edges, after_us, side="right")) - 1, 0) :]
+        lengths = np.diff(edges)
+        cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
+        for first, last in zip(cuts, cuts[1:], strict=False):
+            if first < last:
+                length, start = int(lengths[first]), int(edges[first])
+                yield Comb(length, length, start % length, max(after_us, start), int(edges[last]))

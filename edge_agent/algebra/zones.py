@@ -1,0 +1,62 @@
+"""Named time zones: from a date and a time on the wall to event time.
+
+The rules come from the `tzdata` package that is installed with Headwater, not from the machine: a slim image may have
+none, and two nodes with rules of different years would cut days at different instants. Where that package is missing,
+the machine's are taken. Reading them is like an import: once, and the same bytes every time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from importlib import resources
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from edge_agent.errors import ConfigError
+
+US: Final = datetime.timedelta(microseconds=1)
+SECOND: Final = datetime.timedelta(seconds=1)
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@functools.cache
+def names() -> frozenset[str]:
+    """Every name there is, `UTC` and `Europe/Berlin` among them."""
+    try:
+        return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
+    except (ModuleNotFoundError, FileNotFoundError):
+        return frozenset(available_timezones())
+
+
+@functools.cache  # as many as there are names
+def zone(name: str) -> ZoneInfo:
+    """The rules of a zone. Raises: ConfigError for a name that there is not."""
+    if name not in names():
+        raise ConfigError(f"no time zone {name!r}")
+    try:
+        with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+            return ZoneInfo.from_file(file, key=name)
+    except (ModuleNotFoundError, FileNotFoundError):
+        return ZoneInfo(name)
+
+
+def instant_us(wall: datetime.datetime, zone: ZoneInfo) -> int:
+    """The first instant at which clocks of the zone show this time or a later one, in us since 1970 UTC.
+
+    wall: naive. A time that comes twice, as summer time ends: the first of both. One that is skipped, as it begins: the
+    moment of the change. So a day begins where its date begins, also where clocks go forward at midnight.
+    """
+    utc = wall.replace(tzinfo=zone, fold=0).astimezone(datetime.UTC)
+    if utc.astimezone(zone).replace(tzinfo=None) != wall:  # skipped: the change lies at or before what fold=0 says
+        low = wall.replace(tzinfo=zone, fold=1).astimezone(datetime.UTC)  # clocks still show less
+        while utc - low > SECOND:  # changes are at whole seconds
+            middle = low + (utc - low) // 2
+            middle -= datetime.timedelta(microseconds=middle.microsecond)
+            middle = max(middle, low + SECOND)
+            if middle.astimezone(zone).replace(tzinfo=None) >= wall:
+                utc = middle
+            else:
+                low = middle
+        utc -= datetime.timedelta(microseconds=utc.microsecond)
+    return (utc - EPOCH) // US
