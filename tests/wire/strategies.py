@@ -29,7 +29,9 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.partial import Column, Partials
 from edge_agent.algebra.query import LATE_POLICIES, Group
+from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.series import Series
+from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.wire.sections import TICKS_US
 
 NOW_US = 1_790_000_000_000_000
@@ -129,6 +131,16 @@ def series(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
+def sketches(draw: st.DrawFn, n: int, most: int = 9) -> Column:
+    """A column of sketches of one kind: of one value, of few, of up to `most`."""
+    made = draw(st.sampled_from([hll, theta, kll]))
+    sizes = draw(st.lists(st.sampled_from([1, 2, 7, 8, most]), min_size=n, max_size=n))
+    values = np.random.default_rng(draw(st.integers(0, 3))).normal(size=sum(sizes))
+    column: Column = made.lift(values, Segments.runs(np.cumsum([0, *sizes[:-1]]), len(values)))
+    return column
+
+
+@st.composite
 def partials(draw: st.DrawFn) -> Partials:
     """Rows as machines release them: one range, windows of one length, or spans of late readings."""
     n = draw(st.integers(1, 12))
@@ -149,7 +161,7 @@ def partials(draw: st.DrawFn) -> Partials:
         end = start + (tick if shape == "equal" else draw(arrays(st.integers(1, 9), n, np.int64)) * tick)
     first = draw(st.integers(0, 2**16 - 20))
     key = first + (np.arange(n) if draw(st.booleans()) else draw(arrays(st.integers(0, 19), n, np.int64)))
-    states = {f"c{i}": draw(columns(n) | bags(n) | series(n)) for i in range(draw(st.integers(0, 4)))}
+    states = {f"c{i}": draw(columns(n) | bags(n) | series(n) | sketches(n)) for i in range(draw(st.integers(0, 4)))}
     return Partials(start, end, key, states)
 
 

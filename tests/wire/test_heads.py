@@ -12,6 +12,7 @@ from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Column, Partials
 from edge_agent.algebra.series import is_series
+from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
 from tests.wire import strategies as any_
@@ -47,7 +48,7 @@ def narrow(rows: Partials) -> Partials:
     """Wide integers that fit into 64 bits come back as int64."""
 
     def narrowed(column: Column) -> Column:
-        wide = column.dtype == object and not is_bags(column) and not is_series(column)
+        wide = column.dtype == object and not is_bags(column) and not is_series(column) and not is_sketches(column)
         return column.astype(np.int64) if wide and all(abs(v) < 2**63 for v in column) else column
 
     states = {name: narrowed(column) for name, column in rows.states.items()}

@@ -8,7 +8,6 @@ floats, meet in one sketch. Sources: the modules of algebra/sketches; of the fre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,12 +30,10 @@ from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
 
-    Params = Mapping[str, str | int | float | bool]
-    Lower = Callable[[States, int | None, Params], Lowered]
 
 MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)
 
@@ -94,7 +91,7 @@ def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered
 
 
 def _lower_quantile(states: States, _scale: int | None, params: Params) -> Lowered:
-    return answered(kll.quantiles(states["kll"], float(params["q"])))
+    return answered(kll.quantiles(states["kll"], float(str(params["q"]))))
 
 
 def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -105,8 +102,8 @@ def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
     """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
     found = bags.flat(states["frequent"])
     plain: list[Any] = decimals(found.values, scale).value.tolist()
-    order = np.lexsort((found.values, -found.counts, found.rows))
-    counts, k = found.counts.tolist(), int(params["k"])
+    order = np.lexsort((-found.counts, found.rows))  # keeps the order of values where these are equal
+    counts, k = found.counts.tolist(), int(str(params["k"]))
     texts, best, first = [], [], 0
     for end in np.cumsum(found.sizes).tolist():
         chosen = order[first : min(end, first + k)].tolist()
@@ -140,8 +137,8 @@ FAMILY: Final = Family(
             "theta_distinct",
             ("theta",),
             _lower_theta,
-            "the same, exact up to 4096 values, then standard error 1.6 %; the theta sketch for set operations as base64"
-            " in `details` (at most 33 kB)",
+            "the same, exact up to 4096 values, then standard error 1.6 %; the theta sketch for set operations in"
+            " `details` as base64 (at most 44 kB)",
         ),
         Function(
             "approx_quantile",
@@ -155,8 +152,8 @@ FAMILY: Final = Family(
             "top_k",
             ("frequent",),
             _lower_top_k,
-            "experimental: the most frequent value, in `details` [value, count] of the k most frequent; counts are exact"
-            " up to 255 different values, then too low by at most 1/256 of the readings",
+            "experimental: the most frequent value, in `details` [value, count] of the k most frequent; counts are"
+            " exact up to 255 different values, then too low by at most 1/256 of the readings",
             (("k", Param((1, 5, 10, 20, 50), 10)),),
         ),
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from edge_agent.algebra import bags
+from edge_agent.algebra import series
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def is_sketches(column: Column) -> bool:
 
 
 def kind_of(column: Column) -> str:
-    """The kind of any column as a letter: as bags.kind_of, and of sketches 'H', 'T' or 'K'."""
-    return _FORMATS[column[0][2]][0] if is_sketches(column) else bags.kind_of(column)
+    """The kind of any column as a letter: as series.kind_of, and of sketches 'H', 'T' or 'K'."""
+    return _FORMATS[column[0][2]][0] if is_sketches(column) else series.kind_of(column)
 
 
 def check(cells: list[bytes]) -> None:

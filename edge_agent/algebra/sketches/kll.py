@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -184,7 +185,7 @@ def _levels(cell: bytes) -> list[Values]:
     many = cell[18]
     places = [*struct.unpack_from(f"<{many}I", cell, 20), sum(_rooms(many))]
     values = np.frombuffer(cell, "<f8", offset=36 + 4 * many)
-    return [values[low - places[0] : high - places[0]] for low, high in zip(places, places[1:], strict=False)]
+    return [values[low - places[0] : high - places[0]] for low, high in pairwise(places)]
 
 
 def check(cell: bytes) -> None:
