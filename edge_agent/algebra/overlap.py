@@ -49,7 +49,7 @@ def in_windows_of(
     between: lowest and highest start of the windows that are wanted, in us; None: all. ranks: as in
     aggregates.combine. Equal to partial.assign_windows.
     """
-    if not isinstance(window, Sliding):  # others do not overlap
+    if not isinstance(window, Sliding) or window.length_us == window.slide_us:  # others do not overlap
         index, start = window.assign(rows.start, rows.end)
         if between is not None:
             wanted = (start >= between[0]) & (start <= between[1])
