@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloud_job import told
+from cloud_job import orderings, told
 from cloud_job.open_sessions import Moment
-from cloud_job.orderings import RAW, ordering
 from cloud_job.session_queries import SessionQueries
 from cloud_job.spans import Cover, coverage_rows, covers, join
 from cloud_job.work import Beyond, Islands, Order, Ordering, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
@@ -143,6 +143,7 @@ class Ledger:
         closing: list[tuple[Span, Cover]] = []
         revising: list[tuple[Span, Cover]] = []
         ordered: list[tuple[Ordering, tuple[Cover, ...]]] = []
+        revisions = orderings.revisions(decision.groups, self.query)
         for group, view in decision.groups.items():
             for key in view.serving:
                 query = self.query(key)
@@ -153,7 +154,7 @@ class Ledger:
                     found += self._islands(run, makings, decision, flush=flush)
                     continue
                 if group.form == RAW:
-                    ordered += self._ordering(run, makings)
+                    ordered += self._ordering(run, makings, revisions)
                     continue
                 for after, upto in self._due(run, touched.get(run.place, []), decision.now_us, flush=flush):
                     revising += self._spans(run, makings, after, upto)
@@ -253,17 +254,20 @@ class Ledger:
         if part.first_start_us < before_us:
             yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us, decided=True)
 
-    def _ordering(self, run: _Run, makings: _Makings) -> Iterable[tuple[Ordering, tuple[Cover, ...]]]:
+    def _ordering(
+        self, run: _Run, makings: _Makings, revisions: orderings.Revisions
+    ) -> Iterable[tuple[Ordering, tuple[Cover, ...]]]:
         """What of a query's raw readings gets its position."""
-        found = ordering(
-            *(run.query, run.group, run.view),
-            target=self.target(run.key),
-            orders=makings.of(run.place),
-            after_us=self.closed.get(run.place, NEVER_US),
-            gaps=makings.gaps,
+        after_us = self.closed.get(run.place, NEVER_US)
+        mine = orderings.Run(run.query, run.group, run.view, revisions[run.query.id, run.group.node])
+        upto_us = orderings.decided(mine)
+        if upto_us <= after_us:
+            return
+        self.closed[run.place] = upto_us
+        found = orderings.ordering(
+            mine, after_us, upto_us, target=self.target(run.key), orders=makings.of(run.place), gaps=makings.gaps
         )
         if found is not None:
-            self.closed[run.place] = found[0].upto_us
             yield found
 
     def _islands(

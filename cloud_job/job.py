@@ -30,6 +30,7 @@ from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
 from cloud_job.plan import Shape, state_columns
+from cloud_job.positions import Central, Made
 from cloud_job.recent import Recent
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
 from cloud_job.revise import merge, merge_sessions
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from edge_agent.algebra.query import Query
+
 log = logging.getLogger("headwater.root")
 ONE_FILE_BYTES: Final = 1024 * 1024
-FAILPOINT: Final = "HEADWATER_FAILPOINT"  # name:batch, for crash tests: store, decision, results, revisions, tables
+FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Job:
         self._since_s = 0.0
         self._lease: Lease | None = None
         self._recent = Recent(NEVER_US)
+        self._central = Central(spark, place)
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
 
     def open(self) -> None:
@@ -91,6 +95,7 @@ class Job:
         )
         self._files = frozenset(last["files"])
         self._recent = Recent(max((end for _, end in self.ledger.extent.values()), default=NEVER_US))
+        self._central.open(self.ledger.number)
         self._perform(Work.loads(bytes(last["work"])), again=True)
         log.info("root.resumed", extra={"batch": self.ledger.number})
 
@@ -189,11 +194,15 @@ class Job:
         """Everything after the decision. again: some of it may have been done before a crash."""
         number = work.number
         ended = islands.closing_ranges(work.islands)
-        if (work.closing or ended) and not (again and self._done_before(RESULTS, number)):
+        ordered = self._ordered(work)
+        if (work.closing or ended or ordered.rows is not None) and not (again and self._done_before(RESULTS, number)):
             first = [self._rows(work, work.closing)] if work.closing else []
             first += [self._sessions(work, ended, revising=False)] if ended else []
+            first += [ordered.rows] if ordered.rows is not None else []
             self.place.append(RESULTS, reduce(DataFrame.unionByName, first), "results", number)
         self._done("results", number)
+        self._central.keep(ordered, number)
+        self._done("positions", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
         self._revise_sessions(work)
@@ -235,6 +244,18 @@ class Job:
             return results_of(parts, self.spark, work, lookup)
         return results(self.place.read(self.spark, MESSAGES), work, lookup)
 
+    def _ordered(self, work: Work) -> Made:
+        """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
+        if not work.ordering:
+            return Made()
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for ordering in work.ordering:
+            for number in ordering.orders:
+                wanted.setdefault(number, []).append((ordering.after_us, ordering.upto_us))
+        queries = [self._query(ordering.query, ordering.revision) for ordering in work.ordering]
+        parts = self._recent.within(join([span for found in wanted.values() for span in found], most=4))
+        return self._central.made(work, self._lookup(work, wanted), queries, parts)
+
     def _revise_sessions(self, work: Work) -> None:
         if not any(found.revises for found in work.islands):
             return
@@ -263,6 +284,12 @@ class Job:
             return decoded_here(parts, self.spark, pieces_of(lookup), lookup.pieces)
         frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
         return frames.transform(decoded, pieces_of(lookup), lookup.pieces)
+
+    def _query(self, name: str, revision: int) -> Query:
+        query = self.ledger.query((name, revision))
+        if query is None:
+            raise ProtocolError(f"query {name} revision {revision} has work but no definition")
+        return query
 
     def _owner_of(self, number: int) -> str:
         return next(owner for first, owner in reversed(self.ledger.owners) if first <= number)

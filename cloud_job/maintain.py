@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.complete import Limits
-from cloud_job.orderings import RAW
 from cloud_job.state import loads
 from cloud_job.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines.family import Family
 
 if TYPE_CHECKING:

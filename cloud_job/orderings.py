@@ -7,9 +7,9 @@ comes below it later is in no window of that query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 from cloud_job.spans import Cover
 from cloud_job.work import Cell, Ordering
@@ -17,26 +17,53 @@ from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows.central import RAW
+from edge_agent.machines.central import decided_us, waits
 from edge_agent.machines.decider import GroupView
 
-RAW: Final = "raw"  # Group.form of queries whose windows the root cuts
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A query's revision in its group, at a decision. others: all revisions of the query with their groups' views."""
+
+    query: Query
+    group: Group
+    view: GroupView
+    others: Sequence[tuple[Query, GroupView]]
+
+
+Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
+
+
+def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[tuple[str, int]], Query | None]) -> Revisions:
+    """Of every query whose readings get positions, by its id and node. query_of: its definition, if it is known."""
+    found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
+    for group, view in groups.items():
+        for key in view.serving if group.form == RAW else ():
+            query = query_of(key)
+            if query is not None:
+                found.setdefault((query.id, group.node), []).append((query, view))
+    return found
+
+
+def decided(run: Run) -> int:
+    """Readings of the query below it have their positions now; minus infinity while an older revision comes first."""
+    return NEVER_US if waits(run.query, run.others) else decided_us(run.query, run.view)
 
 
 def ordering(
-    query: Query,
-    group: Group,
-    view: GroupView,
-    *,
-    target: int | None,
-    orders: tuple[int, ...],
-    after_us: int,
-    gaps: Iterable[Gap],
+    run: Run, after_us: int, upto_us: int, *, target: int | None, orders: tuple[int, ...], gaps: Iterable[Gap]
 ) -> tuple[Ordering, tuple[Cover, ...]] | None:
-    """Readings from after_us on that are decided now, and the coverages of their windows; None: none.
+    """The readings of [after, upto) that are of this revision, and the coverages of their windows; None: none.
 
     target, orders: see Ordering. gaps: all known.
     """
-    upto_us = decided_us(query, view)
+    query, group, view = run.query, run.group, run.view
+    serving = view.serving[query.id, query.revision]
+    if serving.start_from_us is not None:
+        after_us = max(after_us, serving.start_from_us)
+    for until_us in (serving.start_until_us, serving.end_until_us):
+        upto_us = upto_us if until_us is None else min(upto_us, until_us)
     if upto_us <= after_us:
         return None
     begins: Mapping[str, int] = view.begins.get((query.id, query.revision), {})
@@ -63,10 +90,3 @@ def _cells(
             cover = Cover.of(coverage)
             told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield Cell("", first_low, first_high, last_low, last_high, *told), cover
-
-
-def decided_us(query: Query, view: GroupView) -> int:
-    """The frontier that decides: of all expected leaves, or of those that count."""
-    if getattr(query, "on_missing", "") == "skip":
-        return view.frontier_us
-    return min(view.leaves.values(), default=NEVER_US)

@@ -1,0 +1,250 @@
+"""Count and state windows from raw readings: chunks of one key meet the state of the key, and get their positions.
+
+Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
+(edge_agent/machines/central.py), called once a task and query for all keys; here stands what brings it the readings and
+turns its answers into rows. The state of a key is a row of silver.positions: the one of the latest batch before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job.chunks import COLUMNS, FLOATS, Chunks, bodies, met
+from cloud_job.decode import Reader
+from cloud_job.islands import small
+from cloud_job.results import RESULT_COLUMNS, labels
+from cloud_job.tables import POSITIONS
+from cloud_job.work import Cell, Ordering
+from edge_agent.algebra.partial import NO_INTS, Ints
+from edge_agent.machines.central import Made as Windows
+from edge_agent.machines.central import Positions, Raw, advance, at_scale
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.query import Query
+
+PlaceOf = tuple[str, str]  # query and node: what positions are of
+MADE: Final = {
+    "query": "string",
+    "definition_revision": "bigint",
+    "node": "string",
+    "key": "string",
+    "start": "bigint",
+    "end": "bigint",
+    "first": "bigint",
+    "until": "bigint",
+    "values": "map<string, double>",
+    "details": "string",
+    "readings": "bigint",
+    "coverage_id": "string",
+    "expected": "int",
+    "received": "int",
+    "complete": "boolean",
+}
+STATES: Final = {name: kind for name, (kind, _) in POSITIONS.columns.items() if name != "batch"}
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "map<string, double>": pa.map_(pa.string(), pa.float64()),
+}
+_NO_ROWS: Final = pa.schema([(name, _ARROW[kind]) for name, kind in MADE.items()]).empty_table()
+_ROWS: Final = 65_536  # of one batch that goes back to Spark
+_PLACES: Final = pa.schema([("of_query", pa.string()), ("of_node", pa.string()), ("number", pa.int32())])
+
+
+def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
+    """What positions are given of, in order; revisions of a query go on from each other."""
+    return sorted({(ordering.query, ordering.node) for ordering in orderings})
+
+
+def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> DataFrame:
+    """The states before a batch as chunks: number below 0 (-1 - place), epoch and seq: revision and position.
+
+    positions: silver.positions.
+    """
+    found = places(orderings)
+    rows = [(query, node, -1 - i) for i, (query, node) in enumerate(found)]
+    asked = F.broadcast(small(positions.sparkSession, rows, _PLACES))
+    near = positions.where(F.col("query").isin([query for query, _ in found]) & (F.col("batch") < number))
+    here = (F.col("query") == F.col("of_query")) & (F.col("node") == F.col("of_node"))
+    told = {"epoch": "definition_revision", "seq": "position", "row": "base", "body": "held"}
+    joined = latest(near).join(asked, here, how="inner")
+    return joined.select(*(F.col(told.get(name, name)).alias(name) for name in COLUMNS))
+
+
+def latest(positions: DataFrame) -> DataFrame:
+    """The states that hold: of every key the row of the latest batch, columns STATES."""
+    state = F.struct(*(name for name in STATES if name not in ("query", "node", "key")))
+    rows = positions.groupBy("query", "node", "key").agg(F.max_by(state, "batch").alias("state"))
+    return rows.select("query", "node", "key", "state.*")
+
+
+def together(raw: DataFrame, states: DataFrame) -> DataFrame:
+    """All chunks and the state of one key in one task."""
+    return raw.unionByName(states).repartition("key")
+
+
+def shown(rows: DataFrame, batch: int) -> DataFrame:
+    """Rows with the columns MADE as rows of gold.results."""
+    told = {
+        "labels": labels(F.col("key")),
+        "window_start": F.timestamp_micros("first"),
+        "window_end": F.timestamp_micros("until"),
+        "revision": F.lit(0),
+        "late": F.lit(0).cast("bigint"),
+        "withdrawn": F.lit(False),
+        "batch": F.lit(batch).cast("bigint"),
+    }
+    return rows.select(*(told.get(name, F.col(name)).alias(name) for name in RESULT_COLUMNS))
+
+
+def readers(orderings: Sequence[Ordering], queries: Sequence[Query]) -> tuple[Reader, Reader]:
+    """For mapInArrow on what `together` brought together: to rows with the columns MADE, and to those with STATES."""
+
+    def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from advanced(list(batches), orderings, queries)[0].to_batches(_ROWS)
+
+    def states_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from advanced(list(batches), orderings, queries)[1].to_batches(_ROWS)
+
+    return made_of, states_of
+
+
+def advanced(
+    batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query]
+) -> tuple[pa.Table, pa.Table]:
+    """(windows, columns MADE; states that changed, columns STATES) of these chunks and states, all of their keys."""
+    raw, held = met(batches)
+    made, states = [], []
+    for place, name in enumerate(places(orderings)):
+        before, touched = _restored(held.only(-1 - place)), NO_INTS
+        turns = [i for i, ordering in enumerate(orderings) if (ordering.query, ordering.node) == name]
+        for i in sorted(turns, key=lambda i: orderings[i].revision):
+            came, query = _raw(raw.only(i), orderings[i].target), queries[i]
+            if not len(came.key):
+                continue
+            mine = np.isin(before.key, came.key)
+            after, windows = advance(query, before.take(mine), came, raw.keys)
+            before, touched = before.take(~mine).joined(after), np.union1d(touched, came.key)
+            made.append(_rows(windows, orderings[i], query, raw.keys))
+        states.append(_states(before.take(np.isin(before.key, touched)), name, raw.keys))
+    return pa.concat_tables([_NO_ROWS, *made]), pa.concat_tables(states)
+
+
+def _raw(chunks: Chunks, target: int | None) -> Raw:
+    """Readings at the scale that is asked for, in the order in which they came; as floats where it leaves 64 bits."""
+    scales = np.unique(chunks.scale).tolist()
+    parts = [chunks.take(np.flatnonzero(chunks.scale == scale)) for scale in scales] if len(scales) > 1 else [chunks]
+    values = [part.values(scale) for part, scale in zip(parts, scales, strict=False)]
+    found = [at_scale(value, None if s == FLOATS else s, target) for value, s in zip(values, scales, strict=True)]
+    if any(value.dtype == object for value in found):
+        target, found = None, [at_scale(value, s, None) for value, s in zip(values, scales, strict=True)]
+    value = np.concatenate([np.zeros(0, np.float64 if target is None else np.int64), *found])
+    readings = np.concatenate([part.readings for part in parts])
+    key = np.concatenate([part.spread(part.key) for part in parts])
+    if len(parts) > 1:  # back into the order of (epoch, seq, row)
+        came = [np.repeat(np.flatnonzero(chunks.scale == s), p.sizes) for p, s in zip(parts, scales, strict=True)]
+        order = np.argsort(np.concatenate(came), kind="stable")
+        value, readings, key = value[order], readings[order], key[order]
+    return Raw(key, readings[:, 0], value, readings[:, 2], readings[:, 3], target)
+
+
+def _restored(states: Chunks) -> Positions:
+    """States of any scales; they meet at the finest."""
+    found = Positions()
+    for scale in np.unique(states.scale).tolist():
+        mine = np.flatnonzero(states.scale == scale)
+        own = states.take(mine[np.argsort(states.key[mine])])
+        about = (own.key, own.epoch, own.row, own.seq, own.sizes)
+        these = Positions(*about, own.readings[:, 0], own.values(scale), None if scale == FLOATS else scale)
+        found = these if not len(found) else found.joined(these)
+    return found
+
+
+def _states(positions: Positions, name: PlaceOf, keys: Sequence[str]) -> pa.Table:
+    n, (query, node) = len(positions), name
+    value = positions.value.view(np.int64) if positions.value.dtype == np.float64 else positions.value
+    held = bodies(np.stack([positions.time_us, value], axis=1), positions.held)
+    columns = {
+        "query": _same(query, n),
+        "node": _same(node, n),
+        "key": _texts(keys, positions.key),
+        "definition_revision": pa.array(positions.revision),
+        "base": pa.array(positions.base),
+        "position": pa.array(positions.position),
+        "scale": pa.array([positions.scale] * n, pa.int32()),
+        "held": held,
+    }
+    return pa.table([columns[name] for name in STATES], list(STATES))
+
+
+def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
+    n = len(made.key)
+    cell = covered(ordering.cells, made.first_us, made.last_us)
+    positions = query.window.type.startswith("count")
+    columns = {
+        "query": _same(query.id, n),
+        "definition_revision": pa.array(np.full(n, query.revision, np.int64)),
+        "node": _same(ordering.node, n),
+        "key": _texts(keys, made.key),
+        "start": pa.array(made.start),
+        "end": pa.array(made.end),
+        "first": pa.array(made.first_us if positions else made.start),
+        "until": pa.array(made.last_us + 1 if positions else made.end),
+        "values": _values(made, n),
+        "details": _details(made, n),
+        "readings": pa.array(made.readings),
+        **{name: _told(ordering.cells, name, cell) for name in ("coverage_id", "expected", "received", "complete")},
+    }
+    return pa.table([columns[name] for name in MADE], list(MADE))
+
+
+def covered(cells: Sequence[Cell], first: Ints, last: Ints) -> Ints:
+    """The cell of each window with these first and last readings (docs/protocol.md 4.7)."""
+    out = np.zeros(len(first), np.int64)
+    for number, cell in enumerate(cells):
+        here = (first >= cell.first_low) & (first < cell.first_high) & (last >= cell.end_low) & (last < cell.end_high)
+        out[here] = number
+    return out
+
+
+def _told(cells: Sequence[Cell], name: str, cell: Ints) -> pa.Array:
+    kinds = {"coverage_id": pa.string(), "complete": pa.bool_()}
+    return pa.array([getattr(each, name) for each in cells], kinds.get(name, pa.int32())).take(pa.array(cell))
+
+
+def _values(made: Windows, n: int) -> pa.Array:
+    """Aggregate name -> value of each row."""
+    names, answers = list(made.answers), list(made.answers.values())
+    value = np.stack([answer.value for answer in answers], axis=1).ravel() if n else np.zeros(0)
+    null = np.stack([answer.null for answer in answers], axis=1).ravel() if n else np.zeros(0, np.bool_)
+    offsets = pa.array((np.arange(n + 1) * len(names)).astype(np.int32))
+    keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), n)))
+    return pa.MapArray.from_arrays(offsets, keys, pa.array(value, mask=null))
+
+
+def _details(made: Windows, n: int) -> pa.Array:
+    """A JSON object of the answers that a double does not say, or null."""
+    texts: list[str | None] = [None] * n
+    for name, answer in made.answers.items():
+        for row, text in enumerate(answer.details or ()):
+            if text is not None:
+                member = f"{json.dumps(name)}: {text}"
+                texts[row] = member if texts[row] is None else f"{texts[row]}, {member}"
+    return pa.array([None if text is None else f"{{{text}}}" for text in texts], pa.string())
+
+
+def _same(text: str, n: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.array(np.zeros(n, np.int64)))
+
+
+def _texts(texts: Sequence[str], codes: Ints) -> pa.Array:
+    return pa.array(texts, pa.string()).take(pa.array(codes))

@@ -1,0 +1,177 @@
+"""Raw readings on their way to their positions: rows of frames as chunks, the state of a key as one chunk more.
+
+A chunk's readings are words of 64 bits, side by side in one binary value, so that a shuffle moves few rows and numpy
+opens a whole column of chunks at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cloud_job.decode import Counted, Lookup, Reader, counted
+from cloud_job.work import Ordering
+from edge_agent.algebra import series
+from edge_agent.algebra.partial import Column, Ints
+
+COLUMNS: Final = {  # number: place of the ordering, below 0 the state of a key; then the next three are its own
+    "number": "int",
+    "key": "string",
+    "epoch": "bigint",
+    "seq": "bigint",
+    "row": "bigint",
+    "scale": "int",
+    "body": "binary",
+}
+_ARROW: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
+WORDS: Final = 4  # of a reading: time, value (float64 bit for bit where scale is null), place of its node, arrival
+HELD_WORDS: Final = 2  # of one that a state holds: time, value
+FLOATS: Final = -128  # a scale that says: floats
+_LATE: Final = 2**32  # rows of late readings come after the others of their frame
+_MOST_WORDS: Final = 2 * 1024 * 1024  # of one batch of chunks: 16 MB
+
+
+def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
+    """For mapInArrow: batches with the columns READ to chunks (COLUMNS); number: place in `orderings`."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        places = {node: place for place, node in enumerate(lookup.nodes)}
+        nodes: dict[tuple[str, int], Ints] = {}
+        chunks = _Open()
+        for part in counted(lookup, batches):
+            line = (part.sent.node, part.sent.epoch)
+            if line not in nodes:
+                nodes[line] = np.array([places[node] for node in part.page.nodes], np.int64)
+            chunks.add(part, nodes[line], orderings)
+            if chunks.words > _MOST_WORDS:
+                yield chunks.batch()
+                chunks = _Open()
+        if chunks.words:
+            yield chunks.batch()
+
+    return read
+
+
+class _Open:
+    """Chunks of one batch to come."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Any]] = {name: [] for name in COLUMNS if name != "body"}
+        self._sizes: list[Ints] = []
+        self._readings: list[Ints] = []
+        self.words = 0
+
+    def add(self, part: Counted, nodes: Ints, orderings: Sequence[Ordering]) -> None:
+        """The readings of a part that get their positions now, a chunk a row. nodes: place of each node number."""
+        found = series.flat(part.rows.states["series"])
+        first_row = _LATE if part.sent.late else 0
+        for order in part.orders:
+            for number, ordering in enumerate(orderings):
+                if order.number not in ordering.orders:
+                    continue
+                inside = (found.time_us >= ordering.after_us) & (found.time_us < ordering.upto_us)
+                sizes = np.bincount(found.rows[inside], minlength=len(part.rows))
+                full = np.flatnonzero(sizes)
+                same = {"number": number, "epoch": part.sent.epoch, "seq": part.sent.seq, "scale": order.scale}
+                for name, value in same.items():
+                    self._rows[name] += [value] * len(full)
+                self._rows["key"] += [part.page.keys[code] for code in part.rows.key[full].tolist()]
+                self._rows["row"] += (first_row + full).tolist()
+                self._sizes.append(sizes[full])
+                columns = (found.time_us, _bits(found.value), nodes[found.node], found.order)
+                self._readings.append(np.stack([column[inside] for column in columns], axis=1))
+                self.words += WORDS * len(self._readings[-1])
+
+    def batch(self) -> pa.RecordBatch:
+        """The chunks so far."""
+        columns = [pa.array(rows, SCHEMA.field(name).type) for name, rows in self._rows.items()]
+        body = bodies(np.concatenate(self._readings), np.concatenate(self._sizes))
+        return pa.RecordBatch.from_arrays([*columns, body], schema=SCHEMA)
+
+
+def bodies(readings: Ints, sizes: Ints) -> pa.Array:
+    """One binary value a chunk. readings: shape (n, words). sizes: how many each chunk has."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]) * (8 * readings.shape[1])
+    data = pa.py_buffer(np.ascontiguousarray(readings, "<i8").tobytes())
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets.astype(np.int32)), data])
+
+
+def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
+    """(readings of all chunks one after the other, how many each has): the twin of `bodies`."""
+    if not len(column):
+        return np.zeros((0, words), np.int64), np.zeros(0, np.int64)
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    content = np.frombuffer(b"" if data is None else data, np.uint8)[edges[0] : edges[-1]]
+    found: Ints = np.frombuffer(content.tobytes(), "<i8").reshape(-1, words)
+    return found, np.diff(edges) // (8 * words)
+
+
+def _bits(value: Column) -> Ints:
+    return value.view(np.int64) if value.dtype == np.float64 else value
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Chunks that met: a row a chunk, and all their readings one after the other, shape (n, words).
+
+    key: code of each chunk's key in `keys`. sizes: readings of each. scale: FLOATS for floats.
+    """
+
+    keys: list[str]
+    number: Ints
+    key: Ints
+    epoch: Ints
+    seq: Ints
+    row: Ints
+    scale: Ints
+    sizes: Ints
+    readings: Ints
+
+    def only(self, number: int) -> Chunks:
+        """Those with that number, in the order of (epoch, seq, row)."""
+        mine = np.flatnonzero(self.number == number)
+        return self.take(mine[np.lexsort((self.row[mine], self.seq[mine], self.epoch[mine]))])
+
+    def take(self, rows: Ints) -> Chunks:
+        """These chunks, in that order."""
+        sizes = self.sizes[rows]
+        first = (np.cumsum(self.sizes) - self.sizes)[rows] - (np.cumsum(sizes) - sizes)
+        readings = self.readings[np.repeat(first, sizes) + np.arange(int(sizes.sum()))]
+        key, epoch, seq = self.key[rows], self.epoch[rows], self.seq[rows]
+        return Chunks(self.keys, self.number[rows], key, epoch, seq, self.row[rows], self.scale[rows], sizes, readings)
+
+    def spread(self, column: Ints) -> Ints:
+        """A column of chunks as one of their readings."""
+        return np.repeat(column, self.sizes)
+
+    def values(self, scale: int) -> Column:
+        """The values, all of one scale."""
+        value = np.ascontiguousarray(self.readings[:, 1])
+        return value.view(np.float64) if scale == FLOATS else value
+
+
+def met(batches: Sequence[pa.RecordBatch]) -> tuple[Chunks, Chunks]:
+    """(readings, states) of batches with the columns SCHEMA, any number of them; codes of keys are the same in both."""
+    table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
+    keys = table["key"].combine_chunks().dictionary_encode()
+    texts, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy().astype(np.int64)
+    table = table.append_column("code", pa.array(codes))
+    below = pc.less(table["number"], 0)
+    return _chunks(table.filter(pc.invert(below)), texts, WORDS), _chunks(table.filter(below), texts, HELD_WORDS)
+
+
+def _chunks(table: pa.Table, keys: list[str], words: int) -> Chunks:
+    scales = pc.fill_null(table["scale"], FLOATS)
+    columns = (table["number"], table["code"], table["epoch"], table["seq"], table["row"], scales)
+    number, key, epoch, seq, row, scale = (column.to_numpy().astype(np.int64) for column in columns)
+    found = [opened(column, words) for column in table["body"].chunks]
+    readings = np.concatenate([np.zeros((0, words), np.int64), *(part for part, _ in found)])
+    sizes = np.concatenate([np.zeros(0, np.int64), *(part for _, part in found)])
+    return Chunks(keys, number, key, epoch, seq, row, scale, sizes, readings)

@@ -1,0 +1,156 @@
+"""The states of central order as the driver knows them: rows of silver.positions, kept here while they are few.
+
+They equal the latest rows of the table, so that a small batch reads nothing back; a restart begins by reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job import central, chunks, tables
+from cloud_job.central import PlaceOf
+from cloud_job.decode import Lookup
+from cloud_job.results import between, decoded
+from cloud_job.spans import join
+from cloud_job.tables import MESSAGES, POSITIONS, Place
+from cloud_job.work import Ordering, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from edge_agent.algebra.query import Query
+
+MOST_KEYS: Final = 50_000  # of all queries; beyond them, or these bytes, states stay in the table
+MOST_BYTES: Final = 16 * 1024 * 1024
+_STATE: Final = ("key", "definition_revision", "position", "base", "scale", "held")  # as chunks.COLUMNS has them
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a decision gives: rows of gold.results; states, rows of silver.positions without `batch`; None: none.
+
+    here: the states once more, where they were made on the driver.
+    """
+
+    rows: DataFrame | None = None
+    states: DataFrame | None = None
+    here: pa.Table | None = None
+
+
+class Central:
+    """Gives positions, batch by batch, for one run of the job."""
+
+    def __init__(self, spark: SparkSession, place: Place, most_keys: int = MOST_KEYS) -> None:
+        """most_keys: 0 makes everything in Spark."""
+        self.spark, self.place = spark, place
+        self._states = Positions(most_keys)
+        self._done = -1  # the last batch whose states stand in the table
+
+    def open(self, number: int) -> None:
+        """Take up what stands in the table. number: of the last decision, which may not have been carried out."""
+        table = self.place.read(self.spark, POSITIONS)
+        self._done = number if table.where(F.col("batch") == number).limit(1).count() else number - 1
+        self._states.read(table, self._done + 1)
+
+    def made(self, work: Work, lookup: Lookup, queries: Sequence[Query], parts: pa.Table | None) -> Made:
+        """What work.ordering asks for, nothing where it has been done. queries: of each.
+
+        parts: columns READ of all parts of these ranges, if they are on the driver.
+        """
+        if work.number <= self._done:
+            return Made()
+        raw = chunks.chunks_of(lookup, work.ordering)
+        before = self._states.before(work.ordering)
+        if parts is not None and before is not None:
+            made, states = central.advanced([*raw(iter(parts.to_batches())), *before], work.ordering, queries)
+            rows = central.shown(self._frame(made, central.MADE), work.number) if len(made) else None
+            return Made(rows, self._frame(states, central.STATES) if len(states) else None, states)
+        ranges = join([(ordering.after_us, ordering.upto_us) for ordering in work.ordering], most=4)
+        frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
+        positions = self.place.read(self.spark, POSITIONS)
+        gathered = central.together(
+            frames.transform(decoded, raw, chunks.COLUMNS), central.known(positions, work.ordering, work.number)
+        )
+        made_of, states_of = central.readers(work.ordering, queries)
+        rows = gathered.mapInArrow(made_of, tables.struct(central.MADE))
+        return Made(central.shown(rows, work.number), gathered.mapInArrow(states_of, tables.struct(central.STATES)))
+
+    def keep(self, made: Made, number: int) -> None:
+        """Write the states of a batch whose rows stand in gold.results."""
+        if made.states is None:
+            return
+        batch = F.lit(number).cast("bigint").alias("batch")
+        self.place.append(POSITIONS, made.states.select(*central.STATES, batch), "positions", number)
+        if made.here is not None:
+            self._states.took(made.here)
+        else:
+            self._states.read(self.place.read(self.spark, POSITIONS), number + 1)
+
+    def _frame(self, table: pa.Table, columns: Mapping[str, str]) -> DataFrame:
+        return self.spark.createDataFrame(table, tables.struct(columns)).coalesce(1)
+
+
+class Positions:
+    """States by query and node, a row a key, as chunks."""
+
+    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+        """Nothing is known before `read` or the first `took`: a new table has no rows."""
+        self._most_keys = most_keys
+        self._tables: dict[PlaceOf, pa.Table] | None = {} if most_keys else None
+
+    def read(self, positions: DataFrame, number: int) -> None:
+        """What holds before a batch. positions: silver.positions, which may have rows of that batch already."""
+        self._tables = {} if self._most_keys else None
+        rows = central.latest(positions.where(positions["batch"] < number))
+        if rows.limit(self._most_keys + 1).count() > self._most_keys:
+            self._tables = None
+        elif self._tables is not None:
+            self.took(rows.toArrow())
+
+    def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
+        """The states of what gets positions, as chunks numbered like central.known; None: ask the table."""
+        if self._tables is None:
+            return None
+        out: list[pa.RecordBatch] = []
+        for place, name in enumerate(central.places(orderings)):
+            table = self._tables.get(name)
+            if table is not None:
+                number = pa.array(np.full(len(table), -1 - place, np.int32))
+                columns = [number, *(table[column] for column in _STATE)]
+                out += pa.Table.from_arrays(columns, schema=chunks.SCHEMA).to_batches()
+        return out
+
+    def took(self, states: pa.Table) -> None:
+        """States that a batch changed: columns STATES."""
+        if self._tables is None or not len(states):
+            return
+        names = states.select(["query", "node"]).group_by(["query", "node"]).aggregate([]).to_pylist()
+        for name in names:
+            place = (name["query"], name["node"])
+            mine = _of(states, place)
+            before = self._tables.get(place)
+            self._tables[place] = _last(mine if before is None else pa.concat_tables([before, mine]))
+        tables = self._tables.values()
+        if sum(len(t) for t in tables) > self._most_keys or sum(t.nbytes for t in tables) > MOST_BYTES:
+            self._tables = None
+
+
+def _of(states: pa.Table, place: PlaceOf) -> pa.Table:
+    query, node = place
+    return states.filter(pc.and_(pc.equal(states["query"], query), pc.equal(states["node"], node)))
+
+
+def _last(states: pa.Table) -> pa.Table:
+    """The last row of each key."""
+    codes = states["key"].combine_chunks().dictionary_encode()
+    last = np.zeros(len(codes.dictionary), np.int64)
+    last[codes.indices.to_numpy()] = np.arange(len(states))
+    return states.take(pa.array(np.sort(last))).combine_chunks()
