@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from edge_agent.algebra import where
 from edge_agent.algebra.query import Query, Sensor
-from edge_agent.algebra.windows import Session, Window
+from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checker import nearest
 from edge_agent.config.drivers import IMPLIED_LABELS
 from edge_agent.config.tables import Limits
@@ -36,11 +37,16 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
     return None
 
 
-def edges_per_second(window: Window | Session) -> float:
-    """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts."""
+def edges_per_second(window: Spec) -> float:
+    """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts.
+
+    None where nothing is cut by time: at markers, or at the root alone.
+    """
     if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
         return 1e6 / window.gap_us
-    return sum(1e6 / lattice.step_us for lattice in window.rhythm)
+    if window.type not in TYPES:
+        return 0.0
+    return sum(1e6 / lattice.step_us for lattice in cast("Window", window).rhythm)
 
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:

@@ -29,7 +29,7 @@ def _kind(setting: Setting) -> Kind:
         case "instant":
             return Instant()
         case "word":
-            return Choice(setting.words, what=setting.name)
+            return Choice(setting.words)
         case "zone":
             return Zone()
         case "count":

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query, Sensor
-from edge_agent.algebra.windows import Window
+from edge_agent.algebra.windows import Spec
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import COLUMNS
 from edge_agent.config.topics import is_item_id
+from tests.strategies import large_windows
 from edge_agent.algebra.windows.sliding import MOST_OVERLAP
 
 DAY_US: Final = 86_400_000_000
@@ -28,7 +29,10 @@ WHERES: Final = st.sampled_from(
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
+def windows(draw: st.DrawFn) -> Spec:
+    """Every type of the registry; the oldest two in every measure."""
+    if draw(st.booleans()):
+        return draw(large_windows())
     length_us = draw(MEASURES_US)
     if draw(st.booleans()):
         return Tumbling(length_us, draw(st.integers(0, length_us - 1)))

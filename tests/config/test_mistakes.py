@@ -13,6 +13,8 @@ QUERY = f'source = "b"\naggregates = ["avg"]\n{WINDOW}\n'
 SLIDING = (
     'source = "b"\naggregates = ["avg"]\nwindow = {{type = "sliding", length = "{}", slide = "{}", offset = "{}"}}'
 )
+BAND = 'source = "b"\naggregates = ["avg"]\nwindow = {{type = "fixed_band", start = "{}", length = "{}"}}'
+CALENDAR = 'source = "b"\naggregates = ["avg"]\nwindow = {{type = "calendar", every = "{}", tz = "{}", offset = "{}"}}'
 FILE = '[node]\nid = "press-1"\n[uplink]\nbroker = "mqtt://127.0.0.1"\n'
 
 QUERIES = [  # text -> what the line says, what it advises
@@ -66,6 +68,19 @@ QUERIES = [  # text -> what the line says, what it advises
     (SLIDING.format("10m", "11m", "0s"), "longer than length 10m", 'did you mean "10m"'),
     (SLIDING.format("10m", "1m", "1m"), "not shorter than the slide", 'did you mean "0s"'),
     (SLIDING.format("10m", "1m", "90s"), "not shorter than the slide", 'did you mean "30s"'),
+    (BAND.format("2026-11-21", "1h"), "says no time zone", "Z"),
+    (BAND.format("2026-11-21T06:00:00Z", "0s"), "shorter than 1ms", 'did you mean "1ms"'),
+    (BAND.format("2026-11-21T06:00:00Z", "2000d"), "longer than 366d", 'did you mean "366d"'),
+    (CALENDAR.format("year", "UTC", "0s"), 'unknown word "year"', "day, week, month"),
+    (CALENDAR.format("day", "Europe/Berln", "0s"), "no time zone", 'did you mean "Europe/Berlin"'),
+    (CALENDAR.format("day", "New York", "0s"), "no time zone", 'did you mean "America/New_York"'),
+    (CALENDAR.format("day", "../../etc/passwd", "0s"), "no time zone", "Europe/Berlin"),
+    (CALENDAR.format("day", "UTC", "30h"), "not shorter than the shortest day", 'did you mean "6h"'),
+    (CALENDAR.format("month", "UTC", "28d"), "not shorter than the shortest month", 'did you mean "0s"'),
+    (QUERY.replace('"1m"', '"5000d"'), "longer than 366d", 'did you mean "366d"'),
+    (QUERY.replace('"1m"', '"1us"'), "shorter than 1ms", 'did you mean "1ms"'),
+    (QUERY.replace('"tumbling", length = "1m"', '"session", gap = "8d"'), "longer than 7d", 'did you mean "7d"'),
+    (QUERY.replace('"tumbling", length = "1m"', '"session", gap = "0s"'), "shorter than 1ms", 'did you mean "1ms"'),
     (SLIDING.format("7d", "1s", "0s"), "every reading would be in 604800 windows", 'did you mean "7s"'),
     (QUERY + "x = 1\ny = 2\nz = 3", 'unknown key "x"', "known here"),
 ]
