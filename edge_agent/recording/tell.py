@@ -13,7 +13,7 @@ from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
 TIMES: Final = frozenset({"time_of_min", "time_of_max"})
-COUNTS: Final = frozenset({"count", "distinct", "count_distinct"})
+COUNTS: Final = frozenset({"count", "distinct", "count_distinct", "approx_distinct", "theta_distinct"})
 READ: Final = frozenset({"sum", "min", "max", "range", "first", "last", "mode"})  # whole numbers of whole numbers
 
 
@@ -86,7 +86,7 @@ class Teller:
             return None
         if aggregate.fn in TIMES:
             return self._time(int(value))
-        if detail is not None:
+        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
             return detail
         whole = aggregate.fn in READ and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"

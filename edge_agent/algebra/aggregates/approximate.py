@@ -100,7 +100,7 @@ def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowere
 
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
     """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
-    found = bags.flat(states["frequent"])
+    found = bags.flat(_thinned(states["frequent"]))
     plain: list[Any] = decimals(found.values, scale).value.tolist()
     order = np.lexsort((-found.counts, found.rows))  # keeps the order of values where these are equal
     counts, k = found.counts.tolist(), int(str(params["k"]))

@@ -17,7 +17,6 @@ SEED: Final = 9001  # of every DataSketches library
 SEED_HASH: Final = 0xCC93  # 16 bits of the hash of the seed, as theta sketches carry it
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_LENGTH: Final = np.uint64(8)  # bytes of a value
 _31, _33 = np.uint64(31), np.uint64(33)
 
 
@@ -25,12 +24,10 @@ def hashed(values: NDArray[np.float64]) -> tuple[Hashes, Hashes]:
     """Both halves of the hash of each value. values: shape (k,), float64, finite; k may be 0."""
     block = (values + 0.0).view(np.uint64) * _C1
     block = ((block << _31) | (block >> _33)) * _C2
-    high = np.uint64(SEED) ^ _LENGTH
-    low = (block ^ np.uint64(SEED)) ^ _LENGTH
-    low += high
-    high = low + high
-    low, high = _mixed(low), _mixed(high)
-    low += high
+    begun = np.uint64(SEED ^ 8)  # 8 bytes of a value
+    first = (block ^ begun) + begun
+    low, high = _mixed(first), _mixed(first + begun)
+    low = low + high
     return low, high + low
 
 

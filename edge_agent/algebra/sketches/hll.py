@@ -49,7 +49,8 @@ def coupons_of(values: NDArray[np.float64]) -> Coupons:
         rest = [int(h).bit_length() for h in high[rare]]
         zeros[rare] = 64 - np.array(rest)
     value = np.minimum(zeros, _MOST_ZEROS) + 1
-    return ((value.astype(np.uint64) << np.uint64(26)) | (low & np.uint64(_ADDRESS))).astype(np.uint32)
+    coupons: Coupons = ((value.astype(np.uint64) << np.uint64(26)) | (low & np.uint64(_ADDRESS))).astype(np.uint32)
+    return coupons
 
 
 def lift(values: NDArray[np.float64], groups: Segments) -> Column:

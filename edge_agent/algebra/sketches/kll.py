@@ -99,16 +99,16 @@ def _packed(values: Values, owner: Ints, groups: int) -> NDArray[Any]:
 
 def _merged(cells: Iterable[bytes]) -> bytes:
     levels: list[list[Values]] = []
-    count, lowest, highest = 0, [], []
+    count, lowest, highest = 0, np.inf, -np.inf
     for cell in cells:
         n, low, high = _ends(cell)
-        count, lowest, highest = count + n, [*lowest, low], [*highest, high]
+        count, lowest, highest = count + n, min(lowest, low), max(highest, high)
         for height, part in enumerate(_levels(cell)):
             if height == len(levels):
                 levels.append([])
             levels[height].append(part)
     joined = [np.sort(np.concatenate(parts)) for parts in levels]
-    return _cell(count, min(lowest), max(highest), _compacted(joined, count))
+    return _cell(count, lowest, highest, _compacted(joined, count))
 
 
 def _compacted(levels: list[Values], count: int) -> list[Values]:

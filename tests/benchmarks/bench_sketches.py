@@ -1,0 +1,73 @@
+"""Sketches beside the exact functions: the slicer alone, and the bytes of a window's frame."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.numbering import Numbering
+from edge_agent.machines.release import GroupStep, Step
+from edge_agent.machines.slicer import Slicer
+from edge_agent.wire import frames
+from tests.benchmarks import bench_slicer
+from tests.benchmarks.bench import bench, record
+from tests.benchmarks.bench_median import BEGIN_US, LATENESS_US, SECOND, one_key
+
+RATES: Final = {
+    "slicer_approx_distinct": "approx_distinct",
+    "slicer_theta_distinct": "theta_distinct",
+    "slicer_approx_median": "approx_median",
+    "slicer_top_k": "top_k",
+}
+SIZES: Final = {
+    "bytes_approx_distinct": "approx_distinct",
+    "bytes_theta_distinct": "theta_distinct",
+    "bytes_approx_median": "approx_median",
+    "bytes_top_k": "top_k",
+    "bytes_exact_bag": "median",
+}
+READINGS: Final = 60_000  # of a window: a minute at 1 kHz
+
+
+def asked(fn: str, length_us: int) -> Query:
+    """Tumbling windows of one function."""
+    return Query("q", 1, "s", Tumbling(length_us), (Aggregate(fn, fn),), lateness_us=LATENESS_US)
+
+
+@bench(*RATES, budget_s=120)
+def rates() -> None:
+    """Floats that are all different: nothing is saved by values that come again."""
+    readings = bench_slicer.batches(1)[:64]
+    how = "batches of 65 536 different floats, 1 M readings/s of event time, tumbling 1 s, one key, one core, CPU time"
+    for name, fn in RATES.items():
+        value = bench_slicer.rate(readings, (asked(fn, SECOND),), None) * len(readings) / bench_slicer.BATCHES
+        record(name, value, "readings/s", f"{how}; {fn}")
+
+
+def sent(fn: str, windows: int = 10) -> float:
+    """Bytes of the frames of a window, envelope included."""
+    length_us = READINGS * 1_000
+    times, values, place = one_key(np.random.default_rng(7).normal(20, 3, READINGS * windows), 1_000)
+    slicer = Slicer(Group("s", "", (), LATENESS_US), None, "gw-0001")
+    slicer.change((asked(fn, length_us),))
+    numbering, size = Numbering(), 0
+    for number in range(windows):
+        mine = slice(number * READINGS, (number + 1) * READINGS)
+        slicer.push(Batch(times[mine], values[mine], place[mine], [()]))
+        frontier_us = BEGIN_US + (number + 1) * length_us
+        releases = tuple(slicer.advance(frontier_us))
+        made = numbering.compose(1, number, Step(groups=(GroupStep(slicer.group, frontier_us, releases),)))
+        size += sum(len(frames.encode(frame)) for frame in made)
+    return size / windows
+
+
+@bench(*SIZES, budget_s=60)
+def sizes() -> None:
+    """The definitions of the first frame are in it too."""
+    for name, fn in SIZES.items():
+        how = f"bytes of the frames of a window of {READINGS} different floats, {fn} alone, mean of 10 windows"
+        record(name, sent(fn), "B/window", how)
