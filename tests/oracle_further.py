@@ -1,4 +1,4 @@
-"""Further functions of the oracle: plain Python over all readings of a window, in global order, exact where it can be."""
+"""Further functions of the oracle: plain Python over all readings of a window, in global order, exact if it can be."""
 
 from __future__ import annotations
 
@@ -132,6 +132,60 @@ def weight(text: str) -> Fraction | None:
     return number if number >= 0 and "/" not in text else None
 
 
+def _increase(readings: Sequence[Reading], _params: Params) -> float | None:
+    return float(_risen(readings)) if len(readings) > 1 else None
+
+
+def _risen(readings: Sequence[Reading]) -> Fraction:
+    total, before = Fraction(0), None
+    for value in _exact(readings):
+        if before is not None:
+            total += value - before if value >= before else value
+        before = value
+    return total
+
+
+def _rate(readings: Sequence[Reading], _params: Params) -> float | None:
+    length_us = readings[-1].time_us - readings[0].time_us
+    return float(_risen(readings) * 1_000_000 / length_us) if length_us else None
+
+
+def _resets(readings: Sequence[Reading], _params: Params) -> float:
+    values = _exact(readings)
+    return float(sum(1 for n in range(1, len(values)) if values[n] < values[n - 1]))
+
+
+def _area(readings: Sequence[Reading], params: Params) -> Fraction:
+    """Value times seconds."""
+    total = Fraction(0)
+    for n in range(1, len(readings)):
+        before, after = _exact(readings[n - 1 : n + 1])
+        held = (before + after) / 2 if params.get("method") == "linear" else before
+        total += held * Fraction(readings[n].time_us - readings[n - 1].time_us, 1_000_000)
+    return total
+
+
+def _time_weighted_avg(readings: Sequence[Reading], params: Params) -> float:
+    length_us = readings[-1].time_us - readings[0].time_us
+    return float(_area(readings, params) * 1_000_000 / length_us if length_us else Fraction(readings[-1].value))
+
+
+def _time_in_state(readings: Sequence[Reading], params: Params) -> float:
+    total = 0
+    for n in range(1, len(readings)):
+        if holds(readings[n - 1], params, "="):
+            total += readings[n].time_us - readings[n - 1].time_us
+    return total / 1_000_000
+
+
+def time_by_state(readings: Sequence[Reading]) -> dict[float, float]:
+    """What `time_by_state` tells in its details: value -> seconds."""
+    found = {float(r.value): 0 for r in readings}
+    for n in range(1, len(readings)):
+        found[float(readings[n - 1].value)] += readings[n].time_us - readings[n - 1].time_us
+    return {value: us / 1_000_000 for value, us in sorted(found.items())}
+
+
 FUNCTIONS: dict[str, Function] = {
     "skewness": _skewness,
     "kurtosis": _kurtosis,
@@ -147,4 +201,11 @@ FUNCTIONS: dict[str, Function] = {
     "share_if": lambda readings, params: _count_if(readings, params) / len(readings),
     "histogram": lambda _readings, _: None,  # see `histogram`
     "weighted_avg": _weighted_avg,
+    "increase": _increase,
+    "rate": _rate,
+    "resets": _resets,
+    "integral": lambda readings, params: float(_area(readings, params)),
+    "time_weighted_avg": _time_weighted_avg,
+    "time_in_state": _time_in_state,
+    "time_by_state": lambda _readings, _: None,  # see `time_by_state`
 }

@@ -32,8 +32,9 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         """Lists to tuples."""
-        if any(isinstance(value, list) for _, value in self.params):
-            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in self.params)
+        given: tuple[tuple[str, object], ...] = self.params
+        if any(isinstance(value, list) for _, value in given):
+            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in given)
             object.__setattr__(self, "params", plain)
 
     def param(self, name: str, default: Param = None) -> Param:

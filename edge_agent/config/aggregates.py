@@ -123,7 +123,7 @@ def _kind(param: Param) -> Kind:
     if param.text:
         return LABEL
     if param.within is None:
-        return Pick(param.choices)
+        return Pick(tuple(choice for choice in param.choices if not isinstance(choice, tuple)))
     return Rising(Number(*param.within), param.most) if param.most else Number(*param.within)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
 from random import Random
@@ -28,7 +29,7 @@ from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.series import Series
 from edge_agent.errors import ConfigError
-from tests import oracle, strategies
+from tests import oracle, oracle_further, strategies
 from tests.tolerance import assert_close, assert_same_column
 
 EVERY = strategies.every_aggregate()
@@ -128,15 +129,31 @@ def terms_of(aggregate: Aggregate, readings: list[oracle.Reading]) -> float:
     condition = largest / away if away else 1.0  # how much larger than their distances: what these have lost
     params = dict(aggregate.params)
     match aggregate.fn, params.get("kind"):
-        case ("time_of_min" | "time_of_max" | "time_of_first" | "time_of_last" | "count_if" | "share_if"), _:
+        case (
+            (
+                "time_of_min"
+                | "time_of_max"
+                | "time_of_first"
+                | "time_of_last"
+                | "count_if"
+                | "share_if"
+                | "resets"
+                | "time_in_state"
+            ),
+            _,
+        ):
             return 0.0
-        case ("var" | "stddev" | "sum_of_squares"), _:
+        case "rate", _:
+            return largest * len(values) * 1e6  # times are microseconds here
+        case "increase", _:
+            return largest * len(values)
+        case (("var" | "stddev" | "sum_of_squares"), _):
             return largest**2
         case "percent_change", _ if values[0]:
             return 100.0 * largest / abs(values[0])
         case "moment", "central":
             return largest ** int(params["order"])  # type: ignore[arg-type]
-        case ("skewness" | "kurtosis" | "moment"), _:
+        case (("skewness" | "kurtosis" | "moment"), _):
             return 100.0 * len(values) ** 2 * condition**2
     return largest
 
@@ -336,3 +353,30 @@ def test_variance_far_from_zero_is_no_difference_of_squares() -> None:
     basis = basis_of([Aggregate("var", "v")], None)
     row = combine(concat(lifted(parts, basis, None)), basis)
     assert aggregates.lower(Aggregate("var", "v"), row.states, None).value[0] == pytest.approx(30.0, rel=1e-12)
+
+
+@given(case=parts_of())
+def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, list[Readings]]) -> None:
+    scale, parts = case
+    edges = (-3.0, 0.0, 0.3, 20.0, 1e6)
+    asked = [Aggregate("histogram", "h", (("edges", edges),)), Aggregate("time_by_state", "t")]
+    basis = basis_of(asked, scale)
+    row = combine(concat(lifted(parts, basis, scale)), basis, ranks=RANKS)
+    readings = naive(parts, scale, NODES)
+    if not readings:
+        return
+    told = [aggregates.lower(each, row.states, scale).details for each in asked]
+    assert json.loads((told[0] or [""])[0] or "") == oracle_further.histogram(readings, {"edges": edges})
+    states = json.loads((told[1] or [""])[0] or "")
+    assert {float(value): seconds for value, seconds in states.items()} == oracle_further.time_by_state(readings)
+
+
+def test_sums_beyond_what_travels_have_no_answer_and_stay_so() -> None:
+    """protocol 7.1: overflow is never an exception."""
+    value = np.array([1e150, -1e150, 1e150, -1e150])
+    part = Readings(np.arange(4), value, np.arange(4))
+    asked = [Aggregate(fn, fn) for fn in ("skewness", "kurtosis", "avg")] + [Aggregate("moment", "m", (("order", 5),))]
+    basis = basis_of(asked, None)
+    row = combine(concat(lifted([part, part], basis, None)), basis)
+    assert all(np.isfinite(column).all() for column in row.states.values())
+    assert [bool(aggregates.lower(each, row.states, None).null[0]) for each in asked] == [True, True, False, True]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from edge_agent.algebra.aggregates import (
     holistic,
     logs,
     moments,
+    overtime,
     plugins,
     powers,
     series,
@@ -47,7 +48,7 @@ from edge_agent.algebra.segments import Segments
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States, Value
+    from edge_agent.algebra.aggregates.base import States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
     from edge_agent.algebra.query import Aggregate
@@ -60,7 +61,7 @@ __all__ = [
 
 BUILT_IN: Final[tuple[Family, ...]] = (
     *(moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY),
-    *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY),
+    *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY, overtime.FAMILY),
     *(series.FAMILY, approximate.FAMILY),
 )
 _OTHERS, REFUSED = plugins.families(BUILT_IN, plugins.installed())  # REFUSED: entry point -> why it is left out
@@ -77,7 +78,8 @@ class Registry(Mapping[str, Made]):
 
     def __init__(self, fixed: Mapping[str, Made], make: Callable[[str], Made]) -> None:
         """make: name with an argument -> what its template makes of it."""
-        self._fixed, self._make = dict(fixed), make
+        self._fixed: dict[str, Made] = dict(fixed)
+        self._make: Callable[[str], Made] = make
 
     def __getitem__(self, name: str) -> Made:
         found = self._fixed.get(name)
@@ -133,7 +135,7 @@ def check(aggregate: Aggregate) -> None:
             raise ConfigError(f"{aggregate.fn} needs {name}: {param.wanted}")
 
 
-def params_of(aggregate: Aggregate) -> dict[str, Value]:
+def params_of(aggregate: Aggregate) -> dict[str, Any]:
     """Every parameter of the function, defaults filled in."""
     given = {name: value for name, value in aggregate.params if value is not None}
     every = {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}

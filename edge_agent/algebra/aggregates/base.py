@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     States = Mapping[str, Array]
     Value = str | int | float | bool | tuple[float, ...]  # of a parameter
-    Params = Mapping[str, Value]
+    Params = Mapping[str, Any]  # values as its Param allows them
 
 EXACT: Final = 2**53  # integers up to here are float64 without loss
 HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
@@ -115,13 +116,16 @@ class Param:
     def allows(self, value: object) -> bool:
         """Whether a value may be given."""
         if self.most:
-            listed = isinstance(value, tuple) and 0 < len(value) <= self.most and all(map(self._number, value))
-            return listed and all(a < b for a, b in zip(value, value[1:], strict=False))  # type: ignore[index, arg-type]
+            return isinstance(value, tuple) and self._rising(value)
         if self.within is not None:
             return self._number(value)
         if self.text:
             return isinstance(value, str) and re.fullmatch(self.text, value) is not None
         return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in self.choices)
+
+    def _rising(self, values: tuple[Any, ...]) -> bool:
+        allowed = 0 < len(values) <= self.most and all(map(self._number, values))
+        return allowed and all(low < high for low, high in pairwise(values))
 
     def _number(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or self.within is None:
@@ -229,7 +233,8 @@ def within_reach(sums: Array) -> Array:
     """Sums of floats as they may stand in a state: at most HUGE in size, so that they travel and stay there."""
     if not len(sums) or (np.isfinite(sums).all() and max(-sums.min(), sums.max()) <= HUGE):
         return sums
-    return np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+    near: Array = np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+    return near
 
 
 def out_of_reach(*sums: Array) -> NDArray[np.bool_]:
@@ -248,8 +253,9 @@ def difference(values: Array, others: Array) -> Array:
     if values.dtype == np.int64 and others.dtype == np.int64 and len(values):
         reach = max(-int(values.min()), int(values.max())) + max(-int(others.min()), int(others.max()))
         if reach >= 2**63:
-            return values.astype(object) - others.astype(object)
-    return values - others
+            values = values.astype(object)
+    less: Array = values - others
+    return less
 
 
 def times(values: Array, factor: int) -> Array:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     ANY,
@@ -75,6 +76,16 @@ def _units(argument: str, scale: int, *, below: bool) -> int:
     units = Fraction(argument) / Fraction(10) ** scale
     limit = -(-units.numerator // units.denominator) if below else units.numerator // units.denominator
     return max(-(2**62), min(limit, 2**62))  # readings are within 2^53
+
+
+def holding(value: Array, op: str, edge: object, scale: int | None) -> NDArray[np.bool_]:
+    """For which values a comparison with an edge holds. value: shape (k,), float64, or units of 10**scale."""
+    low: float | int = float(edge)  # type: ignore[arg-type]
+    high = low
+    if scale is not None:
+        low, high = (_units(written(edge), scale, below=below) for below in (True, False))
+    below, upto = np.less(value, low).astype(np.bool_), np.less_equal(value, high).astype(np.bool_)
+    return {"<": below, "<=": upto, ">": ~upto, ">=": ~below, "=": upto & ~below, "!=": below | ~upto}[op]
 
 
 def _histogram_columns(params: Params) -> tuple[str, ...]:

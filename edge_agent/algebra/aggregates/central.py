@@ -70,7 +70,8 @@ def _spread(states: States) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
 def _lower_skewness(states: States, _scale: int | None, params: Params) -> Lowered:
     n, (m2, null) = states["count"].astype(np.float64), _spread(states)
-    value = (states["m3"] / n) / (m2 / n) ** 1.5
+    with np.errstate(over="ignore"):
+        value = (states["m3"] / n) / (m2 / n) ** 1.5
     if params["ddof"]:
         null = null | (n < 3)
         value = value * np.sqrt(n * np.maximum(n - 1, 0)) / np.maximum(n - 2, 1)
@@ -79,7 +80,8 @@ def _lower_skewness(states: States, _scale: int | None, params: Params) -> Lower
 
 def _lower_kurtosis(states: States, _scale: int | None, params: Params) -> Lowered:
     n, (m2, null) = states["count"].astype(np.float64), _spread(states)
-    value = n * (states["m4"] / m2) / m2 - 3.0
+    with np.errstate(over="ignore"):
+        value = n * (states["m4"] / m2) / m2 - 3.0
     if params["ddof"]:
         null = null | (n < 4)
         value = (n - 1) / np.maximum((n - 2) * (n - 3), 1) * ((n + 1) * value + 6.0)
@@ -87,12 +89,13 @@ def _lower_kurtosis(states: States, _scale: int | None, params: Params) -> Lower
 
 
 def _lower_moment(states: States, scale: int | None, params: Params) -> Lowered:
-    power = int(params["order"])  # type: ignore[arg-type]
+    power = int(params["order"])
     n, (m2, equal) = states["count"].astype(np.float64), _spread(states)
     name = f"m{power}"
     null = out_of_reach(states["m2"], states[name])
     if params["kind"] == "standardized":
-        return answered((states[name] / n) / (m2 / n) ** (power / 2), null | equal)
+        with np.errstate(over="ignore"):
+            return answered((states[name] / n) / (m2 / n) ** (power / 2), null | equal)
     value = np.clip(states[name] / n * 10.0 ** (power * (scale or 0)), -HUGE, HUGE)
     return answered(value, null)
 
@@ -129,7 +132,7 @@ FAMILY = Family(
                 ("kind", Param(("central", "standardized"), "central")),
                 ("order", Param(tuple(range(2, MOST + 1)), None)),
             ),
-            asks=lambda params: tuple(f"m{power}" for power in range(3, int(params["order"]) + 1)),  # type: ignore[arg-type]
+            asks=lambda params: tuple(f"m{power}" for power in range(3, int(params["order"]) + 1)),
         ),
     ),
 )

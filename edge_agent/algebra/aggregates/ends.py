@@ -5,7 +5,6 @@ Nodes order by the bytes of their ids, not by their numbers in some table: `rank
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +24,9 @@ from edge_agent.algebra.aggregates.base import (
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
-
-    Params = Mapping[str, str | int | float | bool]
 
 
 def _end(name: str) -> Component:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +20,9 @@ from edge_agent.algebra.aggregates.base import (
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
-
-    Params = Mapping[str, str | int | float | bool]
 
 
 def _extreme(name: str) -> Component:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +11,9 @@ from edge_agent.algebra.aggregates.base import Column, Component, Family, Functi
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
-
-    Params = Mapping[str, str | int | float | bool]
 
 
 def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -54,5 +51,7 @@ FAMILY = Family(
         Component("log", ("log_sum",), _lift, _sum_of("log_sum"), fold=np.add),
         Component("nonpos", ("nonpos",), _lift_nonpos, _sum_of("nonpos"), fold=np.add),
     ),
-    functions=(Function("geomean", ("count", "log", "nonpos"), _lower, "geometric mean; null if a value is not positive"),),
+    functions=(
+        Function("geomean", ("count", "log", "nonpos"), _lower, "geometric mean; null if a value is not positive"),
+    ),
 )

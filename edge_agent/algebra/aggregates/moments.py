@@ -8,7 +8,6 @@ Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Varia
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +31,9 @@ from edge_agent.algebra.aggregates.base import (
 from edge_agent.algebra.segments import Segments, narrow
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
-
-    Params = Mapping[str, str | int | float | bool]
 
 
 def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -60,7 +57,7 @@ def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: S
 
 
 def mean(states: States) -> NDArray[np.float64]:
-    """sum / count, rounded once: in units where readings are scaled integers."""
+    """The sum over the count, rounded once: in units where readings are scaled integers."""
     total = states["sum"]
     return total / states["count"] if total.dtype == np.float64 else ratio(total, states["count"])
 

@@ -90,7 +90,10 @@ FAMILY = Family(
             scaled=("count", "sum", "square"),
         ),
         Function(
-            "harmonic", ("count", "inverse", "nonpos"), _lower_harmonic, "harmonic mean; null if a value is not positive"
+            "harmonic",
+            ("count", "inverse", "nonpos"),
+            _lower_harmonic,
+            "harmonic mean; null if a value is not positive",
         ),
     ),
 )

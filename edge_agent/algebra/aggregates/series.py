@@ -6,7 +6,6 @@ The order is (event time, node, arrival), also across nodes. Two more of them ar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +24,9 @@ from edge_agent.algebra.aggregates.base import (
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
+    from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
-
-    Params = Mapping[str, str | int | float | bool]
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:

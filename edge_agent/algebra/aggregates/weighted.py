@@ -1,6 +1,7 @@
 """weighted_avg: an average in which a label of each reading says how much it counts, as its floor area or its rating.
 
-`weight:area` is the sum of the weights, `weighted:area` that of reading times weight, both floats, in the sensor's unit.
+`weight:area` is the sum of the weights, `weighted:area` that of reading times weight, both floats, of the sensor's
+unit.
 """
 
 from __future__ import annotations
