@@ -198,6 +198,11 @@ class Ledger:
                 self._parsed[key] = None
         return self._parsed.get(key)
 
+    def reach(self, key: Key) -> int | None:
+        """How long after a reading a row of a query that holds it may end; None while it is not known."""
+        query = self.query(key)
+        return None if query is None else reach_us(query.window)
+
     def target(self, key: Key) -> int | None:
         """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
         scales = self.scales.get(key, {None})

@@ -153,6 +153,7 @@ class Job:
         work = self.ledger.step(
             decision, applied, self.decider.parent.books, self.decider.gaps, unread=intake.unread, flush=flush
         )
+        self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
         self._perform(work)

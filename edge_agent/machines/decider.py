@@ -140,6 +140,22 @@ class Decider:
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
 
+    def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
+        """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
+
+        reach: of a query's revision, how long after a reading a row that holds it may end; None: not known.
+        """
+        before: dict[Group, int] = {}
+        for group, view in decision.groups.items():
+            longest = [reach(key) for key in view.serving]
+            if not group.form and None not in longest:  # windows between markers may be as long as they like
+                before[group] = view.frontier_us - horizon_us - max((us for us in longest if us is not None), default=0)
+        self.gaps = [
+            (node, gap)
+            for node, gap in self.gaps
+            if any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
+        ]
+
     def _note_behind(
         self,
         group: Group,

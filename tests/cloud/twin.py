@@ -75,6 +75,7 @@ class Twin:
                         piece = (int(start), int(end), int(n), late)
                         self.pieces.setdefault((*query, book.keys[code]), []).append(piece)
         work = self.ledger.step(decision, applied, books, self.decider.gaps, flush=flush)
+        self.decider.release(decision, self.limits.horizon_us, self.ledger.reach)
         work = Work.loads(work.dumps())
         for islands in work.islands:
             self._perform(islands)
