@@ -1,0 +1,213 @@
+"""Central order in the job, without Spark: any cut into micro-batches and any restart give the same windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud_job import central, state
+from cloud_job.aside import late
+from cloud_job.chunks import chunks_of
+from cloud_job.complete import Ledger, Limits
+from cloud_job.decode import READ, Lookup, Page
+from cloud_job.intake import Intake, Parts
+from cloud_job.positions import Positions
+from cloud_job.tables import MESSAGES, arrow_schema
+from cloud_job.work import Work, identity
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows.count_sliding import CountSliding
+from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.machines.decider import Decider
+from tests.cloud.children import SECOND, START, Child, query, record, tick
+from tests.cloud.raws import Reading, raw_rows
+
+FAR_US: Final = START + 10**9
+GRACE_US: Final = 10**12
+
+
+@dataclass
+class Dry:
+    """The job's decisions on a central query, carried out on the driver; its state goes through bytes each time."""
+
+    limits: Limits = field(default_factory=lambda: Limits(revise_every_us=0))
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    aside: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.decider, self.ledger, self.parts = Decider(0, GRACE_US), Ledger(self.limits), Parts()
+        self.states, self.stored = Positions(), arrow_schema(MESSAGES).empty_table()
+
+    def batch(self, records: Sequence[bytes]) -> Work:
+        """One micro-batch."""
+        intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
+        intake.read(b"".join(records), "file")
+        self.stored = pa.concat_tables([self.stored, intake.table()])
+        if not self.ledger.owners:
+            self.ledger.owners.append((0, "me"))
+        decision = self.decider.decide(intake.now_us)
+        found = {(e.node, e.epoch, e.seq) for e in decision.effects} & self.parts.keys()
+        applied = {key: self.parts.pop(key) for key in found}
+        books = self.decider.parent.books
+        work = Work.loads(self.ledger.step(decision, applied, books, self.decider.gaps).dumps())
+        lookup = self._lookup(work)
+        rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
+        queries = [self.ledger.query((o.query, o.revision)) for o in work.ordering]
+        if work.ordering:
+            before = self.states.before(work.ordering)
+            assert before is not None
+            raw = chunks_of(lookup, work.ordering)(iter(rows.to_batches()))
+            made, states = central.advanced([*raw, *before], work.ordering, [q for q in queries if q is not None])
+            self.states.took(states)
+            self.rows += made.to_pylist()
+        if work.beyond:
+            columns = ["node", "epoch", "seq", "part", "plan", "payload"]
+            bases = {digest: plan.basis for digest, (_, plan) in self.ledger.plans.items()}
+            self.aside += late(self.stored.select(columns), work, lookup.pages, bases).to_pylist()
+        self.decider, self.ledger, self.parts = state.loads(
+            state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE_US
+        )
+        return work
+
+    def _lookup(self, work: Work) -> Lookup:
+        pages = {}
+        for line, book in self.decider.parent.books.items():
+            plans = {number: identity(*found) for number, found in book.plans.items()}
+            pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied.get(line, ()))
+        nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
+        orders: dict[bytes, tuple[Any, ...]] = {}
+        for order in work.orders:
+            orders[order.plan] = (*orders.get(order.plan, ()), order)
+        return Lookup(pages, [(0, "me")], orders, {}, {}, nodes=nodes)
+
+
+def told(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
+    """(query, key, start) -> (end, values); none stands twice."""
+    found = {(r["query"], r["key"], r["start"]): (r["end"], dict(r["values"])) for r in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def naive(
+    asked: Query, readings: Sequence[Reading], length: int, slide: int
+) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
+    """Sort, count, slice."""
+    out: dict[tuple[str, str, int], tuple[int, dict[str, float | None]]] = {}
+    for key in {reading.key for reading in readings}:
+        line = sorted((r for r in readings if r.key == key), key=lambda r: (r.time_us, r.node.encode(), r.order))
+        for start in range(0, len(line) - length + 1, slide):
+            values = [reading.value for reading in line[start : start + length]]
+            out[asked.id, key, start] = (
+                start + length,
+                {"sum": float(sum(values)), "first": values[0], "last": values[-1]},
+            )
+    return out
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.sampled_from([None, 0]),
+    st.lists(st.integers(1, 12), max_size=5),
+)
+def test_any_cut_into_batches_gives_the_windows_of_one_central_order(
+    seed: int, length: int, slide: int, scale: int | None, cuts: list[int]
+) -> None:
+    """protocol 7.4, 8.2: keys, nodes and equal times mixed, frames before and after each other."""
+    random = Random(seed)
+    window = CountTumbling(length) if slide >= length else CountSliding(length, slide)
+    asked = query("c", window, ("sum", "first", "last"))
+    fleet = [Child(f"gw-{name}", (asked,), ("site=a", "site=b"), scale) for name in ("b", "a")]
+    births = [record(child, START, child.birth()) for child in fleet]
+    messages: list[bytes] = []
+    readings: list[Reading] = []
+    for step in range(4):
+        low = START + 10 * step
+        for child in fleet:
+            mine = []
+            for order in range(step * 100, step * 100 + random.randrange(6)):
+                time_us, value = low + random.randrange(10), float(random.randrange(9))
+                mine.append(Reading(time_us, random.choice(child.keys), value, child.node, order))
+            readings += mine
+            messages.append(record(child, START, raw_rows(child, low + 10, mine)))
+    random.shuffle(messages)  # frames wait until those before them have come
+    messages = [*births, *messages, *(record(child, START, child.beat(FAR_US)) for child in fleet)]
+    dry = Dry()
+    edges = sorted({min(max(cut, 2), len(messages)) for cut in cuts} | {0, len(messages)})  # both are known at once
+    for first, last in itertools.pairwise(edges):
+        dry.batch([tick(START), *messages[first:last]])
+    dry.batch([tick(FAR_US)])
+    assert told(dry.rows) == naive(asked, readings, length, min(slide, length))
+    assert dry.aside == []
+    assert all(row["complete"] and row["expected"] == 2 for row in dry.rows)
+
+
+def test_what_comes_below_the_frontier_that_gave_positions_is_set_aside() -> None:
+    """protocol 7.4: a position once given is final."""
+    asked = query("c", CountTumbling(2), ("sum",))
+    child = Child("gw-1", (asked,))
+    first = [Reading(START + i, "site=a", float(i), "gw-1", i) for i in (0, 1, 2)]
+    behind = [Reading(START + i, "site=a", 50.0, "gw-1", 9 + i) for i in (1, 3)]
+    dry = Dry()
+    birth = record(child, START, child.birth())
+    dry.batch([tick(START), birth, record(child, START, raw_rows(child, START + 3, first))])
+    dry.batch([tick(START), record(child, START, raw_rows(child, START + 9, behind, late=True))])
+    assert {start: values["sum"] for (_, _, start), (_, values) in told(dry.rows).items()} == {0: 1.0, 2: 52.0}
+    (gone,) = dry.aside
+    assert (gone["node"], gone["key"], gone["start"], gone["end"], gone["readings"]) == (
+        *("gw-1", "site=a", START + 1, START + 2),
+        1,
+    )
+    assert "positions" in gone["reason"]
+
+
+def test_a_new_revision_goes_on_from_the_next_position() -> None:
+    """protocol 7.4, 6.3"""
+    old = query("c", CountTumbling(3), ("sum",))
+    new = query("c", CountTumbling(2), ("sum",), revision=2)
+    one, two = Child("gw-1", (old,)), Child("gw-1", (new,), epoch=2)
+    dry = Dry()
+    early = [Reading(START + i, "site=a", 1.0, "gw-1", i) for i in range(4)]
+    later = [Reading(START + 10 + i, "site=a", 5.0, "gw-1", i) for i in range(4)]
+    dry.batch([tick(START), record(one, START, one.birth()), record(one, START, raw_rows(one, START + 9, early))])
+    birth = two.birth((1, one.seq - 1))
+    dry.batch([tick(START), record(two, START, birth), record(two, START, raw_rows(two, START + 20, later))])
+    found = {(r["definition_revision"], r["start"], r["end"]): dict(r["values"])["sum"] for r in dry.rows}
+    assert found == {(1, 0, 3): 3.0, (2, 4, 6): 10.0, (2, 6, 8): 10.0}
+
+
+@pytest.mark.parametrize(("most", "known"), [(2, True), (1, False)])
+def test_states_stay_on_the_driver_while_they_are_few(most: int, known: bool) -> None:
+    asked = query("c", CountTumbling(2), ("sum",))
+    child = Child("gw-1", (asked,), ("site=a", "site=b"))
+    dry = Dry()
+    dry.states = Positions(2)
+    mine = [Reading(START, key, 1.0, "gw-1", 0) for key in child.keys]
+    work = dry.batch(
+        [tick(START), record(child, START, child.birth()), record(child, START, raw_rows(child, START + SECOND, mine))]
+    )
+    few = Positions(most)
+    before = dry.states.before(work.ordering)
+    assert before is not None
+    states = [row for batch in before for row in batch.to_pylist()]
+    assert sorted((row["key"], row["seq"]) for row in states) == [("site=a", 1), ("site=b", 1)]
+    table = pa.table(
+        {
+            **dict.fromkeys(("query", "node"), pa.array(["c", "c"])),
+            "key": pa.array(["site=a", "site=b"]),
+            **{name: pa.array([1, 1]) for name in ("definition_revision", "base", "position")},
+            "scale": pa.array([None, None], pa.int32()),
+            "held": pa.array([b"", b""]),
+        }
+    )
+    few.took(table)
+    assert (few.before(work.ordering) is not None) == known
