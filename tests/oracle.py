@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import Session
-from tests import oracle_windows
+from edge_agent.algebra.windows import CountSliding, CountTumbling, Session, State
+from tests import oracle_central, oracle_windows
 from tests import oracle_further
 
 Number = float | int | Fraction
@@ -68,6 +68,8 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
     """(start, end) -> the readings in it, in global order. Windows without a reading are not there."""
     if isinstance(query.window, Session):
         return sessions(query.window, readings)
+    if isinstance(query.window, CountTumbling | CountSliding | State):
+        return oracle_central.windows(query.window, readings)
     out: dict[tuple[int, int], list[Reading]] = {}
     for reading in readings:
         for bounds in oracle_windows.holding(query.window, reading.time_us):

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, check, components_of
+from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS, Plan
 from edge_agent.algebra.query import SCOPES, Query
 from edge_agent.algebra.span import Lattice, lattices
@@ -33,7 +34,7 @@ _SAMPLE: Final = 2**14  # edges counted where their common period is too long: b
 class Placement:
     """One plan and its part.
 
-    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: 'root' or 'gateway', the windows are formed there.
+    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where the windows are formed: 'root' or 'gateway'.
     """
 
     plan: Plan
@@ -69,7 +70,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         return (_sessions(queries, basis, scale),)
     if queries[0].group.form == RAW:
         _refuse_labels(queries, scale)
-        return (_raw(queries, scale),)
+        return (_raw(queries, basis, scale),)
     if isinstance(queries[0].window, Punctuation):
         return _punctuation(queries, queries[0].window, basis, scale)
     windows = sorted({query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us))
@@ -143,8 +144,18 @@ def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
                 )
 
 
-def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
-    """Readings as they are: only the root knows a reading's place among those of all nodes."""
+def _raw(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
+    """Readings as they are: only the root knows a reading's place among those of all nodes. basis: what they ask for.
+
+    Labels do not travel with the readings, only their key does.
+    """
+    for query in queries:
+        lacking = sorted({*query.central.labels, *labels_of(basis)} - {*query.by})
+        if lacking:
+            raise ConfigError(
+                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its label "
+                f"{lacking[0]!r}: add it to `by`"
+            )
     served = tuple(sorted((query.id, query.revision) for query in queries))
     made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
     if queries[0].scope == "local":

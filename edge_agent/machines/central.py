@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals, times
+from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.partial import NO_INTS, Column, Ints
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows.central import Line
+from edge_agent.machines.weights import number_of
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.query import Labels, Query
+    from edge_agent.algebra.query import Query
     from edge_agent.algebra.windows.central import Cut
     from edge_agent.machines.decider import GroupView
 
@@ -62,8 +64,16 @@ class Positions:
     def take(self, which: NDArray[np.bool_]) -> Positions:
         """The keys of a mask."""
         rows = np.repeat(which, self.held)
-        own = (column[which] for column in (self.key, self.revision, self.base, self.position, self.held))
-        return Positions(*own, self.time_us[rows], self.value[rows], self.scale)
+        return Positions(
+            self.key[which],
+            self.revision[which],
+            self.base[which],
+            self.position[which],
+            self.held[which],
+            self.time_us[rows],
+            self.value[rows],
+            self.scale,
+        )
 
     def joined(self, other: Positions) -> Positions:
         """With the keys of another, which are none of these; scales meet."""
@@ -73,12 +83,12 @@ class Positions:
         order = np.argsort(key, kind="stable")
         held = np.concatenate([each.held for each in both])
         rows = _spread(np.cumsum(held)[order] - held[order], held[order])
-        own = (
+        revision, base, position = (
             np.concatenate([getattr(each, name) for each in both])[order] for name in ("revision", "base", "position")
         )
-        value = np.concatenate([each.astype(_dtype(scale)) for each in values])[rows]
         time_us = np.concatenate([each.time_us for each in both])[rows]
-        return Positions(key[order], *own, held[order], time_us, value, scale)
+        value = np.concatenate([each.astype(_dtype(scale)) for each in values])[rows]
+        return Positions(key[order], revision, base, position, held[order], time_us, value, scale)
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""
@@ -191,35 +201,39 @@ def advance(query: Query, before: Positions, raw: Raw, texts: Sequence[str]) -> 
     """Order more readings. Answers the next state of all keys of `before` and `raw`, and the windows now complete.
 
     before: of any keys, at least those of raw that have one. texts: the caller's table of key texts. A row of an older
-    revision goes on from its position, without what it held; readings of an older revision than a row's are passed
-    over: they would have come first.
+    revision goes on from its position, without what it held; one of a newer revision stays as it is, and readings of
+    its key are passed over: they would have had to come first.
     """
+    newer = before.revision > query.revision
+    if newer.any():
+        after, made = advance(query, before.take(~newer), _without(raw, before.key[newer]), texts)
+        return after.joined(before.take(newer)), made
     before = _succeeded(before, query.revision)
-    raw = _wanted(raw, before, query.revision)
     scale, was, came_value = _met(before, raw)
     key = np.union1d(before.key, raw.key)
     place = np.searchsorted(key, before.key)
-    own = {"held": np.zeros(len(key), np.int64), "base": np.zeros(len(key), np.int64)}
-    position, revision = np.zeros(len(key), np.int64), np.full(len(key), query.revision, np.int64)
-    own["held"][place], own["base"][place] = before.held, before.base
+    held, base, position = (np.zeros(len(key), np.int64) for _ in range(3))
+    revision = np.full(len(key), query.revision, np.int64)
+    held[place], base[place] = before.held, before.base
     position[place], revision[place] = before.position, before.revision
     order = np.lexsort((raw.order, raw.node, raw.time_us, raw.key))
     came = np.bincount(np.searchsorted(key, raw.key), minlength=len(key))
-    many = own["held"] + came
+    many = held + came
     first = np.cumsum(many) - many
     time_us, value = np.empty(int(many.sum()), np.int64), np.empty(int(many.sum()), _dtype(scale))
     for rows, times_, values in (
-        (_spread(first, own["held"]), before.time_us, was),
-        (_spread(first + own["held"], came), raw.time_us[order], came_value[order]),
+        (_spread(first, held), before.time_us, was),
+        (_spread(first + held, came), raw.time_us[order], came_value[order]),
     ):
         time_us[rows], value[rows] = times_, values
-    labels = [_labels(texts[code]) for code in key.tolist()] if _labelled(query) else []
-    line = Line(first, first + many, position - own["held"], own["base"], time_us, _in_units(value, scale), labels)
-    cut = query.central.cut(line)
+    wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts cost something a key
+    labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
+    line = Line(first, first + many, position - held, base, time_us, _in_units(value, scale), labels)
+    cut, made = _made(query, key, line, value, scale)
     kept = line.until - cut.keep
     rows = _spread(cut.keep, kept)
-    after = Positions(key, revision, own["base"], position + came, kept, time_us[rows], value[rows], scale)
-    return after, _made(query, key, line, cut, value, scale)
+    after = Positions(key, revision, base, position + came, kept, time_us[rows], value[rows], scale)
+    return after, made
 
 
 def _succeeded(before: Positions, revision: int) -> Positions:
@@ -240,30 +254,31 @@ def _succeeded(before: Positions, revision: int) -> Positions:
     )
 
 
-def _wanted(raw: Raw, before: Positions, revision: int) -> Raw:
-    """Readings of keys that no newer revision has taken over."""
-    newer = before.key[before.revision > revision]
-    if not len(newer):
-        return raw
-    mine = ~np.isin(raw.key, newer)
-    columns = (column[mine] for column in (raw.key, raw.time_us, raw.value, raw.node, raw.order))
-    return Raw(*columns, raw.scale)
+def _without(raw: Raw, keys: Ints) -> Raw:
+    """The readings of other keys."""
+    mine = ~np.isin(raw.key, keys)
+    return Raw(raw.key[mine], raw.time_us[mine], raw.value[mine], raw.node[mine], raw.order[mine], raw.scale)
 
 
-def _made(query: Query, key: Ints, line: Line, cut: Cut, value: Column, scale: int | None) -> Made:
-    """Rows of windows with their answers, so many readings at once as fit the memory."""
+def _made(query: Query, key: Ints, line: Line, value: Column, scale: int | None) -> tuple[Cut, Made]:
+    """The windows with their answers, so many readings at once as fit the memory. value: at the scale."""
+    cut = query.central.cut(line)
     readings = cut.high - cut.low
     basis = basis_of(query.aggregates, scale)
+    weights = {
+        label: np.array([number_of(dict(labels).get(label, "")) for labels in line.labels])
+        for label in labels_of(basis)
+    }
     parts: dict[str, list[Lowered]] = {aggregate.name: [] for aggregate in query.aggregates}
     for some in _blocks(readings):
         rows = _spread(cut.low[some], readings[some])
         groups = Segments.runs(np.cumsum(readings[some]) - readings[some], len(rows))
-        numbers = _numbers(line, np.repeat(cut.key[some], readings[some]))
+        numbers = {label: said[np.repeat(cut.key[some], readings[some])] for label, said in weights.items()}
         taken = Readings(line.time_us[rows], value[rows], np.arange(len(rows)), 0, numbers)
         states = aggregates.lift(taken, groups, basis, scale)
         for aggregate in query.aggregates:
             parts[aggregate.name].append(aggregates.lower(aggregate, states, scale))
-    return Made(
+    return cut, Made(
         key[cut.key],
         cut.start,
         cut.end,
@@ -308,29 +323,3 @@ def _in_units(value: Column, scale: int | None) -> NDArray[np.float64]:
     if not scale:
         return value.astype(np.float64)
     return value / 10.0**-scale if scale < 0 else value * 10.0**scale
-
-
-def _labelled(query: Query) -> bool:
-    """Whether what is asked looks at labels, which cost something a key."""
-    return bool(query.by)
-
-
-def _labels(text: str) -> Labels:
-    return tuple(sorted(key_labels(text).items()))
-
-
-def _numbers(line: Line, key: Ints) -> dict[str, NDArray[np.float64]]:
-    """What the labels of the key say as numbers, for weights: by the label's name, a number a reading."""
-    names = {name for labels in line.labels for name, _ in labels}
-    out = {}
-    for name in sorted(names):
-        known = np.array([_number(dict(labels).get(name, "")) for labels in line.labels])
-        out[name] = known[key]
-    return out
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")

@@ -1,7 +1,7 @@
 """How the plain-Python root holds raw readings until they get their positions, and the rows that follow.
 
-Rules: docs/protocol.md 7.4; the order itself and the windows are made by machines/central.py, which Spark runs too. A row
-is final: positions do not move, so that neither late readings nor leaves that catch up revise it.
+Rules: docs/protocol.md 7.4; the order itself and the windows are made by machines/central.py, which Spark runs too. A
+row is final: positions do not move, so that neither late readings nor leaves that catch up revise it.
 """
 
 from __future__ import annotations

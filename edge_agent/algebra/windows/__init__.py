@@ -88,11 +88,14 @@ class Central(Spec, Protocol):
     """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
 
     Readings of such a query travel as they are, in a group of its own form. positions: whether its windows start and
-    end at positions; else at times.
+    end at positions; else at times. labels: what its conditions look at, which must be of the key.
     """
 
     form: ClassVar[str]
     positions: ClassVar[bool]
+
+    @property
+    def labels(self) -> frozenset[str]: ...
 
     def cut(self, line: Line) -> Cut:
         """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""

@@ -1,7 +1,7 @@
 """Windows that only the root can form, because a reading's place among all others decides: what they have in common.
 
-Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows. All
-keys at once; what a window still needs of a key stays with it until more readings come (`Cut.keep`).
+Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows.
+All keys at once; what a window still needs of a key stays with it until more readings come (`Cut.keep`).
 Source: docs/protocol.md 7.4; Disco section 3.4 (count windows by central processing).
 """
 

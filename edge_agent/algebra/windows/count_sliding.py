@@ -35,6 +35,11 @@ class CountSliding:
             )
         return None
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """No condition looks at any."""
+        return frozenset()
+
     def cut(self, line: Line) -> Cut:
         """The full windows."""
         return counted(line, self.length, self.slide)

@@ -27,6 +27,11 @@ class CountTumbling:
         """What its keys alone cannot show."""
         return not_positive(length=self.length)
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """No condition looks at any."""
+        return frozenset()
+
     def cut(self, line: Line) -> Cut:
         """The full windows."""
         return counted(line, self.length, self.length)

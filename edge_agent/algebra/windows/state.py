@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edge_agent.algebra import where
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.central import RAW, Cut, Line
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partial import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,12 @@ class State:
         """What its keys alone cannot show."""
         return None if self.begin.strip() else Wrong("begin", "is empty: no window would ever begin", "value > 80")
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """Those that its conditions look at."""
+        texts = [text for text in (self.begin, self.end) if text.strip()]
+        return frozenset().union(*(where.names(where.parse(text)) for text in texts)) - {where.VALUE}
+
     def cut(self, line: Line) -> Cut:
         """The windows that have ended."""
         n, rows = len(line.time_us), np.arange(len(line.time_us))
@@ -53,7 +64,7 @@ class State:
         return Cut(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
 
     @staticmethod
-    def _kept(line: Line, starts: np.ndarray, is_open: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def _kept(line: Line, starts: Ints, is_open: NDArray[np.bool_]) -> Ints:
         """From each key's last start on, where its window is open."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)
