@@ -15,9 +15,9 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job import bags, series
-from cloud_job.plan import WIDE_TYPE, Shape, spark_name
-from edge_agent.algebra.aggregates import params_of
+from cloud_job import bags, in_numpy, series
+from cloud_job.plan import COMBINE, WIDE_TYPE, Shape, spark_name
+from edge_agent.algebra.aggregates import FUNCTIONS, params_of
 from edge_agent.algebra.aggregates.base import EXACT
 from edge_agent.algebra.query import Aggregate
 
@@ -52,9 +52,20 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     states = States(scale)
     together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
     found = bags.answers(together, scale, states["bag"]) if together else {}
+    frequent = [aggregate for aggregate in asked if aggregate.fn in bags.FREQUENT]
+    found |= bags.answers(frequent, scale, states["frequent"], "frequent") if frequent else {}
     in_order = [aggregate for aggregate in asked if aggregate.fn in series.ORDERED]
     found |= series.answers(in_order, scale, states["series"]) if in_order else {}
+    others = [a for a in asked if a.name not in found and not native(a, scale)]
+    if others:
+        found |= in_numpy.answers(others, scale, set(COMBINE), lambda column: spark_name(column, scale))
     return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
+
+
+def native(aggregate: Aggregate, scale: int | None) -> bool:
+    """Whether a function is answered by Spark's own expressions, from states that they combined."""
+    needed = FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate))
+    return aggregate.fn in LOWER and COMBINE.keys() >= set(needed)
 
 
 def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
@@ -189,9 +200,7 @@ def _geomean(states: States, _params: Params) -> Answer:
     return Answer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
 
 
-LOWER: Final[
-    dict[str, Callable[[States, Params], Answer]]
-] = {  # function -> twin; others: cloud_job.bags, .series
+LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; others: cloud_job.bags, .series
     "count": lambda states, _params: Answer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,

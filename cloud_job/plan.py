@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job import bags, series
+from cloud_job import bags, in_numpy, series
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 
@@ -34,6 +34,7 @@ TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled in
     "wide": ("double", WIDE_TYPE),
     "bag": (bags.FLOATS, bags.UNITS),
     "series": (series.FLOATS, series.UNITS),
+    "sketch": ("binary", "binary"),
 }
 
 
@@ -71,35 +72,37 @@ def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra
     rows: `keys` and state_columns(shapes), null where a row's shape lacks a column. extra: further aggregates by name.
     Equal to algebra.aggregates.combine: integers exactly, floats within tests/tolerance.py.
     """
+    shapes = tuple(shapes)
     parts = sorted({(c.name, s.scale is not None) for s in shapes for c in components_of(s.basis)})
-    if ("m2", False) in parts:
-        rows = _about_the_mean(rows, keys)
+    for name, units in parts:
+        if name == "m2" and name in COMBINE:
+            rows = _about_the_mean(rows, keys, _suffixed if units else str)
     aggregates: Named = dict(extra or {})
     unpacked: Named = {}
     for name, units in parts:
-        aggregates.update(COMBINE[name](_suffixed if units else str))
-        if name in UNPACK:
+        aggregates.update(twin(name)(_suffixed if units else str))
+        if name in UNPACK and name in COMBINE:
             unpacked.update(UNPACK[name](_suffixed if units else str))
     combined = rows.groupBy(*keys).agg(*(column.alias(name) for name, column in aggregates.items()))
     if not unpacked:
         return combined
-    plain = [name for name in combined.columns if not name.startswith(PACKED)]
+    plain = [F.col(f"`{name}`") for name in combined.columns if not name.startswith(PACKED)]
     return combined.select(*plain, *(column.alias(name) for name, column in unpacked.items()))
 
 
 def _suffixed(column: str) -> str:
-    return spark_name(column, 0)
-
-
-def _about_the_mean(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """m2 about the mean of the whole group, in two passes: adding it up gives the group's m2 (docs/protocol.md 7.2)."""
-    group = Window.partitionBy(*keys)
-    mean = F.sum("sum").over(group) / F.sum("count").over(group)
-    away = F.col("sum") / F.col("count") - mean
-    return rows.withColumn("m2", F.col("m2") + F.col("count") * away * away)
+    return column if column == "count" else column + UNITS
 
 
 PACKED: Final = "packed_"
+
+
+def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names) -> DataFrame:
+    """m2 about the mean of the whole group, in two passes: adding it up gives the group's m2 (docs/protocol.md 7.2)."""
+    group = Window.partitionBy(*keys)
+    total, count = F.col(name("sum")).cast("double"), F.col("count")
+    away = total / count - F.sum(total).over(group) / F.sum(count).over(group)
+    return rows.withColumn(PACKED + name("m2"), F.col(name("m2")) + count * away * away)
 
 
 def _added(*columns: str) -> Callable[[Names], Named]:
@@ -147,10 +150,19 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
     return unpacked
 
 
-def _unpack_bags(name: Names) -> Named:
+def _unpack_bags(column: str) -> Callable[[Names], Named]:
     """All arrays of a group as one of values, one of counts; equal values meet when they are lowered."""
-    cells = F.col(PACKED + name("bag"))
-    return {name("bag"): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
+
+    def unpacked(name: Names) -> Named:
+        cells = F.col(PACKED + name(column))
+        return {name(column): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
+
+    return unpacked
+
+
+def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
+    """Sketches by Spark's own union; null where a group has none."""
+    return lambda name: {name(column): F.when(F.count(name(column)) > 0, union(name(column)))}
 
 
 def _unpack_series(name: Names) -> Named:
@@ -163,22 +175,37 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "count": _added("count"),
     "sum": _added("sum"),
     "square": _added("sq"),
-    "m2": _added("m2"),  # after _about_the_mean
+    "m2": lambda name: {name("m2"): F.try_sum(PACKED + name("m2"))},  # after _about_the_mean
     "min": lambda name: {name("min"): F.min(name("min"))},
     "max": lambda name: {name("max"): F.max(name("max"))},
-    "log": _added("log_sum", "nonpos"),
+    "log": _added("log_sum"),
+    "nonpos": _added("nonpos"),
+    "inverse": _added("inverse_sum"),
     "first": _end("first"),
     "last": _end("last"),
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
     "bag": lambda name: {PACKED + name("bag"): F.collect_list(name("bag"))},
+    "frequent": lambda name: {PACKED + name("frequent"): F.collect_list(name("frequent"))},
+    "hll": _united("hll", F.hll_union_agg),
+    "theta": _united("theta", F.theta_union_agg),
     "series": lambda name: {PACKED + name("series"): F.collect_list(name("series"))},
 }
+
+
+def twin(component: str) -> Callable[[Names], Named]:
+    """How a component combines: natively, or collected for numpy."""
+    return COMBINE.get(component) or (
+        lambda name: {name(in_numpy.ROWS + component): in_numpy.collected(component, name)}
+    )
+
+
 UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
     "first": _unpack_end("first"),
     "last": _unpack_end("last"),
     "argmin": _unpack_extreme_time("argmin"),
     "argmax": _unpack_extreme_time("argmax"),
-    "bag": _unpack_bags,
+    "bag": _unpack_bags("bag"),
+    "frequent": _unpack_bags("frequent"),
     "series": _unpack_series,
 }

@@ -79,11 +79,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words. later: known, not carried by this version."""
+    """One of some words. later: known, not carried by this version. absent: what else might be meant, not here."""
 
     words: tuple[str, ...]
     later: tuple[str, ...] = ()
     what: str = "word"
+    absent: str = ""
 
     suffix: ClassVar[str] = ""
 
@@ -96,7 +97,7 @@ class Choice:
         if value in self.later:
             return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
         return report.wrong(
-            at, value, f'unknown {self.what} "{short(value)}"', one_of(value, (*self.words, *self.later))
+            at, value, f'unknown {self.what} "{short(value)}"{self.absent}', one_of(value, (*self.words, *self.later))
         )
 
     def write(self, value: Any) -> object:

@@ -105,9 +105,20 @@ def test_spark_equals_numpy_for_the_whole_registry(spark: SparkSession, kind: st
             assert told == (None if wanted_detail is None else _plain(wanted_detail)), at
 
 
-def test_every_member_of_the_registry_has_its_twin() -> None:
-    assert plan.COMBINE.keys() == COMPONENTS.keys()
-    assert lower.LOWER.keys() | bags.HOLISTIC | series.ORDERED == FUNCTIONS.keys()
+@pytest.mark.parametrize(("kind", "scale"), [("floats", None), ("units", -1), ("wide", 0)])
+def test_members_without_a_twin_are_combined_and_answered_by_numpy(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str, scale: int | None
+) -> None:
+    for name in set(plan.COMBINE) - {"count", "sum", "bag", "series"}:
+        monkeypatch.delitem(plan.COMBINE, name)
+    for name in ("avg", "range"):
+        monkeypatch.delitem(lower.LOWER, name)
+    test_spark_equals_numpy_for_the_whole_registry(spark, kind, scale)
+
+
+def test_every_twin_is_of_a_member_of_the_registry() -> None:
+    assert plan.COMBINE.keys() <= COMPONENTS.keys()
+    assert lower.LOWER.keys() | bags.HOLISTIC | series.ORDERED <= FUNCTIONS.keys()
     assert {c.kind for c in COLUMNS.values()} <= plan.TYPES.keys()
 
 

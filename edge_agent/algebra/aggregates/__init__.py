@@ -118,9 +118,8 @@ def check(aggregate: Aggregate) -> None:
     """Refuse what no node can compute. Raises: ConfigError, one line naming the function or parameter."""
     function = FUNCTIONS.get(aggregate.fn)
     if function is None:
-        left_out = "".join(f"; left out: {name} ({why})" for name, why in REFUSED.items())
         raise ConfigError(
-            f"unknown or not yet supported aggregate {aggregate.fn!r}; there are {', '.join(sorted(FUNCTIONS))}{left_out}"
+            f"unknown or not yet supported aggregate {aggregate.fn!r}; there are {', '.join(sorted(FUNCTIONS))}"
         )
     known = dict(function.params)
     for name, value in aggregate.params:
@@ -192,8 +191,12 @@ def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Int
 
 
 def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
-    """States to the answers of one aggregate, a row each."""
-    return FUNCTIONS[aggregate.fn].lower(states, scale, params_of(aggregate))
+    """States to the answers of one aggregate, a row each. What is beyond the floats is no answer."""
+    lowered = FUNCTIONS[aggregate.fn].lower(states, scale, params_of(aggregate))
+    beyond = ~(np.isfinite(lowered.value) | lowered.null)
+    if not beyond.any():
+        return lowered
+    return Lowered(np.where(beyond, np.nan, lowered.value), lowered.null | beyond, lowered.details)
 
 
 def convert(states: States, scale: int | None, to: int | None) -> dict[str, Array]:

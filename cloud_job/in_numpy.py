@@ -1,0 +1,141 @@
+"""Members of the registry without a native twin in Spark: their states are collected, numpy combines and answers.
+
+One call of numpy a batch of windows, never one a window. So a family of aggregates, a package's own too, is one file
+and one line of the registry; a native twin (cloud_job/plan.py, cloud_job/lower.py) makes it faster, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
+from edge_agent.algebra.bags import Flat
+from edge_agent.algebra.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates import Lowered
+    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.query import Aggregate
+
+Names = Callable[[str], str]  # state column of the registry -> Spark column
+ROWS: Final = "in_numpy_"  # before the name of a component: the column of its collected states
+
+
+def parts_of(component: str) -> tuple[str, ...]:
+    """State columns that are collected for a component, its own first: with those that it needs."""
+    own = COMPONENTS[component].columns
+    return (*own, *sorted(columns_of(COMPONENTS[component]) - set(own)))
+
+
+def collected(component: str, name: Names) -> Column:
+    """Aggregate expression: the states of all rows of a group that have them, an array of structs."""
+    fields = [F.col(_quoted(name(column))) for column in parts_of(component)]
+    cells = F.struct(*(field.alias(f"c{i}") for i, field in enumerate(fields)))
+    return F.collect_list(F.when(fields[0].isNotNull(), cells))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def answers(
+    asked: Sequence[Aggregate], scale: int | None, native: set[str], name: Names
+) -> dict[str, tuple[Column, Column]]:
+    """(value, details) of each of these, by name. native: the components that Spark combined."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    basis = basis_of(asked, scale)
+    components = [component.name for component in aggregates.components_of(basis)]
+    foreign = tuple(component for component in components if component not in native)
+    elsewhere = {column for component in foreign for column in COMPONENTS[component].columns}
+    plain = tuple(column for column in basis if column not in elsewhere)
+    columns = (*plain, *(ROWS + component for component in foreign))
+    given = F.struct(*(F.col(_quoted(name(column))).alias(f"c{i}") for i, column in enumerate(columns)))
+    fields = ",".join(f"v{i}:double,d{i}:string" for i in range(len(asked)))
+    made = Lowering(tuple(asked), scale, plain, foreign)
+
+    def lower(rows: pa.Array) -> pa.Array:
+        return made.answers(rows)
+
+    both = arrow_udf(lower, f"struct<{fields}>")(given)  # type: ignore[call-overload]
+    return {aggregate.name: (both[f"v{i}"], both[f"d{i}"]) for i, aggregate in enumerate(asked)}
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """Structs of plain columns and, a component, of an array of structs to struct<v0, d0, v1, d1, ...>.
+
+    Rows whose states are not there, as those of queries of another shape, have no answers.
+    """
+
+    asked: tuple[Aggregate, ...]
+    scale: int | None
+    plain: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+    def answers(self, given: pa.Array) -> pa.Array:
+        """All rows of a batch at once."""
+        n, asked = len(given), self.asked
+        lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
+        value, null = np.zeros((len(asked), n)), np.ones((len(asked), n), np.bool_)
+        texts: list[list[str | None]] = [[None] * n for _ in asked]
+        place = self._present(given, lists)
+        if len(place):
+            states = self._states(given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists])
+            for i, aggregate in enumerate(asked):
+                needed = {name: states[name] for name in basis_of([aggregate], self.scale)}
+                lowered: Lowered = aggregates.lower(aggregate, needed, self.scale)
+                value[i, place], null[i, place] = lowered.value, lowered.null
+                for row, text in zip(place.tolist(), lowered.details or (), strict=False):
+                    texts[i][row] = text
+        arrays: list[pa.Array] = []
+        for i in range(len(asked)):
+            arrays += [pa.array(value[i], mask=null[i]), pa.array(texts[i], pa.string())]
+        return pa.StructArray.from_arrays(arrays, names=[f"{letter}{i}" for i in range(len(asked)) for letter in "vd"])
+
+    def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
+        """Numbers of the rows that have all states."""
+        sound = np.ones(len(given), np.bool_)
+        for i in range(len(self.plain)):
+            sound &= pc.is_valid(given.field(i)).to_numpy(zero_copy_only=False)
+        for rows in lists:
+            sound &= pc.fill_null(pc.list_value_length(rows), 0).to_numpy(zero_copy_only=False) > 0
+        return np.flatnonzero(sound)
+
+    def _states(self, given: pa.Array, lists: Sequence[pa.Array]) -> Mapping[str, Array]:
+        """Combined states: those that Spark combined, and those that are combined here."""
+        states = {name: _column(given.field(i), name) for i, name in enumerate(self.plain)}
+        for component, rows in zip(self.foreign, lists, strict=True):
+            sizes = pc.list_value_length(rows).to_numpy(zero_copy_only=False).astype(np.int64)
+            flat = rows.flatten()
+            names = parts_of(component)
+            single = {name: _column(flat.field(i), name) for i, name in enumerate(names)}
+            groups = Segments.runs(np.cumsum(sizes) - sizes, len(flat))
+            made = aggregates.combine(single, groups, names)
+            states |= {name: made[name] for name in COMPONENTS[component].columns}
+        return states
+
+
+def _column(array: pa.Array, name: str) -> Array:
+    """A state column as the algebra has it."""
+    if pa.types.is_decimal(array.type):  # integers of up to 128 bits
+        units = [int(unit) for unit in array.to_pylist()]
+        return np.array(units, np.int64 if all(abs(unit) < 2**62 for unit in units) else object)
+    if COLUMNS[name].kind == "node":  # ids as text: their places in bytewise order are as good as any number
+        _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
+        return codes.astype(np.int64)
+    if COLUMNS[name].kind == "bag":
+        sizes = pc.list_value_length(array.field("v")).to_numpy(zero_copy_only=False).astype(np.int64)
+        values, counts = (array.field(part).flatten().to_numpy(zero_copy_only=False) for part in ("v", "c"))
+        return Flat(values, counts, sizes).column()
+    found: Array = array.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,165 @@
+"""Aggregates that a package brings: the example of docs/extend.md, installed beside Headwater, through both roots."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.aggregates import BUILT_IN, Readings, plugins
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
+from edge_agent.algebra.segments import Segments
+from tests.tolerance import close
+
+TOP = Path(__file__).resolve().parents[2]
+READINGS = {"one": [[10, "a", 3.5], [40, "a", -1.5], [130, "a", 8.0]], "two": [[20, "a", 0.5], [50, "b", -2.0]]}
+QUERIES = [
+    {"id": "m", "window": {"type": "tumbling", "length": 100}, "aggregate": "midrange"},
+    {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "abs_sum"},
+    {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "travel"},
+    {"id": "w", "window": {"type": "tumbling", "length": 100}, "aggregate": "broken"},
+]
+WANTED = {
+    ("m", "a", 0): 1.0, ("m", "b", 0): -2.0, ("m", "a", 100): 8.0,
+    ("s", "a", 0): 5.5, ("s", "b", 0): 2.0, ("s", "b", 50): 2.0, ("s", "a", 50): 8.0, ("s", "a", 100): 8.0,
+    ("t", "a", 10): 5.0, ("t", "a", 130): 0.0, ("t", "b", 50): 0.0,
+    ("w", "a", 0): None, ("w", "b", 0): None, ("w", "a", 100): None,
+}  # fmt: skip
+BROKEN = """
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
+
+def lift(readings, groups, scale, lifted):
+    raise RuntimeError("not today")
+
+def combine(states, groups, combined, ranks):
+    return {"broken": groups.sum(states["broken"])}
+
+FAMILY = Family(
+    columns=(Column("broken", "real"),),
+    components=(Component("broken", ("broken",), lift, combine),),
+    functions=(Function("broken", ("broken",), lambda s, scale, params: answered(s["broken"]), "raises"),),
+)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder on the path with the package of the docs, one that raises, and one that cannot be imported."""
+    (code,) = re.findall(r"```python\n(.*?)```", (TOP / "docs/extend.md").read_text(), re.DOTALL)
+    (tmp_path / "plant_aggregates.py").write_text(code)
+    (tmp_path / "broken_aggregates.py").write_text(BROKEN)
+    about = tmp_path / "plant-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plant\nVersion: 1.0\n")
+    points = "plant = plant_aggregates:FAMILY\nbroken = broken_aggregates:FAMILY\nmissing = no_such_module:FAMILY\n"
+    (about / "entry_points.txt").write_text(f"[headwater.aggregates]\n{points}")
+    return tmp_path
+
+
+def replayed(package: Path, queries: list[dict[str, Any]], *options: str) -> subprocess.CompletedProcess[str]:
+    """`headwater replay` in a process of its own, as a user with the package has it."""
+    recording = {"id": "own", "queries": queries, "streams": READINGS, "watermarks": {"mode": "end_of_stream"}}
+    (package / "own.json").write_text(json.dumps(recording))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(TOP), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "edge_agent", "replay", *options, str(package / "own.json")]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("root", ["python", pytest.param("spark", marks=pytest.mark.spark)])
+def test_aggregates_of_a_package_travel_merge_and_answer(package: Path, root: str) -> None:
+    done = replayed(package, QUERIES, "--root", root)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    got = {(row["query"], row["key"], row["start"]): row["value"] for row in rows}
+    assert got.keys() == WANTED.keys()
+    assert all(
+        value is None if want is None else close(got[at], want, 8) for at, want in WANTED.items() for value in [got[at]]
+    )
+
+
+def test_a_package_that_cannot_be_loaded_is_named_to_whoever_asks(package: Path) -> None:
+    done = replayed(package, [{**QUERIES[0], "aggregate": "nothing"}], "--strict")
+    assert done.returncode == 3
+    assert "missing (no_such_module:FAMILY: ModuleNotFoundError" in done.stderr, done.stderr
+
+
+def family(**changes: Any) -> Family:
+    """A family of a package, sound but for the changes."""
+    parts: dict[str, Any] = {
+        "columns": (Column("own", "real"),),
+        "components": (Component("own", ("own",), lift, lambda s, g, _c, _r: {"own": g.sum(s["own"])}),),
+        "functions": (Function("own", ("own",), lambda s, _scale, _p: answered(s["own"]), "its own"),),
+    }
+    return Family(**{**parts, **changes})
+
+
+def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: Any) -> Any:
+    return {"own": groups.sum(readings.value.astype(np.float64))}
+
+
+class Point(EntryPoint):
+    """An entry point that gives a value."""
+
+    def load(self) -> Any:
+        return FOUND[self.name]
+
+
+FOUND: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("text", "wanted a Family"),
+        (
+            family(functions=(Function("avg", ("own",), lambda s, _c, _p: answered(s["own"]), ""),)),
+            "function 'avg' is there",
+        ),
+        (family(columns=(Column("sum", "real"),)), "column 'sum' is there"),
+        (family(columns=(Column("own", "bag"),)), "column kind 'bag'"),
+        (family(columns=(Column("own", "real"), Column("more", "real"))), "exactly one component"),
+        (
+            family(functions=(Function("own", ("nowhere",), lambda s, _c, _p: answered(s["own"]), ""),)),
+            "'nowhere' is needed",
+        ),
+    ],
+)
+def test_what_a_package_may_not_bring_is_left_out_with_the_reason(wrong: Any, why: str) -> None:
+    FOUND["it"] = wrong
+    found, refused = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
+    assert not found
+    assert why in refused["it"]
+
+
+def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:
+    def fussy(readings: Readings, groups: Segments, scale: int | None, lifted: Any) -> Any:
+        if (readings.value < 0).any():
+            raise ValueError("no negative values here")
+        return lift(readings, groups, scale, lifted)
+
+    sound = family().components[0]
+    FOUND["it"] = family(components=(Component("own", ("own",), fussy, sound.combine),))
+    (found,), _ = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
+    (component,), (function,) = found.components, found.functions
+    parts = []
+    for values in ([1.0, 2.0], [-1.0, 5.0, 6.0], [4.0]):
+        readings = Readings(np.arange(len(values)), np.array(values), np.zeros(0, np.int64))
+        parts.append(component.lift(readings, Segments.runs(np.zeros(1, np.int64), len(values)), None, {}))
+    assert [part["own_failed"].tolist() for part in parts] == [[0], [3], [0]]
+    states = {name: np.concatenate([part[name] for part in parts]) for name in component.columns}
+    states["count"] = np.array([2, 3, 1])
+    groups = Segments.coded(np.array([0, 0, 1]), 2)
+    combined = component.combine(states, groups, {}, None)
+    lowered = function.lower({**combined, "count": groups.sum(states["count"])}, None, {})
+    assert lowered.null.tolist() == [True, False]
+    assert lowered.value[1] == 4.0
+    assert lowered.details is not None
+    assert "on 3 readings" in str(lowered.details[0])
