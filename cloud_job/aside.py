@@ -18,7 +18,7 @@ from edge_agent.algebra.partial import Partials
 from edge_agent.wire import heads
 
 REASON: Final = "beyond the correction horizon"
-DECIDED: Final = "below the frontier that gave positions"
+DECIDED: Final = "its place among the readings was past"
 
 
 def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:

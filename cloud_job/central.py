@@ -189,7 +189,7 @@ def _states(positions: Positions, name: PlaceOf, keys: Sequence[str]) -> pa.Tabl
 def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
     n = len(made.key)
     cell = covered(ordering.cells, made.first_us, made.last_us)
-    positions = query.window.type.startswith("count")
+    positions = query.central.positions
     columns = {
         "query": _same(query.id, n),
         "definition_revision": pa.array(np.full(n, query.revision, np.int64)),

@@ -24,7 +24,7 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.planner import plan as planned
 from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.windows import Session, Tumbling, Window
+from edge_agent.algebra.windows import Central, Session, Tumbling, Window
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query
 from edge_agent.wire import frames, landing
@@ -37,7 +37,7 @@ ROOT = "root"
 
 def query(
     name: str = "q",
-    window: Window | Session | None = None,
+    window: Window | Session | Central | None = None,
     fns: Sequence[str] = ("avg", "count"),
     *,
     by: tuple[str, ...] = ("site",),

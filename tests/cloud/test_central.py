@@ -1,0 +1,133 @@
+"""Count and state windows through the Spark job: crashes at every step, on the driver and in Spark, one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+
+from cloud_job import maintain, tables
+from cloud_job.positions import Central
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows.count_sliding import CountSliding
+from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.algebra.windows.state import State
+from tests.cloud.children import SECOND, START, Child, query, record, tick
+from tests.cloud.raws import Reading, raw_rows
+from tests.cloud.roots import CrashError, Roots
+from tests.cloud.test_positions import naive
+
+pytestmark = pytest.mark.spark
+STEPS = ("store", "decision", "results", "positions", "tables", None, None)  # where the process dies, batch by batch
+KEYS = ("site=a", "site=b%2C")
+COUNTED = query("counted", CountSliding(3, 2), ("sum", "first", "last"))
+EVERY = query("every", CountTumbling(4), ("sum", "first", "last"), by=())
+
+
+def readings_of(random: Random, child: Child, step: int) -> list[Reading]:
+    """Some of a second, out of order; equal times across nodes."""
+    low = START + step * SECOND
+    orders = range(step * 100, step * 100 + random.randrange(2, 9))
+    times = [low + random.randrange(10) * SECOND // 10 for _ in orders]
+    keys = [random.choice(child.keys) for _ in orders]
+    values = [float(random.randrange(99)) for _ in orders]
+    rows = zip(times, keys, values, orders, strict=True)
+    return [Reading(time_us, key, value, child.node, order) for time_us, key, value, order in rows]
+
+
+def files_of(seed: int) -> tuple[list[list[bytes]], list[Reading], list[Reading]]:
+    """(records of each batch, readings by key, readings of all keys together) of two gateways with two queries."""
+    random = Random(seed)
+    fleet = [Child(node, (COUNTED,), KEYS) for node in ("gw-b", "gw-a")]
+    others = [Child(f"{child.node}-2", (EVERY,), ("",)) for child in fleet]
+    batches: list[list[bytes]] = []
+    keyed: list[Reading] = []
+    together: list[Reading] = []
+    for step in range(len(STEPS)):
+        at_us = START + (step + 1) * SECOND
+        records = [tick(at_us)]
+        if not step:
+            records += [record(child, at_us, child.birth()) for child in (*fleet, *others)]
+        for child, other in zip(fleet, others, strict=True):
+            mine = readings_of(random, child, step)
+            theirs = [Reading(r.time_us, "", r.value, other.node, r.order) for r in mine]
+            keyed, together = keyed + mine, together + theirs
+            records.append(record(child, at_us, raw_rows(child, at_us, mine)))
+            records.append(record(other, at_us, raw_rows(other, at_us, theirs)))
+        batches.append(records)
+    return batches, keyed, together
+
+
+def test_every_crash_leaves_the_windows_of_one_order(roots: Callable[..., Roots]) -> None:
+    """protocol 7.4, 8.1, 8.2: after each step in turn the process dies; the last batches are made in Spark."""
+    batches, keyed, together = files_of(3)
+    root = roots()
+    for number, (records, step) in enumerate(zip(batches, STEPS, strict=True)):
+        path = root.land(*records)
+        root.job.crash = None if step is None else (step, number)
+        if step is None:
+            root.job._central = Central(root.spark, root.place, most_keys=0)
+            root.job._central.open(number - 1)
+            root.batch([path])
+            continue
+        with pytest.raises(CrashError):
+            root.batch([path])
+        root.start()
+        root.batch([path])
+    found = {(q, key, start): (r["end"], r["values"]) for (q, key, start), r in root.results().items()}
+    assert found == {**naive(COUNTED, keyed, 3, 2), **naive(EVERY, together, 4, 4)}
+    assert all(r["complete"] and not r["revision"] and r["node"] == "" for r in root.results().values())
+    row = root.results("query = 'counted'")[("counted", KEYS[1], 0)]
+    line = sorted(r.time_us for r in keyed if r.key == KEYS[1])
+    assert row["labels"] == {"site": "b,"}
+    assert (row["window_start"].timestamp(), row["readings"]) == (line[0] / SECOND, 3)
+    check_positions(root, keyed, together)
+
+
+def check_positions(root: Roots, keyed: Sequence[Reading], together: Sequence[Reading]) -> None:
+    """The states say how many readings have their positions; maintenance leaves one a key."""
+    counts = {("counted", key): sum(r.key == key for r in keyed) for key in KEYS} | {("every", ""): len(together)}
+    assert len(root.rows(tables.POSITIONS)) > len(counts)
+    maintain.superseded(root.spark, root.place)
+    left = root.rows(tables.POSITIONS)
+    assert {(row["query"], row["key"]): row["position"] for row in left} == counts
+    assert len(left) == len(counts)
+
+
+def test_a_gateway_that_is_missing_holds_what_is_counted(roots: Callable[..., Roots]) -> None:
+    """protocol 7.4: time windows of others go on without it; count windows wait, unless the query says otherwise."""
+    root = roots()
+    grace = 21 * SECOND
+    here, gone = (Child(node, (COUNTED,), KEYS) for node in ("gw-a", "gw-b"))
+    mine = [Reading(START + i, KEYS[0], float(i), "gw-a", i) for i in range(5)]
+    root.take(
+        tick(START),
+        *(record(child, START, child.birth()) for child in (here, gone)),
+        record(here, START, raw_rows(here, START + SECOND, mine)),
+    )
+    late = START + grace
+    root.take(tick(late), record(here, late, here.beat(late)))
+    root.take(tick(late + grace), record(here, late + grace, here.beat(late + grace)))
+    assert root.results() == {}
+    theirs = [Reading(START + 1, KEYS[0], 50.0, "gw-b", 0)]
+    at_us = late + grace
+    root.take(tick(at_us), record(gone, at_us, raw_rows(gone, at_us, theirs)))
+    assert [row["values"]["sum"] for _, row in sorted(root.results().items())] == [51.0, 55.0]
+
+
+def test_state_windows_begin_and_end_with_readings(roots: Callable[..., Roots]) -> None:
+    """protocol 7.4: per key, across micro-batches; bounds are times."""
+    root = roots()
+    asked: Query = query("hot", State("value > 80", "value < 60"), ("count", "max"))
+    child = Child("gw-1", (asked,))
+    values = (50.0, 81.0, 70.0, 90.0, 59.0, 85.0)
+    mine = [Reading(START + i * SECOND, "site=a", value, "gw-1", i) for i, value in enumerate(values)]
+    root.take(tick(START), record(child, START, child.birth()))
+    for reading in mine:
+        at_us = reading.time_us + 1
+        root.take(tick(at_us), record(child, at_us, raw_rows(child, at_us, [reading])))
+    ((key, row),) = root.results().items()
+    assert key == ("hot", "site=a", START + SECOND)
+    assert (row["end"], row["values"]) == (START + 4 * SECOND, {"count": 3.0, "max": 90.0})
+    assert (row["window_end"] - row["window_start"]).total_seconds() == 3
