@@ -13,7 +13,8 @@ from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
 TIMES: Final = frozenset({"time_of_min", "time_of_max"})
-COUNTS: Final = frozenset({"count", "distinct", "count_distinct", "approx_distinct", "theta_distinct"})
+LISTS: Final = frozenset({"collect", "sequence"})
+COUNTS: Final = frozenset({"count", "changes", "distinct", "count_distinct", "approx_distinct", "theta_distinct"})
 READ: Final = frozenset({"sum", "min", "max", "range", "first", "last", "mode"})  # whole numbers of whole numbers
 
 
@@ -80,7 +81,7 @@ class Teller:
         return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
-        if aggregate.fn == "collect":
+        if aggregate.fn in LISTS:
             return detail
         if value is None or not math.isfinite(value):
             return None

@@ -1,0 +1,79 @@
+"""Count and state windows of recordings: equal to the oracle, whatever the tree, the disorder and the policy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edge_agent.recording.form import parse
+from tests.recording.made import UNITS, expected, key_text, reach
+from tests.recording.made_central import expected_central, made_central
+from tests.recording.test_run import answered
+from tests.tolerance import close
+
+SEEDS = 40
+Rows = dict[tuple[str, str, int, int], list[Any]]
+
+
+def rows_of(given: dict[str, Any]) -> Rows:
+    """Rows as replay prints them; times in us, positions as they are."""
+    out: Rows = {}
+    counted = {q["id"] for q in given["queries"] if q["window"]["type"].startswith("count")}
+    for row in answered(given):
+        unit_us = 1 if row["query"] in counted else UNITS[given["unit"]]
+        place = (row["query"], key_text(row["key"]), round(row["start"] * unit_us), round(row["end"] * unit_us))
+        assert place not in out
+        out[place] = list(row["values"].values()) if "values" in row else [row["value"]]
+    return out
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_central_windows_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
+    """protocol 7.4, 6.2: through any tree, beside windows of time over the same source."""
+    given = made_central(seed)
+    asked = {one.query.window.type for one in parse(json.dumps(given), "made").asked}
+    timed = {**given, "queries": given["queries"][-1:]}
+    got, want = rows_of(given), expected_central(given, "made") | expected(timed, "made")
+    most = reach(given)
+    assert got.keys() == want.keys(), asked
+    for place, numbers in want.items():
+        pairs = zip(got[place], numbers.values(), strict=True)
+        assert all(close(a, b, most) for a, b in pairs), (place, got[place], numbers)
+
+
+STREAMS = {"a": [[10, 1, 5], [20, 1, 1], [30, 2, 9]], "b": [[10, 1, 7], [15, 2, 8], [40, 1, 2]]}
+
+
+def asked_of(window: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    query = {"id": "q", "window": window, "aggregate": "sequence"}
+    return answered({"queries": [query | more], "streams": STREAMS})
+
+
+def test_readings_of_one_time_are_in_the_order_of_children_in_keyed_and_common_windows() -> None:
+    """cases: the global order is time, child, arrival; keyed: false counts all keys together."""
+    keyed = asked_of({"type": "count_tumbling", "length": 2})
+    assert [(row["key"], row["start"], row["end"], row["value"]) for row in keyed] == [
+        (1, 0, 2, [5, 7]),
+        (2, 0, 2, [8, 9]),
+        (1, 2, 4, [1, 2]),
+    ]
+    common = asked_of({"type": "count_sliding", "length": 3, "slide": 2, "keyed": False})
+    assert [(row["key"], row["start"], row["end"], row["value"]) for row in common] == [
+        (None, 0, 3, [5, 7, 8]),
+        (None, 2, 5, [8, 1, 9]),
+    ]
+
+
+def test_local_count_windows_are_of_one_child() -> None:
+    rows = asked_of({"type": "count_tumbling", "length": 2}, scope="local")
+    assert [(row["child"], row["key"], row["start"], row["value"]) for row in rows] == [
+        ("a", 1, 0, [5, 1]),
+        ("b", 1, 0, [7, 2]),
+    ]
+
+
+def test_a_state_window_ends_at_the_reading_that_ends_it_whichever_child_it_is_of() -> None:
+    rows = asked_of({"type": "state", "begin": "value > 4", "end": "value < 4"})
+    assert [(row["key"], row["start"], row["end"], row["value"]) for row in rows] == [(1, 10, 20, [5, 7])]
