@@ -6,7 +6,7 @@ opens a whole column of chunks at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,12 +43,16 @@ def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         places = {node: place for place, node in enumerate(lookup.nodes)}
         nodes: dict[tuple[str, int], Ints] = {}
+        fed: dict[int, list[tuple[int, Ordering]]] = {}
+        for number, ordering in enumerate(orderings):
+            for order in ordering.orders:
+                fed.setdefault(order, []).append((number, ordering))
         chunks = _Open()
         for part in counted(lookup, batches):
             line = (part.sent.node, part.sent.epoch)
             if line not in nodes:
                 nodes[line] = np.array([places[node] for node in part.page.nodes], np.int64)
-            chunks.add(part, nodes[line], orderings)
+            chunks.add(part, nodes[line], fed)
             if chunks.words > _MOST_WORDS:
                 yield chunks.batch()
                 chunks = _Open()
@@ -67,14 +71,15 @@ class _Open:
         self._readings: list[Ints] = []
         self.words = 0
 
-    def add(self, part: Counted, nodes: Ints, orderings: Sequence[Ordering]) -> None:
-        """The readings of a part that get their positions now, a chunk a row. nodes: place of each node number."""
+    def add(self, part: Counted, nodes: Ints, fed: Mapping[int, Sequence[tuple[int, Ordering]]]) -> None:
+        """The readings of a part that get their positions now, a chunk a row.
+
+        nodes: place of each node number. fed: by number of a read order, what is made of its rows.
+        """
         found = series.flat(part.rows.states["series"])
         first_row = _LATE if part.sent.late else 0
         for order in part.orders:
-            for number, ordering in enumerate(orderings):
-                if order.number not in ordering.orders:
-                    continue
+            for number, ordering in fed.get(order.number, ()):
                 inside = (found.time_us >= ordering.after_us) & (found.time_us < ordering.upto_us)
                 sizes = np.bincount(found.rows[inside], minlength=len(part.rows))
                 full = np.flatnonzero(sizes)
