@@ -23,9 +23,10 @@ from edge_agent.errors import WireError
 
 LATEST_US: Final = 2**61  # after every event time
 NEVER_US: Final = -(2**62)  # minus infinity of frontiers
-KINDS: Final = ("slice", "window", "session", "raw")
+KINDS: Final = ("slice", "window", "session", "raw", "marker")
 MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
 MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
+MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
 
 

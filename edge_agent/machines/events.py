@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Query, Sensor
 
@@ -39,7 +40,7 @@ class Read:
 
     token: what to acknowledge after the commit that holds them (None: nothing). clock_us: the sensor's own clock, for
     `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the source's
-    own promise of event time, which a recording's markers give.
+    own promise of event time, which a recording's watermarks give. markers: of punctuation windows; no readings.
     """
 
     sensor: str
@@ -49,6 +50,7 @@ class Read:
     clock_us: int | None = None
     ended: bool = False
     mark_us: int | None = None
+    markers: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Gateway(Node):
         self._promised: dict[Group, int] = {}
         self._touched: set[Group] = set()
         self._queries: tuple[Query, ...] = ()
+        self._late_markers = 0  # since it was last told
 
     def _ready(self) -> bool:
         return self._configured
@@ -74,9 +75,11 @@ class Gateway(Node):
 
     def _slice(self, source: Source) -> None:
         batches = source.drain()
+        markers, source.markers = source.markers, []
         for group, slicer in self.slicers.items():
-            if group.source == source.sensor.id and batches:
+            if group.source == source.sensor.id and (batches or markers):
                 self._touched.add(group)
+                self._late_markers += slicer.mark(markers)
                 for batch in batches:
                     slicer.push(batch)
 

@@ -54,6 +54,10 @@ class Keys:
         self._of_series = np.concatenate([self._of_series[:known], np.array(codes, np.int64)])
         self._same = bool((self._of_series == np.arange(len(self._of_series))).all())
 
+    def code(self, text: str) -> int:
+        """The code of a text that is no key of readings: the rows of markers have such."""
+        return self._code(text)
+
     def _code(self, text: str) -> int:
         code = self._codes.get(text)
         if code is None:

@@ -82,7 +82,7 @@ class Pool:
     def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:
             (group, _), plan = key, self.plans[key]
-            if plan.kind == "session":
+            if group.gap_us and plan.kind in {"session", "marker"}:
                 self._stores[key] = SessionStore(plan.basis, group.gap_us, group.max_us, self.nodes.texts)
             else:
                 self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)

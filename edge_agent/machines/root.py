@@ -17,6 +17,7 @@ import numpy as np
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import reach_us
@@ -27,12 +28,13 @@ from edge_agent.machines.central_results import CentralResults
 from edge_agent.machines.decider import Decider, Decision, GroupView
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Effect
+from edge_agent.machines.marker_results import MarkedRows, Moment
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
 from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
 from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands
 
-KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
+KINDS: Final = ("slice", "window", "session", "raw", "marker")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
 
 Key = tuple[str, int]  # query and its revision
@@ -63,6 +65,7 @@ class Root:
         self._horizon_us, self._revise_every_us = horizon_us, revise_every_us
         self._numbers = Renumbering()
         self._central = CentralResults(self._numbers)
+        self._marked = MarkedRows()
         self._holdings: dict[tuple[Group, bytes], Holding] = {}
         self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
         self._revised: dict[Place, int] = {}
@@ -97,6 +100,9 @@ class Root:
                     continue
                 query, place = self.queries[key], (*key, group.node)
                 closed_us = self._closed.get(place, NEVER_US)
+                if is_marked(group):
+                    self._closed[place] = max(closed_us, view.frontier_us)
+                    continue
                 if group.gap_us:
                     out += self._session_rows(query, group, view)
                     self._closed[place] = max(closed_us, view.frontier_us)
@@ -114,6 +120,9 @@ class Root:
         for query, group, view in sorted(raw, key=lambda one: (one[0].id, one[0].revision)):  # the older one first
             older = [(other, its) for other, of, its in raw if (other.id, of.node) == (query.id, group.node)]
             out += self._central.step(query, group, view, gaps, older)
+        due_us = now_us if flush else now_us - self._revise_every_us
+        moment = Moment(decision, gaps, due_us, self._horizon_us)
+        out += self._marked.step(moment, self.queries, self._held, self._numbers.keys.texts, self._numbers.ranks())
         self._free(decision)
         return out
 
@@ -148,6 +157,9 @@ class Root:
                     continue
                 rows = by_name(section, plan.basis)
                 rows = self._numbers.rows(effect.node, effect.epoch, book, plan, rows)
+                if plan.kind == "marker":
+                    self._marked.tell(group, plan, self._numbers.keys.texts, rows)
+                    continue
                 if plan.kind == RAW:
                     self.beyond += self._central.hold(effect.node, group, plan, rows, self.queries)
                     continue
@@ -165,7 +177,8 @@ class Root:
             return rows
         longest_us = max(reach_us(self.queries[key].window) for key in keys)
         closed_us = min(self._closed.get((*key, group.node), NEVER_US) for key in keys)
-        latest = rows.end - 1 if holding.plan.kind == "session" else rows.start  # a session may have lasted
+        lasted = holding.plan.kind == "session" or is_marked(group)  # nobody knows how long
+        latest = rows.end - 1 if lasted else rows.start
         old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
         if not old.any():
             return rows
@@ -181,6 +194,9 @@ class Root:
     def _touch(self, group: Group, holding: Holding, rows: Partials, touched: dict[Place, list[Ints]]) -> None:
         """Closed windows in which rows count."""
         if holding.plan.kind == "session":
+            return
+        if is_marked(group):
+            self._marked.touch(group, holding.plan, rows)
             return
         for key in holding.plan.queries:
             place = (*key, group.node)
@@ -204,7 +220,7 @@ class Root:
 
     def _served(self, decision: Decision, group: Group) -> list[Place]:
         view = decision.groups.get(group)
-        if view is None or group.gap_us or group.form == RAW:
+        if view is None or group.gap_us or group.form:
             return []
         return [(*key, group.node) for key in view.serving if key in self.queries]
 
@@ -301,6 +317,10 @@ class Root:
             )
             yield from shown.put(row, group.gap_us, group.max_us)
 
+    def _reach(self, key: Key) -> int | None:
+        """How long after a reading a row of a query that holds it may end."""
+        return reach_us(self.queries[key].window) if key in self.queries else None
+
     def _free(self, decision: Decision) -> None:
         """Forget what nothing can revise any more."""
         for (group, _), holding in self._holdings.items():
@@ -309,6 +329,7 @@ class Root:
             if view is not None and lengths:
                 holding.free(view.frontier_us - self._horizon_us - max(lengths))
         self._central.free(decision.groups)
+        self.decider.release(decision, self._horizon_us, self._reach)
         for group, view in decision.groups.items():
             floor_us = view.frontier_us - self._horizon_us
             for query, _ in view.serving:

@@ -168,9 +168,7 @@ class Slicer:
         """The windows that close at the frontier, told of: a row each, whether it holds a reading or not."""
         eras = [era for era in self._eras if isinstance(era, MarkerEra)]
         firsts = [era.first_us for era in eras if era.first_us is not None]
-        closed = markers.advance(
-            self.frontier_us, min(firsts, default=None), self.frontier_us - HORIZON_US
-        )
+        closed = markers.advance(self.frontier_us, min(firsts, default=None), self.frontier_us - HORIZON_US)
         for era in eras:
             told = era.hold(closed)
             if told and era.marker_plan is not None:
@@ -309,10 +307,8 @@ class Slicer:
         if not self.group.gap_us:
             return None
         if self._markers is not None:
-            open_us = self._markers.open_us
-            codes = [] if open_us is None else [self._keys.code(MARKER_KEY)]
-            starts = [] if open_us is None else [open_us]
-            return Hints(self._keys.table, np.array(codes, np.int64), np.array(starts, np.int64))
+            starts_open = np.array([us for us in (self._markers.open_us,) if us is not None], np.int64)
+            return Hints(self._keys.table, np.full(len(starts_open), self._keys.code(MARKER_KEY)), starts_open)
         lows = [era.lows() for era in self._eras if isinstance(era, SessionEra)]
         codes, starts = (np.concatenate([NO_INTS, *(low[i] for low in lows)]) for i in range(2))
         return Hints(self._keys.table, codes, starts)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Sensor
 from edge_agent.machines.events import Read
@@ -31,6 +32,7 @@ class Source:
     position: object = None
     readings: int = 0
     batches: list[Batch] = field(default_factory=list)
+    markers: list[Marker] = field(default_factory=list)
     buffered: int = 0
 
     def take(self, read: Read, now_us: int) -> None:
@@ -42,6 +44,7 @@ class Source:
             self.readings += rows
             self.buffered += rows
             self.batches.append(read.batch)
+        self.markers += read.markers
         if read.clock_us is not None:
             self.own_clock, self.clock_us = True, read.clock_us
         if read.mark_us is not None:

@@ -13,7 +13,7 @@ from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
 from edge_agent.config.definitions import parse_recording_query
 from edge_agent.config.durations import UNITS_US
 from edge_agent.errors import ConfigError
-from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, read_streams
+from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, item_times, read_streams
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
@@ -180,7 +180,8 @@ def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str
 def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[Stream]) -> int:
     """How far frontiers stay behind, in us. At `end_of_stream` so far that nothing is late."""
     if mode == "end_of_stream":
-        found = [int((np.maximum.accumulate(s.time_us) - s.time_us).max()) for s in streams if len(s.time_us)]
+        times = [item_times(stream) for stream in streams]
+        found = [int((np.maximum.accumulate(us) - us).max()) for us in times if len(us)]
         return max([_ms(given, "max_disorder_ms"), *found])
     lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
     return lag_us + _ms(watermarks, "allowed_lateness_ms")

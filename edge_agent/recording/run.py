@@ -43,6 +43,7 @@ from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
 from edge_agent.recording.form import MS, Recording, names_of
 from edge_agent.recording.schedule import Add, portions
+from edge_agent.recording.streams import item_times
 from edge_agent.wire import frames, receipts
 
 JOURNAL: Final = 1
@@ -109,7 +110,7 @@ class Tree:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.source = recording, recording.source
-        times = [int(us.max()) for s in recording.streams for us in (s.time_us, s.mark_us) if len(us)]
+        times = [int(us.max()) for s in recording.streams for us in (item_times(s), s.mark_us) if len(us)]
         longest_us = max((reach_us(one.query.window) for one in recording.asked), default=0)
         self.end_us = max([0, *times]) + longest_us + recording.late_by_us + MS  # a session ends past last + gap
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back

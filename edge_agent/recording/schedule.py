@@ -39,10 +39,22 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
     def read(first: int, last: int, upto_item: int) -> Read:
         rows = slice(first, last)
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
-        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None)
+        upto = int(stream.item[last - 1]) if last else 0  # a late marker waits until what makes it late is sliced
+        came = [one for one in waiting if one[0] < (upto if one[0] in late else upto_item)]
+        waiting[:] = [one for one in waiting if one not in came]
+        markers = tuple(marker for _, marker in came)
+        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=markers)
 
-    newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
+    waiting = list(stream.markers)
+    newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))
+    at_marker = np.array([at for at, _ in waiting], np.int64)
+    following = np.searchsorted(stream.item, at_marker)  # the reading after each marker
+    reached = (mark_before(at_marker) if marked else newest[following]) - recording.late_by_us
+    is_late = np.array([marker.time_us for _, marker in waiting], np.int64) < reached
+    late = set(at_marker[is_late].tolist())
+    newest = newest[:-1]
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
+    cuts = np.union1d(cuts, following[is_late])
     yield read(0, 0, 0)
     done = 0
     for item in [*sorted({one.after_items for one in recording.asked if one.after_items}), FAR_US]:
@@ -53,6 +65,10 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
         done = upto
         if item < FAR_US:
             yield Add(item)
+    if waiting:
+        nothing = slice(len(stream.time_us), None)
+        batch = Batch(stream.time_us[nothing], stream.value[nothing], stream.series[nothing], recording.labels)
+        yield Read(sensor, batch, markers=tuple(marker for _, marker in waiting))
 
 
 def _cuts(time_us: Ints, reached_us: Ints, late_by_us: int) -> Ints:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Column, Ints
 from edge_agent.algebra.query import Labels
 from edge_agent.errors import ConfigError
@@ -24,7 +25,8 @@ class Stream:
     """One child's items in arrival order, as columns.
 
     time_us, value, series: shape (k,), a reading each; series indexes Recording.labels. item: position of each reading
-    among all items. mark_us, mark_item: shape (m,), the watermark items.
+    among all items. mark_us, mark_item: shape (m,), the watermark items. markers: of punctuation windows, each with its
+    position.
     """
 
     child: str
@@ -34,6 +36,7 @@ class Stream:
     item: Ints
     mark_us: Ints
     mark_item: Ints
+    markers: tuple[tuple[int, Marker], ...] = ()
 
 
 def read_streams(
@@ -70,7 +73,25 @@ def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, in
         np.array(readings, np.int64),
         np.array(mark_us, np.int64),
         np.array(marks, np.int64),
+        tuple((at, _marker(items[at], unit_us, child, at)) for at in range(len(items)) if items[at][0] == "p"),
     )
+
+
+def _marker(item: Sequence[Any], unit_us: int, child: str, at: int) -> Marker:
+    """["p", time], ["p", time, id], ["p", time, "start" or "end"], or both of these in this order."""
+    more = [part for part in item[2:] if part is not None]
+    kind = str(more.pop()) if more and more[-1] in {"start", "end"} else ""
+    return Marker(_time(item[1], unit_us, child, at), kind, str(more[0]) if more else "")
+
+
+def item_times(stream: Stream) -> Ints:
+    """Times of readings and markers in arrival order."""
+    if not stream.markers:
+        return stream.time_us
+    items = np.concatenate([stream.item, [at for at, _ in stream.markers]])
+    times = np.concatenate([stream.time_us, [marker.time_us for _, marker in stream.markers]])
+    ordered: Ints = times[np.argsort(items)]
+    return ordered
 
 
 def _label(key: object, child: str, at: int) -> str:

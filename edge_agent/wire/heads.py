@@ -117,7 +117,7 @@ def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
 
 
 def _extent(section: Section, plan: Plan | None) -> Extent:
-    return Extent.of(section.partials, sessions=plan is None or plan.kind == "session")
+    return Extent.of(section.partials, sessions=plan is None or plan.kind in {"session", "marker"})
 
 
 def rows(body: bytes) -> Partials:

@@ -20,7 +20,7 @@ class Setting:
     """A key of a window's table.
 
     kind: 'duration', 'instant' (both in us inside, and named so: length -> length_us), 'word' (one of `words`), 'zone',
-    'count' or 'flag'. low, high: of durations (us) and counts. default: the value inside.
+    'count', 'text' or 'flag'. low, high: of durations (us) and counts. default: the value inside.
     """
 
     name: str

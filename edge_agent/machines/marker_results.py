@@ -1,0 +1,152 @@
+"""Rows of windows between markers, as the plain-Python root makes them from the rows it holds.
+
+Which windows those are is decided in machines/marked.py, for both roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.markers import interpretation_of
+from edge_agent.algebra.partial import Ints, Partials, combine, concat
+from edge_agent.algebra.query import Group, Query
+from edge_agent.machines.decider import Decision
+from edge_agent.machines.marked import Joint, Key, Marked, Place, members_of
+from edge_agent.machines.results import Holding, Row, Windows, common_scale, details_of
+
+Held = Callable[[Group, Key], list[Holding]]
+Ident = tuple[str, int, int]  # node, start, and end where rows of one start may have several
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a step of the root knows. gaps: all. due_us: rows are revised that were not since then."""
+
+    decision: Decision
+    gaps: Sequence[Gap]
+    due_us: int
+    horizon_us: int
+
+
+class MarkedRows:
+    """All queries of windows between markers at the plain root."""
+
+    def __init__(self) -> None:
+        self.marked: dict[Key, Marked] = {}
+        self._shown: dict[Key, dict[Ident, dict[str, Row]]] = {}
+
+    def tell(self, group: Group, plan: Plan, texts: Sequence[str], rows: Partials) -> None:
+        """Rows of markers. texts: of their keys."""
+        for key in plan.queries:
+            told = [texts[code] for code in rows.key.tolist()]
+            self.marked.setdefault(key, Marked()).tell(group.node, told, rows.start.tolist(), rows.end.tolist())
+
+    def touch(self, group: Group, plan: Plan, rows: Partials) -> None:
+        """Rows of readings: windows that have rows may hold more now."""
+        for key in plan.queries:
+            marked = self.marked.setdefault(key, Marked())
+            for start_us, end_us in {*zip(rows.start.tolist(), rows.end.tolist(), strict=True)}:
+                marked.touch(group.node, start_us, end_us)
+
+    def step(
+        self, now: Moment, queries: Mapping[Key, Query], held: Held, texts: Sequence[str], ranks: Ints | None
+    ) -> Iterator[Row]:
+        """Rows that are new, revised or withdrawn. texts, ranks: of the root's numbers of keys and nodes."""
+        for key, members in members_of(now.decision).items():
+            if key not in queries:
+                continue
+            marked = self.marked.setdefault(key, Marked())
+            found = marked.step(key, members, now.decision, now.gaps, due_us=now.due_us, horizon_us=now.horizon_us)
+            groups = {node: group for node, (group, _) in members.items()}
+            by_end = any(interpretation_of(group) in {"local", "bounds"} for group in groups.values())
+            for place in found.gone:
+                yield from self._withdrawn(key, place, by_end=by_end)
+            for joint in (*found.closing, *found.revising):
+                holdings = [(pick, held(groups[pick[0]], key)) for pick in joint.picks if pick[0] in groups]
+                made = window_of(queries[key], joint, holdings, ranks)
+                if made is not None:
+                    yield from self._changed(queries[key], joint, made, texts, by_end=by_end)
+            self._free(key, marked.floor_us)
+
+    def _withdrawn(self, key: Key, place: Place, *, by_end: bool) -> Iterator[Row]:
+        rows = self._shown.setdefault(key, {}).get(_ident(place, by_end=by_end), {})
+        for text, row in rows.items():
+            rows[text] = replace(row, withdrawn=True, revision=row.revision + 1)
+            yield rows[text]
+
+    def _changed(
+        self, query: Query, joint: Joint, made: Windows, texts: Sequence[str], *, by_end: bool
+    ) -> Iterator[Row]:
+        """The rows that differ from what is shown: in their bounds, readings or coverage."""
+        node, start_us, end_us = joint.place
+        answers = {a.name: made.answers(a) for a in query.aggregates}
+        shown = self._shown.setdefault((query.id, query.revision), {}).setdefault(
+            _ident(joint.place, by_end=by_end), {}
+        )
+        columns = (made.rows.key.tolist(), made.rows.states["count"].tolist(), made.late.tolist())
+        for i, (code, readings, late) in enumerate(zip(*columns, strict=True)):
+            before = shown.get(texts[code])
+            like = (end_us, readings, joint.coverage, False)
+            if before is not None and (before.end, before.readings, before.coverage, before.withdrawn) == like:
+                continue
+            shown[texts[code]] = row = Row(
+                query.id,
+                query.revision,
+                node,
+                texts[code],
+                key_labels(texts[code]),
+                start_us,
+                end_us,
+                {name: values[i] for name, (values, _) in answers.items()},
+                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
+                readings,
+                0 if before is None else before.revision + 1,
+                withdrawn=False,
+                late=late,
+                coverage=joint.coverage,
+            )
+            yield row
+
+    def _free(self, key: Key, floor_us: int) -> None:
+        """Forget rows that nothing can revise any more."""
+        shown = self._shown.get(key, {})
+        for ident in [ident for ident, rows in shown.items() if all(row.end <= floor_us for row in rows.values())]:
+            del shown[ident]
+
+
+def window_of(
+    query: Query, joint: Joint, holdings: Sequence[tuple[tuple[str, int, int], list[Holding]]], ranks: Ints | None
+) -> Windows | None:
+    """One window, a row a key, from the rows of all plans that serve the query; None where it holds no reading."""
+    scale = common_scale([holding for _, of in holdings for holding in of])
+    parts: list[Partials] = []
+    late_parts: list[Partials] = []
+    _, start_us, end_us = joint.place
+    for (_, low_us, high_us), of in holdings:
+        for holding in of:
+            for rows, late in holding.within(low_us, high_us):
+                equal = (rows.start == low_us) & (rows.end == high_us)
+                chosen = rows if joint.within or equal.all() else rows.take(equal)
+                if len(chosen):
+                    states = holding.states(chosen, query.aggregates, scale)
+                    start, end = np.full(len(chosen), start_us), np.full(len(chosen), end_us)
+                    parts.append(Partials(start, end, states.key, states.states))
+                    late_parts += parts[-1:] if late else []
+    if not parts:
+        return None
+    whole = combine(concat(parts), basis_of(query.aggregates, scale), None, ranks)
+    counts = np.zeros(len(whole), np.int64)
+    for part in late_parts:
+        np.add.at(counts, np.searchsorted(whole.key, part.key), part.states["count"])
+    return Windows(whole, counts, scale)
+
+
+def _ident(place: Place, *, by_end: bool) -> Ident:
+    node, start_us, end_us = place
+    return node, start_us, end_us if by_end else 0
