@@ -39,6 +39,7 @@ ARROW: Final = {
     "double": pa.float64(),
     "string": pa.string(),
     "decimal(38,0)": WIDE,
+    "binary": pa.binary(),
     bags.FLOATS: bags.FLOATS_ARROW,
     bags.UNITS: bags.UNITS_ARROW,
     series.FLOATS: series.arrow_type(pa.float64()),

@@ -26,6 +26,8 @@ def to_arrow(column: Column, kind: str, scale: int | None, nodes: Sequence[str])
         return bags.to_arrow(column)
     if kind == "series":
         return series.to_arrow(column, nodes)
+    if kind == "sketch":
+        return pa.array(column, pa.binary())
     if kind == "node":
         return pa.array(nodes, pa.string()).take(pa.array(column))
     if kind == "wide" and scale is not None:
