@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from edge_agent.algebra import frame
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 
 TIME_LIMIT_US: Final = 2**62  # all times lie within +- this, so that sums of two stay within 64 bits
 MAX_PLANS: Final = 2**16
-MAX_COLUMNS: Final = 64
+MAX_COLUMNS: Final = frame.MAX_COLUMNS
 MAX_GROUPS: Final = 2**16
 MAX_NODES: Final = 2**20  # a merger names every gateway below it
 MAX_SEQ: Final = 2**62

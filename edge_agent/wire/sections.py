@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
+from edge_agent.algebra.aggregates.base import within_reach
 from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
@@ -73,7 +74,16 @@ def _encode_column(column: Column) -> object:
         return series.encode(column)
     if is_sketches(column):
         return sketches.encode(column)
-    return bags.encode(column) if is_bags(column) else columns.encode(column)
+    return bags.encode(column) if is_bags(column) else columns.encode(_saturated(column))
+
+
+def _saturated(column: Column) -> Column:
+    """Sums that left 128 bits, or the floats, as the largest that travel: there is no answer from them, nor from sums
+    with them (docs/protocol.md 7.1).
+    """
+    if column.dtype == object:
+        return np.array([max(-columns.WIDE, min(value, columns.WIDE - 1)) for value in column.tolist()], object)
+    return column if column.dtype.kind != "f" or np.isfinite(column).all() else within_reach(column)
 
 
 def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:

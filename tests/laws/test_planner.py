@@ -80,7 +80,7 @@ def test_what_is_not_supported_is_refused_in_one_line_that_names_the_query() -> 
     for wrong, says in (
         (replace(asked, window=Session()), "'session' is not supported yet"),  # type: ignore[arg-type]
         (replace(asked, scope="region"), "scope 'region'"),
-        (replace(asked, aggregates=(Aggregate("top_k", "m"),)), "top_k"),
+        (replace(asked, aggregates=(Aggregate("averge", "m"),)), "averge"),
         (replace(asked, aggregates=(Aggregate("var", "v", (("ddof", 3),)),)), "ddof"),
     ):
         with pytest.raises(ConfigError, match=says) as caught:
@@ -98,3 +98,10 @@ def test_windows_without_a_common_period_are_counted_over_a_sample() -> None:
     lengths = [chance.randrange(10**6, 10**8) for _ in range(200)]
     slices, whole = rates([Sliding(length, chance.randrange(10**5, 10**6)) for length in lengths])
     assert slices > whole  # nothing coincides: every window has two edges of its own
+
+
+def test_more_state_than_fits_a_plan_is_refused_with_a_way_out() -> None:
+    bins = [(("edges", tuple(100.0 * i + j for j in range(100))),) for i in range(3)]
+    many = tuple(Aggregate("histogram", f"h{i}", params) for i, params in enumerate(bins))
+    with pytest.raises(ConfigError, match="boiler.* 301 state columns, at most 256 travel together: ask for fewer"):
+        plan((replace(query(Tumbling(60), "boiler"), aggregates=many),), None)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from edge_agent.algebra.aggregates.base import HUGE
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     NEVER_US,
@@ -130,11 +131,13 @@ def test_a_frame_beyond_the_limit_is_our_own_bug() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_state_that_is_not_finite_does_not_travel(value: float) -> None:
+def test_a_state_that_is_not_finite_travels_as_the_largest_and_never_as_it_is(value: float) -> None:
+    """protocol 7.1: overflow is never an exception."""
     start = np.array([START])
     section = Section(0, Partials(start, start + 1, np.array([0]), {"sum": np.array([value])}))
-    with pytest.raises(ValueError, match="NaN"):
-        frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (section,)),)))
+    sent = frames.decode(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (section,)),))))
+    assert isinstance(sent, Frame)
+    assert abs(float(sent.groups[0].sections[0].partials.states["0"][0])) == HUGE
     body = cbor2.dumps([0, None, [0, 7, 0, 0, value]])
     with pytest.raises(WireError, match="finite"):
         frames.decode(cbor2.dumps([1, 1, 1, body]))

@@ -64,7 +64,8 @@ def _central(power: int) -> Component:
 def _spread(states: States) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(m2, rows in which all readings are equal); there m2 is 1, so that it divides."""
     count, m2 = states["count"], states["m2"]
-    equal = m2 <= count * (NOISE * mean(states)) ** 2
+    with np.errstate(over="ignore"):
+        equal = m2 <= count * (NOISE * mean(states)) ** 2
     return np.where(equal, 1.0, m2), equal
 
 

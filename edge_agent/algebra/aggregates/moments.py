@@ -95,20 +95,22 @@ def _lower_count(states: States, _scale: int | None, _params: Params) -> Lowered
 
 
 def _lower_sum(states: States, scale: int | None, _params: Params) -> Lowered:
-    return decimals(states["sum"], scale)
+    whole = decimals(states["sum"], scale)
+    return answered(whole.value, out_of_reach(states["sum"]), whole.details)
 
 
 def _lower_avg(states: States, scale: int | None, params: Params) -> Lowered:
     truncate = params["rounding"] == "truncate"
     if scale is None:
-        return answered(np.trunc(mean(states)) if truncate else mean(states))
+        return answered(np.trunc(mean(states)) if truncate else mean(states), out_of_reach(states["sum"]))
     above = times(states["sum"], 10 ** max(scale, 0))
     below = times(states["count"], 10 ** max(-scale, 0))
     if not truncate:
-        return answered(ratio(above, below))
+        return answered(ratio(above, below), out_of_reach(states["sum"]))
     size = np.abs(above)
     quotient = size // below
-    return decimals(narrow(np.where(np.less(above, 0), -quotient, quotient)), 0)
+    whole = decimals(narrow(np.where(np.less(above, 0), -quotient, quotient)), 0)
+    return answered(whole.value, out_of_reach(states["sum"]), whole.details)
 
 
 def _lower_var(states: States, scale: int | None, params: Params) -> Lowered:
