@@ -29,7 +29,6 @@ FLOATS, UNITS = "struct<v:array<double>,c:array<bigint>>", "struct<v:array<bigin
 FLOATS_ARROW: Final = pa.struct([("v", pa.list_(pa.float64())), ("c", pa.list_(pa.int64()))])
 UNITS_ARROW: Final = pa.struct([("v", pa.list_(pa.int64())), ("c", pa.list_(pa.int64()))])
 HOLISTIC: Final = frozenset(name for name, function in FUNCTIONS.items() if "bag" in function.needs)
-FREQUENT: Final = frozenset(name for name, function in FUNCTIONS.items() if "frequent" in function.needs)
 _TOO_WIDE: Final = -1  # a count that says: a value of this row is beyond 64 bits, there is no answer
 _LIMIT: Final = 2**63 - 1
 
@@ -47,21 +46,16 @@ def to_arrow(column: Array) -> pa.Array:
     return pa.StructArray.from_arrays(lists, names=["v", "c"])
 
 
-def answers(
-    asked: Sequence[Aggregate], scale: int | None, bag: Column, state: str = "bag"
-) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these, by name; bag: the joined arrays, equal values still several times.
-
-    state: the state column that they are.
-    """
+def answers(asked: Sequence[Aggregate], scale: int | None, bag: Column) -> dict[str, tuple[Column, Column]]:
+    """(value, details) of each of these, by name; bag: the joined arrays, equal values still several times."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     fields = ",".join(f"v{i}:double,d{i}:string" for i in range(len(asked)))
-    both = arrow_udf(lowering(tuple(asked), scale, state), f"struct<{fields}>")(bag)  # type: ignore[call-overload]
+    both = arrow_udf(lowering(tuple(asked), scale), f"struct<{fields}>")(bag)  # type: ignore[call-overload]
     return {aggregate.name: (both[f"v{i}"], both[f"d{i}"]) for i, aggregate in enumerate(asked)}
 
 
-def lowering(asked: tuple[Aggregate, ...], scale: int | None, state: str = "bag") -> Callable[[pa.Array], pa.Array]:
+def lowering(asked: tuple[Aggregate, ...], scale: int | None) -> Callable[[pa.Array], pa.Array]:
     """For arrow_udf: struct<v, c> a row to struct<v0, d0, v1, d1, ...>; a row without values has no answers."""
 
     def lower(rows: pa.Array) -> pa.Array:
@@ -70,7 +64,7 @@ def lowering(asked: tuple[Aggregate, ...], scale: int | None, state: str = "bag"
         texts: list[list[str | None]] = [[None] * len(rows) for _ in asked]
         for place, column in _merged(rows):
             for i, aggregate in enumerate(asked):
-                lowered: Lowered = aggregates.lower(aggregate, {state: column}, scale)
+                lowered: Lowered = aggregates.lower(aggregate, {"bag": column}, scale)
                 value[i, place], null[i, place] = lowered.value, lowered.null
                 for row, text in zip(place.tolist(), lowered.details or (), strict=False):
                     texts[i][row] = text

@@ -52,8 +52,6 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     states = States(scale)
     together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
     found = bags.answers(together, scale, states["bag"]) if together else {}
-    frequent = [aggregate for aggregate in asked if aggregate.fn in bags.FREQUENT]
-    found |= bags.answers(frequent, scale, states["frequent"], "frequent") if frequent else {}
     in_order = [aggregate for aggregate in asked if aggregate.fn in series.ORDERED]
     found |= series.answers(in_order, scale, states["series"]) if in_order else {}
     others = [a for a in asked if a.name not in found and not native(a, scale)]

@@ -150,14 +150,10 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
     return unpacked
 
 
-def _unpack_bags(column: str) -> Callable[[Names], Named]:
+def _unpack_bags(name: Names) -> Named:
     """All arrays of a group as one of values, one of counts; equal values meet when they are lowered."""
-
-    def unpacked(name: Names) -> Named:
-        cells = F.col(PACKED + name(column))
-        return {name(column): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
-
-    return unpacked
+    cells = F.col(PACKED + name("bag"))
+    return {name("bag"): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
 
 
 def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
@@ -186,7 +182,6 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
     "bag": lambda name: {PACKED + name("bag"): F.collect_list(name("bag"))},
-    "frequent": lambda name: {PACKED + name("frequent"): F.collect_list(name("frequent"))},
     "hll": _united("hll", F.hll_union_agg),
     "theta": _united("theta", F.theta_union_agg),
     "series": lambda name: {PACKED + name("series"): F.collect_list(name("series"))},
@@ -205,7 +200,6 @@ UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as
     "last": _unpack_end("last"),
     "argmin": _unpack_extreme_time("argmin"),
     "argmax": _unpack_extreme_time("argmax"),
-    "bag": _unpack_bags("bag"),
-    "frequent": _unpack_bags("frequent"),
+    "bag": _unpack_bags,
     "series": _unpack_series,
 }

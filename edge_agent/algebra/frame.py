@@ -122,10 +122,9 @@ class Extent:
     """What the rows of a head were: enough to check them once the plan is known, without the rows.
 
     key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags and 'S', 's' of
-    series of floats or integers, 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of their node numbers, 0 for
-    others. pieces: of session rows only, which key lies
-    where: int64 keys, starts and ends one after the other, little-endian; a partial clears the register of its key
-    (docs/protocol.md 5.2).
+    series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of
+    their node numbers, 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts and ends
+    one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2).
     """
 
     key: int

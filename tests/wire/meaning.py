@@ -1,7 +1,7 @@
 """Values of frames <-> plain JSON, so that schemas/vectors/*.json say what the bytes beside them mean.
 
 Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by
-its values and counts, a series by its times, values, nodes and arrival numbers.
+its values and counts, a series by its times, values, nodes and arrival numbers, a sketch by its bytes, hexadecimal.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def value(kind: Any, meaning: Any) -> Any:
 
 
 def _column(items: list[Any]) -> np.ndarray[Any, Any]:
+    if isinstance(items[0], str):
+        return np.array([bytes.fromhex(item) for item in items], object)
     if isinstance(items[0], dict) and "time_us" in items[0]:
         cells = np.empty(len(items), object)
         cells[:] = [Series(**{name: np.array(numbers) for name, numbers in item.items()}) for item in items]

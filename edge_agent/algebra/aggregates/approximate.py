@@ -131,14 +131,14 @@ FAMILY: Final = Family(
             "approx_distinct",
             ("hll",),
             _lower_hll,
-            "how many different values there are, standard error 1.6 % (HyperLogLog, at most 4.1 kB a row)",
+            "how many different values there are, exact up to 384 values, then standard error 1.6 % (HyperLogLog)",
         ),
         Function(
             "theta_distinct",
             ("theta",),
             _lower_theta,
-            "the same, exact up to 4096 values, then standard error 1.6 %; the theta sketch for set operations in"
-            " `details` as base64 (at most 44 kB)",
+            "how many different values there are, exact up to 4096 values, then standard error 1.6 %; the theta sketch"
+            " for set operations in `details` as base64 (at most 44 kB)",
         ),
         Function(
             "approx_quantile",
