@@ -105,7 +105,8 @@ class MarkerEra(Era):
         else:
             groups, key = self._grouped(run, np.zeros(1, np.int64))
         order = run.order() if self._numbered else NO_INTS
-        states = lift(Readings(run.time_us, run.value, order), groups, self._basis, self.scale)
+        readings = Readings(run.time_us, run.value, order, numbers=run.numbers)
+        states = lift(readings, groups, self._basis, self.scale)
         return Partials(np.full(len(key), start_us), np.full(len(key), end_us), key, states)
 
     # --- what leaves --------------------------------------------------------------------------------------------

@@ -22,7 +22,12 @@ from tests import oracle, strategies
 from tests.naive_root import NaiveRoot, expected
 from tests.tolerance import assert_same_rows
 
-LABELS: list[Labels] = [(("room", "1"), ("site", "a")), (("room", "2"), ("site", "a")), (("site", "b,=%"),), ()]
+LABELS: list[Labels] = [
+    (("room", "1"), ("site", "a"), ("weight", "2.5")),
+    (("area", "0"), ("room", "2"), ("site", "a"), ("weight", "1e1")),
+    (("site", "b,=%"), ("weight", "heavy")),
+    (),
+]
 SUMS = (Aggregate("sum", "sum"), Aggregate("count", "count"))
 
 
