@@ -37,10 +37,7 @@ class NaiveRoot:
             recode = np.array([self._node(node) for node in release.nodes])
             for i in range(len(release.partials)):
                 row = release.partials.take(slice(i, i + 1))
-                states = {
-                    name: recode[column] if aggregates.COLUMNS[name].kind == "node" else column
-                    for name, column in row.states.items()
-                }
+                states = aggregates.renumbered(row.states, tuple(row.states), recode.__getitem__)
                 low, high, key = int(row.start[0]), int(row.end[0]), release.keys[int(row.key[0])]
                 assert low < high
                 row = Partials(row.start, row.end, row.key * 0, states)

@@ -1,0 +1,35 @@
+"""Count and state windows in random fleets: no reading twice, none without a place or a trace, one order for all."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_agent.machines import central_results
+from edge_agent.machines.decider import GroupView
+from tests.simulation.counted import counted
+from tests.simulation.test_fleets import calm, crashing, everything, lossy
+
+SEEDS = 12  # a test; some 0.3 s each
+
+
+@pytest.mark.parametrize(("chaos", "least"), [(calm, SEEDS), (lossy, 4), (crashing, SEEDS // 2), (everything, 4)])
+def test_windows_of_positions_are_those_of_one_central_computer(chaos: object, least: int) -> None:
+    """protocol 7.4, 6.2, 3, 1.3: crashes, restarts, losses and disorder change no position.
+
+    least: fleets in which every reading found its place; in others a gateway was first heard of after that.
+    """
+    assert callable(chaos)
+    wrong, whole = counted(3_000, SEEDS, chaos)
+    assert wrong == []
+    assert whole >= least
+
+
+def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control: by the furthest frontier instead of the least (7.4) readings come after their places are given."""
+
+    def furthest(_query: object, view: GroupView) -> int:
+        return max(view.leaves.values(), default=-(2**62))
+
+    monkeypatch.setattr(central_results, "decided_us", furthest)
+    wrong, whole = counted(3_000, SEEDS, calm)
+    assert wrong or whole < SEEDS
