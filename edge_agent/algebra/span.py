@@ -66,11 +66,6 @@ class Lattice:
         before = self.phase_us + self.step_us * index
         return np.where(index < 0, NO_EDGE, before), np.where(index < 0, self.phase_us, before + self.step_us)
 
-    def holds(self, other: Lattice) -> bool:
-        """Whether every edge of the other is one of ours."""
-        shift = other.phase_us - self.phase_us
-        return other.step_us % self.step_us == 0 and shift >= 0 and shift % self.step_us == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -137,7 +132,13 @@ def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
 def lattices(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
     """The fewest of the given lattices that have the same edges together; finest first. Other sets are passed over."""
     kept: list[Lattice] = []
-    for lattice in sorted(each for each in sets if isinstance(each, Lattice)):
-        if not any(finer.holds(lattice) for finer in kept):
+    first: dict[int, dict[int, int]] = {}  # step of those kept -> phase modulo the step -> phase
+    for lattice in sorted({each for each in sets if isinstance(each, Lattice)}):
+        step_us, phase_us = lattice.step_us, lattice.phase_us
+        for finer_us, phases in first.items():
+            if step_us % finer_us == 0 and phases.get(phase_us % finer_us, FAR_US) <= phase_us:
+                break
+        else:
             kept.append(lattice)
+            first.setdefault(step_us, {}).setdefault(phase_us % step_us, phase_us)
     return kept

@@ -195,7 +195,8 @@ class Gateway(Node):
             if releases:
                 self._touched.add(group)
             serving = self._serving.get(group, ())
-            news = tuple(s for s in serving if s not in self._said.get(group, ()))
+            said = frozenset(self._said.get(group, ()))
+            news = tuple(s for s in serving if s not in said)
             leaves = () if group in self._said else (Leaf(self.settings.node, self.outbox.epoch),)
             self._said[group] = serving
             promise = frontier_us if frontier_us > before else None
