@@ -213,6 +213,14 @@ class Section:
             held, counted = series.flat(columns[basis.index("series")]).sizes, columns[basis.index("count")]
             if bool((held != counted).any()):
                 raise WireError(f"plan {self.plan}: series that do not hold as many readings as are counted")
+        if len(rows) and "kll" in basis:
+            held, counted = sketches.kll.readings(columns[basis.index("kll")]), columns[basis.index("count")]
+            if bool((held != counted).any()):
+                raise WireError(f"plan {self.plan}: sketches that do not hold as many readings as are counted")
+        if len(rows) and "frequent" in basis:
+            held, counted = flat(columns[basis.index("frequent")]).totals(), columns[basis.index("count")]
+            if bool((held > counted).any()):
+                raise WireError(f"plan {self.plan}: frequent values that are more than the readings that are counted")
 
 
 def _bounds(column: Column) -> tuple[int, int]:

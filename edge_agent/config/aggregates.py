@@ -43,6 +43,10 @@ ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "unique": "distinct",
     "distinct_count": "distinct",
     "nunique": "distinct",
+    "approx_count_distinct": "approx_distinct",
+    "hyperloglog": "approx_distinct",
+    "approx_percentile": "approx_quantile",
+    "approx_top_k": "top_k",
 }
 COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the name of one
     {

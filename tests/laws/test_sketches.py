@@ -249,6 +249,9 @@ def test_the_library_makes_the_same_sketches_of_the_same_values(k: int) -> None:
         assert sorted(np.frombuffer(cell, "<u4", offset=start)) == sorted(np.frombuffer(theirs, "<u4", offset=start))
     assert library.hll_sketch.deserialize(cell).get_estimate() == pytest.approx(k, rel=0.05)
     assert sketch(theta, values)[0] == union.get_result().serialize()
+    compressed = np.array([union.get_result().serialize(compress=True)], object)  # as Spark writes them
+    assert theta.texts(compressed) == theta.texts(sketch(theta, values))
+    assert theta.estimates(compressed) == theta.estimates(sketch(theta, values))
 
 
 @pytest.mark.parametrize("k", [1, 2, 200, 201, 5_000, 200_000])

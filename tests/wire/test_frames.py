@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cbor2
 import numpy as np
 import pytest
 from hypothesis import given
 
+from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates.base import HUGE
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
@@ -19,7 +22,9 @@ from edge_agent.algebra.frame import (
     Receipt,
     Section,
 )
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 from tests.wire import strategies as any_
@@ -185,6 +190,12 @@ def test_columns_travel_in_the_order_of_the_basis() -> None:
     assert list(Section.of(0, PLAN, turned).partials.states) == ["count", "sum"]
 
 
+def lifted(made: Any, k: int) -> Column:
+    """One bag or sketch of k different values."""
+    column: Column = made.lift(np.arange(k) * 0.5, Segments.runs(np.zeros(1, np.int64), k))
+    return column
+
+
 @pytest.mark.parametrize(
     ("basis", "scale", "states", "why"),
     [
@@ -197,6 +208,11 @@ def test_columns_travel_in_the_order_of_the_basis() -> None:
         (("count", "min", "max"), None, [np.array([3]), np.array([2.0]), np.array([1.0])], "minimum above the maximum"),
         (("count", "m2"), None, [np.array([3]), np.array([1.5])], "not a basis: sum"),
         (("count", "median"), None, [np.array([3]), np.array([2.0])], "not know: median"),
+        (("count", "hll"), None, [np.array([3]), lifted(kll, 3)], "values of kind 'K'"),
+        (("count", "sum"), None, [np.array([3]), lifted(hll, 3)], "values of kind 'H'"),
+        (("count", "theta"), None, [np.array([3]), np.array([1.0])], "values of kind 'f'"),
+        (("count", "kll"), None, [np.array([4]), lifted(kll, 3)], "not hold as many readings"),
+        (("count", "frequent"), None, [np.array([2]), lifted(bags, 3)], "more than the readings"),
     ],
 )
 def test_rows_that_are_not_what_the_plan_says_are_refused(

@@ -154,7 +154,7 @@ FAMILY: Final = Family(
             _lower_top_k,
             "experimental: the most frequent value, in `details` [value, count] of the k most frequent; counts are"
             " exact up to 255 different values, then too low by at most 1/256 of the readings",
-            (("k", Param((1, 5, 10, 20, 50), 10)),),
+            (("k", Param((1, 3, 5, 10, 20, 50, 100), 10)),),
         ),
     ),
 )

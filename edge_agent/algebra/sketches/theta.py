@@ -25,6 +25,7 @@ MOST: Final = 4096  # hashes kept: lgK 12
 ALL: Final = 2**63 - 1  # bound of a sketch that holds every hash
 MOST_BYTES: Final = 24 + 8 * MOST
 _FLAGS: Final = 2 | 8 | 16  # read only, compact, ordered
+_COMPRESSED: Final = 4  # serial version that Spark writes; ours is 3
 _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 
@@ -88,14 +89,30 @@ def _cell(bound: int, kept: Hashes) -> bytes:
 
 
 def _read(cell: bytes) -> tuple[int, Hashes]:
-    """(bound, hashes) of bytes that `check` accepts."""
+    """(bound, hashes) of bytes that `check` accepts, or that Spark made."""
+    if cell[1] == _COMPRESSED:
+        return _unpacked(cell)
     bound = int.from_bytes(cell[16:24], "little") if cell[0] == 3 else ALL
     return bound, np.frombuffer(cell, "<u8", offset=8 * cell[0])
 
 
+def _unpacked(cell: bytes) -> tuple[int, Hashes]:
+    """The same of the compressed form: steps from hash to hash, each of so many bits, the highest first."""
+    width, at = cell[3], 8 * cell[0]
+    bound = int.from_bytes(cell[8:16], "little") if cell[0] > 1 else ALL
+    count = int.from_bytes(cell[at : at + cell[4]], "little")
+    bits = np.unpackbits(np.frombuffer(cell, np.uint8, offset=at + cell[4]), count=count * width)
+    padded = np.zeros((count, 64), np.uint8)
+    padded[:, 64 - width :] = bits.reshape(count, width)
+    steps = np.packbits(padded, axis=1).view(">u8").ravel()
+    return bound, np.cumsum(steps, dtype=np.uint64)
+
+
 def check(cell: bytes) -> None:
     """Refuse foreign bytes that are not exactly what `lift` or `combine` makes. Raises: ValueError."""
-    if not 16 <= len(cell) <= MOST_BYTES or len(cell) % 8 or cell[0] not in (1, 2, 3) or len(cell) <= 8 * cell[0]:
+    if not 16 <= len(cell) <= MOST_BYTES or len(cell) % 8 or cell[0] not in (1, 2, 3) or cell[1] != 3:
+        raise ValueError(f"{len(cell)} bytes of version {cell[1:2].hex()}")
+    if len(cell) <= 8 * cell[0]:
         raise ValueError(f"{len(cell)} bytes")
     bound, kept = _read(cell)
     if not 0 < bound <= ALL or (cell[0] == 3) != (bound != ALL) or len(kept) > MOST:
