@@ -1,7 +1,8 @@
 """Queries of one group -> what travels upward, with the reason: the same on every node (design: docs/how-it-works.md).
 
-Slices travel once, however many windows contain them; whole windows only where they are fewer rows, as with a slide
-that does not divide the length: every window then cuts the stream twice.
+Slices travel once, however many windows contain them; whole windows only where they are fewer bytes for the group as a
+whole, as with a slide that does not divide the length: every window then cuts the stream twice. Where rows hold
+readings (exact quantiles) that is never so: a reading would travel once for each of its windows.
 """
 
 from __future__ import annotations
@@ -10,37 +11,34 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
-import numpy as np
-
-from edge_agent.algebra.aggregates import basis_of, check, components_of
+from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.costs import Cost, of_rows, overlap, rates
 from edge_agent.algebra.frame import MAX_COLUMNS, Plan
 from edge_agent.algebra.query import SCOPES, Query
-from edge_agent.algebra.span import Lattice, lattices
-from edge_agent.algebra.windows import ALL, Punctuation, Session, Window
+from edge_agent.algebra.windows import ALL, Punctuation, Session
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.errors import ConfigError
 
 RAW_BASIS: Final = ("count", "series")  # state columns of raw readings
-_SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """One plan and its part.
 
-    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where the windows are formed: 'root' or 'gateway'.
+    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: windows are formed, 'root' or 'gateway'.
+    cost: what its rows weigh; how many there are is known of slices and windows, not where readings decide.
     """
 
     plan: Plan
     feeds: str
     where: str
     reason: str
+    cost: Cost
 
     @property
     def kind(self) -> str:
@@ -69,29 +67,31 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
     if queries[0].group.form == RAW:
-        _refuse_labels(queries, scale)
-        return (_raw(queries, basis, scale),)
+        return (_raw(queries, scale),)
     if isinstance(queries[0].window, Punctuation):
         return _punctuation(queries, queries[0].window, basis, scale)
-    windows = sorted({query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us))
-    slices, whole = rates(windows)
+    windows = sorted(
+        {query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us)
+    )
+    by_rows = rates(windows)
+    slices = of_rows(basis, scale, by_rows[0])
+    whole = of_rows(basis, scale, by_rows[1], overlap(windows))
     local = queries[0].scope == "local"
-    kind = "window" if local or whole < slices else "slice"
-    figures = f"{_per_s(slices)} slices/s a key, {_per_s(whole)} windows/s a key"
+    kind = "window" if local or whole.never_more_than(slices) else "slice"
+    figures = f"a key: slices {slices.text()}, whole windows {whole.text()}"
     if local:
-        reason = f"finished on the gateway and merged with no other node ({figures})"
+        reason = f"finished on the gateway and merged with no other node ({whole.text()} a key)"
     elif kind == "window":
-        reason = f"whole windows: fewer rows than the slices between their edges ({figures})"
+        reason = f"whole windows: fewer bytes than the slices between their edges ({figures})"
     else:
         reason = f"slices, each sent once however many windows contain it ({figures})"
 
     def placed(kind: str, feeds: str, reason: str) -> Placement:
         served = tuple(sorted((query.id, query.revision) for query in queries))
         unit_us = math.gcd(*(window.unit_us for window in windows))
-        return Placement(
-            *(Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served), feeds),
-            *("gateway" if local else "root", reason),
-        )
+        made = Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served)
+        cost = slices if kind == "slice" else whole
+        return Placement(made, feeds, "gateway" if local else "root", reason, cost)
 
     if kind == "slice" and any(query.late == "per_window" for query in queries):
         late = "late readings as whole windows: each counts in the windows that are still open, in no other"
@@ -104,11 +104,13 @@ def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | N
     served = tuple(sorted((query.id, query.revision) for query in queries))
     gap_us = queries[0].group.gap_us
     digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
-    made = Plan(digest, "session", basis, scale, 1, served, gap_us)
+    made, cost = Plan(digest, "session", basis, scale, 1, served, gap_us), of_rows(basis, scale)
     if queries[0].scope == "local":
-        return Placement(made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node")
+        return Placement(
+            made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node", cost
+        )
     reason = "partial sessions, merged at every tier across the gap; the root completes them by frontiers and hints"
-    return Placement(made, "all", "root", reason)
+    return Placement(made, "all", "root", reason, cost)
 
 
 _MARKED: Final = {  # how windows between markers travel
@@ -128,71 +130,41 @@ def _punctuation(
     rows = Plan(plan_hash(f"window {window.form}", basis, scale, served), "window", basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
     return (
-        Placement(rows, "all", where, f"windows from marker to marker, {why}"),
-        Placement(told, "markers", where, "which windows there are, with or without a reading"),
+        Placement(rows, "all", where, f"windows from marker to marker, {why}", of_rows(basis, scale)),
+        Placement(
+            *(told, "markers", where, "which windows there are, with or without a reading"), of_rows(told.basis, None)
+        ),
     )
 
 
-def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
-    """Raw readings travel without their labels."""
-    for query in queries:
-        for aggregate in query.aggregates:
-            if any(component.apart for component in components_of(basis_of([aggregate], scale))):
-                raise ConfigError(
-                    f"query {query.id}: {aggregate.fn} reads a label of each reading, which the root does not have for "
-                    f"{query.window.type} windows; it can be asked for in tumbling, sliding and session windows"
-                )
-
-
-def _raw(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
-    """Readings as they are: only the root knows a reading's place among those of all nodes. basis: what they ask for.
+def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
+    """Readings as they are: only the root knows a reading's place among those of all nodes.
 
     Labels do not travel with the readings, only their key does.
     """
     for query in queries:
-        lacking = sorted({*query.central.labels, *labels_of(basis)} - {*query.by})
+        wanted = labels_of(basis_of(query.aggregates, scale))
+        lacking = sorted({*query.central.labels, *wanted} - {*query.by})
         if lacking:
             raise ConfigError(
-                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its label "
-                f"{lacking[0]!r}: add it to `by`"
+                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its "
+                f"label {lacking[0]!r}: add it to `by`"
             )
     served = tuple(sorted((query.id, query.revision) for query in queries))
     made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
+    cost = of_rows(RAW_BASIS, scale)
     if queries[0].scope == "local":
-        return Placement(made, "all", "root", "every reading, compact: the root puts those of the gateway in order")
+        return Placement(
+            made, "all", "root", "every reading, compact: the root puts those of the gateway in order", cost
+        )
     reason = "every reading, compact: only the root knows the order of the readings of all gateways"
-    return Placement(made, "all", "root", reason)
+    return Placement(made, "all", "root", reason, cost)
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
     """8 bytes that are equal wherever kind, basis, scale and (query, revision)s are: the identity of a plan."""
     text = json.dumps([kind, list(basis), scale, [list(pair) for pair in queries]], separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:8]
-
-
-def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
-    """(slices, windows) per second and key; windows of several queries that are one range count once."""
-    starts: dict[int, list[Lattice]] = {}
-    for window in windows:
-        starts.setdefault(window.longest_us, []).append(window.rhythm[0])
-    slices = _rate(lattice for window in windows for lattice in window.rhythm)
-    return slices, sum((_rate(alike) for alike in starts.values()), Fraction(0))
-
-
-def _rate(edges: Iterable[Lattice]) -> Fraction:
-    """Different edges per second: exact where they repeat soon enough, else counted over a sample."""
-    fewest = lattices(edges)
-    span_us = math.lcm(*(lattice.step_us for lattice in fewest))
-    if sum(span_us // lattice.step_us for lattice in fewest) > _SAMPLE:
-        span_us = int(_SAMPLE / sum(1 / lattice.step_us for lattice in fewest))
-    elif len(fewest) == 1:
-        return Fraction(1_000_000, fewest[0].step_us)
-    points = [Lattice(each.step_us, each.phase_us % each.step_us).points(0, span_us - 1) for each in fewest]
-    return Fraction(1_000_000 * len(np.unique(np.concatenate(points))), span_us)
-
-
-def _per_s(rate: Fraction) -> str:
-    return f"{float(rate):.4g}"
 
 
 def _refuse_unsupported(query: Query) -> None:
