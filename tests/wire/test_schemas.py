@@ -40,13 +40,13 @@ def conforms(schema: Any, payload: bytes, rule: str | None = None) -> bool:
 # --- the schema and the code agree ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(any_.frames())
 def test_every_frame_conforms_to_the_schema(frame: Frame) -> None:
     assert conforms(FRAME, frames.encode(frame), "frame")
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(any_.frames())
 def test_every_part_of_the_frame_table_conforms_to_the_schema(frame: Frame) -> None:
     for part in heads.head(frames.encode(replace(frame, define=None)))[1]:
@@ -95,6 +95,7 @@ def test_the_schema_refuses_bodies_of_a_wrong_shape(name: str) -> None:
     assert not allowed or name in RULES_BEYOND_SHAPE
 
 
+@settings(deadline=None)
 @given(any_.frames(), st.data())
 def test_what_the_code_reads_the_schema_allows(frame: Frame, data: st.DataObject) -> None:
     """Bytes that were changed and still decode are frames by the schema too: the code is nowhere wider."""
