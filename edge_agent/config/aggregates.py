@@ -11,7 +11,7 @@ from edge_agent.algebra.aggregates import FUNCTIONS, REFUSED, Param
 from edge_agent.algebra.query import Aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Number, Pick, Text
+from edge_agent.config.kinds import Choice, Number, Pick, Text, left_out
 from edge_agent.config.sensors import LABEL
 from edge_agent.config.shapes import Rising, object_schema
 
@@ -82,7 +82,9 @@ class AggregateEntry:
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
         if (
-            Choice(tuple(FUNCTIONS), what="function", absent=left_out()).read(ALIASES.get(str(fn), fn), spot, report)
+            Choice(tuple(FUNCTIONS), what="function", absent=left_out(REFUSED)).read(
+                ALIASES.get(str(fn), fn), spot, report
+            )
             is BAD
         ):
             return BAD
@@ -116,11 +118,6 @@ class AggregateEntry:
         fn_text = {"type": "string", "pattern": f"^{_PERCENT.pattern}$"}
         branches.append({**object_schema((Key("as", _NAME), *rest), {"fn": fn_text}), "required": ["fn"]})
         return {"oneOf": branches}
-
-
-def left_out() -> str:
-    """Packages whose functions are not here, and why, to be said where a function is not known."""
-    return "".join(f"; left out: {name} ({why})" for name, why in REFUSED.items())
 
 
 def params(fn: str) -> tuple[Key, ...]:

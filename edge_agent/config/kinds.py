@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -107,6 +108,11 @@ class Choice:
     def schema(self) -> dict[str, object]:
         """An enum of what is carried."""
         return {"enum": list(self.words)}
+
+
+def left_out(refused: Mapping[str, str]) -> str:
+    """Packages that could not be used, and why, to be said where a word of theirs is not known."""
+    return "".join(f"; left out: {name} ({why})" for name, why in refused.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.windows import ALL, Spec
+from edge_agent.algebra.windows import ALL, REFUSED, Spec
 from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of
 from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Flag, Number, Text
+from edge_agent.config.kinds import Choice, Flag, Number, Text, left_out
 from edge_agent.config.quantities import Duration, Instant, Zone
 from edge_agent.config.shapes import object_schema, write_table
 
@@ -69,7 +69,10 @@ class WindowTable:
         word = value.get("type")
         if word is None:
             return report.wrong(at, None, '"type" is missing', one_of("", (*WINDOWS, *LATER_WINDOWS)))
-        if Choice(tuple(WINDOWS), LATER_WINDOWS, "window type").read(word, (*at, "type"), report) is BAD:
+        if (
+            Choice(tuple(WINDOWS), LATER_WINDOWS, "window type", left_out(REFUSED)).read(word, (*at, "type"), report)
+            is BAD
+        ):
             return BAD
         keys = WINDOWS[word]
         own = {name: item for name, item in value.items() if name != "type"}

@@ -17,21 +17,31 @@ import pytest
 from edge_agent.algebra.aggregates import BUILT_IN, Readings, plugins
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.algebra.windows import plugins as window_plugins
+from edge_agent.algebra.windows.central import Cut, Line
 from tests.tolerance import close
 
 TOP = Path(__file__).resolve().parents[2]
-READINGS = {"one": [[10, "a", 3.5], [40, "a", -1.5], [130, "a", 8.0]], "two": [[20, "a", 0.5], [50, "b", -2.0]]}
+READINGS = {
+    "one": [[10, "a", 3.5], [40, "a", -1.5], [130, "a", 8.0], [21_700_000, "z", -1.0]],
+    "two": [[20, "a", 0.5], [50, "b", -2.0]],
+}
 QUERIES = [
     {"id": "m", "window": {"type": "tumbling", "length": 100}, "aggregate": "midrange"},
     {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "abs_sum"},
     {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "travel"},
     {"id": "w", "window": {"type": "tumbling", "length": 100}, "aggregate": "broken"},
+    {"id": "shift", "window": {"type": "shift", "first": 6 * 3_600_000}, "aggregate": "count"},
+    {"id": "sign", "window": {"type": "sign"}, "aggregate": "sum"},
 ]
 WANTED = {
     ("m", "a", 0): 1.0, ("m", "b", 0): -2.0, ("m", "a", 100): 8.0,
     ("s", "a", 0): 5.5, ("s", "b", 0): 2.0, ("s", "b", 50): 2.0, ("s", "a", 50): 8.0, ("s", "a", 100): 8.0,
     ("t", "a", 10): 5.0, ("t", "a", 130): 0.0, ("t", "b", 50): 0.0,
     ("w", "a", 0): None, ("w", "b", 0): None, ("w", "a", 100): None,
+    ("m", "z", 21_700_000): -1.0, ("s", "z", 21_699_950): 1.0, ("s", "z", 21_700_000): 1.0, ("t", "z", 21_700_000): 0.0,
+    ("w", "z", 21_700_000): None, ("shift", "z", 21_600_000): 1.0, ("sign", "a", 10): 4.0, ("sign", "a", 40): -1.5,
 }  # fmt: skip
 BROKEN = """
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
@@ -53,14 +63,15 @@ FAMILY = Family(
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A folder on the path with the package of the docs, one that raises, and one that cannot be imported."""
-    (code,) = re.findall(r"```python\n(.*?)```", (TOP / "docs/extend.md").read_text(), re.DOTALL)
-    (tmp_path / "plant_aggregates.py").write_text(code)
+    for code in re.findall(r"```python\n(.*?)```", (TOP / "docs/extend.md").read_text(), re.DOTALL):
+        (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code)
     (tmp_path / "broken_aggregates.py").write_text(BROKEN)
     about = tmp_path / "plant-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plant\nVersion: 1.0\n")
     points = "plant = plant_aggregates:FAMILY\nbroken = broken_aggregates:FAMILY\nmissing = no_such_module:FAMILY\n"
-    (about / "entry_points.txt").write_text(f"[headwater.aggregates]\n{points}")
+    windows = "shift = plant_windows:Shift\nsign = plant_windows:Sign\ntwice = edge_agent.algebra.windows:Tumbling\n"
+    (about / "entry_points.txt").write_text(f"[headwater.aggregates]\n{points}[headwater.windows]\n{windows}")
     return tmp_path
 
 
@@ -89,6 +100,9 @@ def test_a_package_that_cannot_be_loaded_is_named_to_whoever_asks(package: Path)
     done = replayed(package, [{**QUERIES[0], "aggregate": "nothing"}], "--strict")
     assert done.returncode == 3
     assert "missing (no_such_module:FAMILY: ModuleNotFoundError" in done.stderr, done.stderr
+    done = replayed(package, [{**QUERIES[0], "window": {"type": "moon"}}], "--strict")
+    assert done.returncode == 3
+    assert "twice (edge_agent.algebra.windows:Tumbling: window type 'tumbling' is there already" in done.stderr
 
 
 def family(**changes: Any) -> Family:
@@ -136,6 +150,41 @@ def test_what_a_package_may_not_bring_is_left_out_with_the_reason(wrong: Any, wh
     FOUND["it"] = wrong
     found, refused = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
     assert not found
+    assert why in refused["it"]
+
+
+def test_a_central_window_of_a_package_that_raises_gives_no_rows_and_goes_on() -> None:
+    class Fussy:
+        type, form, positions, labels, KEYS = "fussy", "raw", False, frozenset[str](), ()
+
+        def wrong(self) -> None:
+            return None
+
+        def cut(self, line: Line) -> Cut:
+            if not len(line.time_us):
+                raise ValueError("nothing to cut")
+            wild = np.array([7])
+            return Cut(wild * 0, wild, wild + 1, wild, wild, line.until)
+
+    FOUND["it"] = Fussy
+    _, central, refused = window_plugins.types({"tumbling"}, [Point("it", "somewhere:Fussy", window_plugins.GROUP)])
+    assert not refused
+    for n in (0, 3):  # one raises, one answers with rows that are not there
+        one = np.array([n])
+        line = Line(one * 0, one, one * 0, one * 0, np.arange(n), np.ones(n))
+        cut = central["fussy"]().cut(line)
+        assert len(cut.key) == 0
+        assert cut.keep.tolist() == [n]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [("text", "wanted a class"), (dict, "lacks type, KEYS, wrong"), (Tumbling, "'tumbling' is there already")],
+)
+def test_what_is_no_window_type_is_left_out_with_the_reason(found: Any, why: str) -> None:
+    FOUND["it"] = found
+    *both, refused = window_plugins.types({"tumbling"}, [Point("it", "somewhere:X", window_plugins.GROUP)])
+    assert both == [{}, {}]
     assert why in refused["it"]
 
 

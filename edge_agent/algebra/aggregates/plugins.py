@@ -28,9 +28,9 @@ KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of
 FAILED: Final = "_failed"  # suffix of the column that counts the readings a package's function failed on
 
 
-def installed() -> Sequence[EntryPoint]:
+def installed(group: str = GROUP) -> Sequence[EntryPoint]:
     """The entry points there are, in the order of their names: the same on every node."""
-    return sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    return sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
 
 
 def families(built_in: Sequence[Family], points: Iterable[EntryPoint]) -> tuple[tuple[Family, ...], Mapping[str, str]]:

@@ -8,13 +8,15 @@ from typing import ClassVar, Final, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.aggregates.plugins import installed
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.span import Comb, EdgeSet, Lattice
+from edge_agent.algebra.windows import plugins
 from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.calendar import Calendar
 from edge_agent.algebra.windows.central import Cut, Line
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.algebra.windows.calendar import Calendar
 from edge_agent.algebra.windows.fixed_band import FixedBand
 from edge_agent.algebra.windows.punctuation import Punctuation
 from edge_agent.algebra.windows.session import Session
@@ -23,8 +25,8 @@ from edge_agent.algebra.windows.state import State
 from edge_agent.algebra.windows.tumbling import Tumbling
 
 __all__ = [
-    "ALL", "CENTRAL", "TYPES", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand", "Punctuation",
-    "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "reach_us",
+    "ALL", "CENTRAL", "REFUSED", "TYPES", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand",
+    "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "reach_us",
 ]  # fmt: skip
 
 
@@ -101,11 +103,17 @@ class Central(Spec, Protocol):
         """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""
 
 
-TYPES: Final[Mapping[str, type[Window]]] = {cls.type: cls for cls in (Tumbling, Sliding, FixedBand, Calendar)}
-CENTRAL: Final[Mapping[str, type[Central]]] = {cls.type: cls for cls in (CountTumbling, CountSliding, State)}
+_BY_TIME: Final = (Tumbling, Sliding, FixedBand, Calendar)
+_CENTRAL: Final = (CountTumbling, CountSliding, State)
+_OWN: Final = (Session, Punctuation)  # with slicers of their own
+_more, _more_central, REFUSED = plugins.types(
+    {cls.type for cls in (*_BY_TIME, *_CENTRAL, *_OWN)}, installed(plugins.GROUP)
+)  # REFUSED: entry point -> why it is left out
+TYPES: Final[Mapping[str, type[Window]]] = {**{cls.type: cls for cls in _BY_TIME}, **_more}
+CENTRAL: Final[Mapping[str, type[Central]]] = {**{cls.type: cls for cls in _CENTRAL}, **_more_central}
 ALL: Final[Mapping[str, type[Window] | type[Session] | type[Punctuation] | type[Central]]] = {
     **TYPES,
-    **{cls.type: cls for cls in (Session, Punctuation)},
+    **{cls.type: cls for cls in _OWN},
     **CENTRAL,
 }
 
