@@ -17,7 +17,7 @@ from typing import Final
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.costs import Cost, of_rows, overlap, rates
-from edge_agent.algebra.frame import MAX_COLUMNS, Plan
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
 from edge_agent.algebra.query import SCOPES, Query
 from edge_agent.algebra.windows import ALL, Punctuation, Session
 from edge_agent.algebra.windows.central import RAW
@@ -63,6 +63,11 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         raise ConfigError(
             f"the functions of the queries of one source and filter ({ids}) need {len(basis)} state columns, at most "
             f"{MAX_COLUMNS} travel together: ask for fewer edges, or let one of them differ in its filter or lateness"
+        )
+    if (named := sum(len(query.id) + 8 for query in queries)) > MAX_PLAN_BYTES:
+        raise ConfigError(
+            f"{len(queries)} queries over one source and filter, with revisions whose windows are still open, take "
+            f"{named} bytes to name, at most {MAX_PLAN_BYTES}: wait until windows have ended, or take shorter ids"
         )
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)

@@ -182,9 +182,9 @@ class Number:
         if self.whole and value != int(value):
             return report.wrong(at, value, f"wanted {wanted}", f"try {round(value)}")
         if value < self.low or (self.above and value == self.low):
-            return report.wrong(at, value, f"must be {'more than' if self.above else 'at least'} {self.low:g}")
+            return report.wrong(at, value, f"must be {'more than' if self.above else 'at least'} {self.low:.12g}")
         if value > self.high:
-            return report.wrong(at, value, f"must be at most {self.high:g}")
+            return report.wrong(at, value, f"must be at most {self.high:.12g}")
         return int(value) if self.whole else value
 
     def write(self, value: Any) -> object:

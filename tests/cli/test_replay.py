@@ -73,6 +73,7 @@ def test_bounds_are_in_the_unit_of_the_recording(tmp_path: Path, capsys: pytest.
     assert (row["start"], row["end"]) == (1.5, 3)
 
 
+@pytest.mark.usefixtures("without_counts")
 def test_what_is_not_supported_is_a_line_and_the_rest_is_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_what_is_not_supported_is_a_line_and_the_rest_is_answered(
     assert main(["replay", "--strict", written(tmp_path, "plain")]) == 0
 
 
+@pytest.mark.usefixtures("without_counts")
 def test_a_recording_without_a_supported_query_prints_lines_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

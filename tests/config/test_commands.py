@@ -81,8 +81,9 @@ def test_a_recording_is_told_where_it_belongs(tmp_path: Path, capsys: pytest.Cap
     assert "headwater replay" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_counts")
 def test_what_is_not_supported_yet_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "q.toml").write_text(QUERY.replace("avg", "top_k"))
+    (tmp_path / "q.toml").write_text(QUERY.replace('"tumbling", length = "1m"', '"count_tumbling", length = 5'))
     assert main(["check", str(tmp_path / "q.toml")]) == 3
     assert "not supported yet" in capsys.readouterr().err
 

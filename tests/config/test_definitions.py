@@ -11,6 +11,7 @@ from hypothesis import given
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import ALL
+from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import ALIASES
@@ -25,7 +26,7 @@ from edge_agent.config.definitions import (
     query_of,
     sensor_of,
 )
-from edge_agent.config.windows import LATER_WINDOWS, WINDOWS
+from edge_agent.config.windows import WINDOWS
 from edge_agent.errors import ConfigError, NotSupported
 from tests.config.strategies import queries, sensors
 
@@ -184,10 +185,10 @@ def test_other_tools_words_lead_to_functions_that_are_there() -> None:
     assert not set(ALIASES) & set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("word", LATER_WINDOWS)
-def test_window_types_of_a_later_version_are_not_mistakes(word: str) -> None:
-    with pytest.raises(NotSupported, match=f'window type "{word}" is not supported yet'):
-        parse_query("x", query(window={"type": word, "gap": "5s", "length": 7}))
+@pytest.mark.usefixtures("without_counts")
+def test_window_types_of_a_later_version_are_not_mistakes() -> None:
+    with pytest.raises(NotSupported, match='window type "count_tumbling" is not supported yet'):
+        parse_query("x", query(window={"type": "count_tumbling", "gap": "5s", "length": 7}))
 
 
 def test_the_windows_of_a_query_may_be_each_gateways_own() -> None:
@@ -246,18 +247,44 @@ def test_a_recording_may_hold_fields_we_do_not_know() -> None:
     assert parse_recording_query(table).id == "Q.1 %"
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"window": {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}, "aggregate": "sum"},
-        {"window": {"type": "punctuation", "interpretation": "local", "leading": "drop"}, "aggregate": "sum"},
-    ],
-)
-def test_what_a_recording_asks_too_early_is_one_line(table: dict[str, Any]) -> None:
+COUNT: dict[str, Any] = {"type": "count_tumbling", "length": 7, "unit": "events", "keyed": False}
+
+
+@pytest.mark.usefixtures("without_counts")
+def test_what_a_recording_asks_too_early_is_one_line() -> None:
     with pytest.raises(NotSupported) as caught:
-        parse_recording_query({"id": "q", **table})
+        parse_recording_query({"id": "q", "window": COUNT, "aggregate": "sum"})
     assert str(caught.value).startswith('query "q": ')
     assert "\n" not in str(caught.value)
+
+
+def test_windows_that_are_not_keyed_count_all_keys_together() -> None:
+    read = parse_recording_query({"id": "q", "window": COUNT, "aggregate": "sum"}, by=["key"])
+    assert (read.window, read.by) == (CountTumbling(7, keyed=False), ())
+    asked = parse_query("x", query(by=["site"], window={"type": "count_tumbling", "length": 7, "keyed": False}))
+    assert asked.by == ()
+    assert query_of(canonical_query(asked)) == asked
+    assert parse_query("x", query(by=["site"], window={"type": "count_tumbling", "length": 7})).by == ("site",)
+
+
+@pytest.mark.parametrize(
+    ("window", "why"),
+    [
+        ({"type": "count_tumbling", "length": 0}, "at least 1"),
+        ({"type": "count_tumbling", "length": "5s"}, "wanted a whole number"),
+        ({"type": "count_tumbling", "length": 10**7}, "at most 1000000"),
+        ({"type": "count_tumbling", "length": 9, "slide": 3}, 'say type = "count_sliding"'),
+        ({"type": "count_sliding", "length": 3, "slide": 9}, "more than length 3"),
+        ({"type": "state"}, '"begin" is missing'),
+        ({"type": "state", "begin": ""}, "begin"),
+        ({"type": "state", "begin": "value >"}, "window.begin"),
+        ({"type": "state", "begin": "value > 1", "end": "5"}, "window.end"),
+    ],
+)
+def test_what_is_wrong_with_a_window_of_positions_or_states_is_said(window: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_query("x", query(window=window))
+    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_every_mistake_of_the_book_leaves_a_running_node_as_it_was() -> None:
     assert item(registry, "sensor/boiler")["in_force"] == 1
 
 
+@pytest.mark.usefixtures("without_counts")
 def test_state_says_what_a_later_version_would_understand() -> None:
     registry = started()
     registry.take("all", "query", "x", query("1m", 4, window={"type": "count_tumbling", "length": 5}))

@@ -257,3 +257,13 @@ def test_a_condition_on_a_label_that_is_not_of_the_key_is_refused() -> None:
     with pytest.raises(ConfigError, match="'site': add it to `by`"):
         plan((query,), None)
     assert plan((replace(query, by=("site",)),), None)[0].kind == "raw"
+
+
+def test_a_weight_is_a_label_of_the_key() -> None:
+    heavy = Aggregate("weighted_avg", "w", (("weight", "k"),))
+    query = replace(query_of(CountTumbling(2, keyed=True)), aggregates=(heavy,))
+    one = np.zeros(2, np.int64)
+    _, made = advance(query, Positions(), Raw(one, one, np.array([4.0, 8.0]), one, np.arange(2), None), ["k=3"])
+    assert made.answers["w"].value.tolist() == [6.0]
+    with pytest.raises(ConfigError, match="'k': add it to `by`"):
+        plan((replace(query, by=()),), None)
