@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from edge_agent.algebra.costs import FRAME_BYTES
+from edge_agent.algebra.decisions import decisions
 from edge_agent.algebra.planner import Placement, plan
 from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.cli.telling import title
@@ -112,6 +114,13 @@ def the_value(definition: Definition) -> Query | Sensor:
     return definition.value
 
 
+TRAVELS: Final = {
+    "slice": "slices",
+    "window": "whole windows",
+    "session": "partial sessions",
+    "raw": "readings as they are",
+    "marker": "markers",
+}
 EACH: Final = "each gateway"  # in the place of a node
 
 
@@ -131,6 +140,7 @@ def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[
             "lateness": format_duration(group.lateness_us),
             "values": values_of(group.source, scales),
             "queries": {query.id: wish_of(query) for query in members},
+            "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
             "plans": [plan_of(placement) for placement in plan(tuple(members), scales.get(group.source))],
         }
         for group, members in sorted(groups.items())
@@ -150,15 +160,30 @@ def wish_of(query: Query) -> str:
     return f"{window_text(query.window)}: {', '.join(aggregate.name for aggregate in query.aggregates)}"
 
 
+def decided(query: Query, scale: int | None) -> list[Explained]:
+    """Where its window and each of its functions are computed, and why."""
+    return [
+        {"about": each.about, "computed": "at every tier" if each.distributed else "at the root", "why": each.why}
+        for each in decisions(query, scale)
+    ]
+
+
 def plan_of(placement: Placement) -> Explained:
-    """One plan: what travels, where it ends, why."""
-    made = placement.plan
+    """One plan: what travels, what it weighs, where it ends, why."""
+    made, cost = placement.plan, placement.cost
     return {
         "plan": made.hash.hex(),
-        "travels": {"slice": "slices", "window": "whole windows"}.get(made.kind, made.kind),
+        "travels": TRAVELS[made.kind],
         "feeds": placement.feeds,
         "columns": list(made.basis),
         "unit": format_duration(made.unit_us),
+        "weighs": {
+            "rows_per_s": None if cost.rows_per_s is None else float(cost.rows_per_s),
+            "bytes_per_row": cost.row_bytes,
+            "bytes_per_s": cost.bytes_per_s,
+            "bytes_per_reading": cost.bytes_per_reading,
+            "bytes_per_frame": FRAME_BYTES,
+        },
         "formed_at": placement.where,
         "reason": placement.reason,
     }
@@ -168,15 +193,30 @@ def text_of(one: Explained) -> str:
     """The same for a person."""
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
     lines += [f"  {name}: {wish}" for name, wish in one["queries"].items()]
+    whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once
+    for told in one["decisions"].values():
+        whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in told))
+    lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for made in one["plans"]:
         feeds = "" if made["feeds"] == "all" else f" of {made['feeds'].replace('_', ' ')} readings"
         lines += [
             f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
             f"             (plan {made['plan']}, edges at multiples of {made['unit']})",
+            f"  weighs     {weight(made['weighs'])}",
             f"  formed at  the {made['formed_at']}",
             f"  because    {made['reason']}",
         ]
     return "\n".join(lines)
+
+
+def weight(told: Explained) -> str:
+    """`about 11 B a row, 1 row/s a key: 11 B/s; 28 B more a frame`."""
+    text = f"about {told['bytes_per_row']} B a row"
+    if told["rows_per_s"] is not None:
+        text += f", {told['rows_per_s']:.4g} rows/s a key: {told['bytes_per_s']:.4g} B/s"
+    if told["bytes_per_reading"]:
+        text += f"; up to {told['bytes_per_reading']:.3g} B a reading"
+    return text + f"; {told['bytes_per_frame']} B more a frame, whatever the number of keys"
 
 
 def complain(text: str) -> None:

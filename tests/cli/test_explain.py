@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_agent.algebra.costs import FRAME_BYTES
 from edge_agent.algebra.planner import plan
 from edge_agent.cli.main import main
 from edge_agent.config.definitions import parse_query
@@ -40,10 +41,23 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
             "feeds": "all",
             "columns": list(placed.plan.basis),
             "unit": "1m",
+            "weighs": {
+                "rows_per_s": pytest.approx(1 / 60),
+                "bytes_per_row": placed.cost.row_bytes,
+                "bytes_per_s": placed.cost.bytes_per_s,
+                "bytes_per_reading": 0.0,
+                "bytes_per_frame": FRAME_BYTES,
+            },
             "formed_at": "root",
             "reason": placed.reason,
         }
     ]
+    assert [told["about"] for told in shown["decisions"]["boiler-10m"]] == [
+        "window sliding",
+        "function avg",
+        "function stddev",
+    ]
+    assert all(told["computed"] == "at every tier" and told["why"] for told in shown["decisions"]["boiler-10m"])
 
 
 def test_queries_of_one_group_are_explained_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,23 +78,42 @@ def test_a_sensor_among_the_files_says_how_its_values_travel(
     assert "integers in units of 1e-1: sums are exact" in capsys.readouterr().out
 
 
-def test_what_is_not_carried_yet_is_said_and_the_rest_explained(
+def test_a_reason_stands_there_once_however_many_queries_share_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    files = [written(tmp_path, f"q{i}.json", QUERY) for i in range(5)]
+    assert main(["explain", *files]) == 0
+    out = capsys.readouterr().out
+    assert out.count("function avg at every tier: decomposable") == 1
+    assert "weighs     about" in out
+
+
+def test_what_only_the_root_can_do_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thesis figures 16 and 17: windows by count, and functions of the order of readings."""
+    counted = {**QUERY, "window": {"type": "count_tumbling", "length": 500}, "aggregates": ["sum"]}
+    ordered = {**QUERY, "aggregates": ["rate"]}
+    files = [written(tmp_path, "counted.json", counted), written(tmp_path, "ordered.json", ordered)]
+    assert main(["explain", *files]) == 0
+    out = capsys.readouterr().out
+    assert "window count_tumbling at the root: " in out
+    assert "travels    readings as they are" in out
+    assert "function rate at the root: it depends on the order of readings" in out
+
+
+def test_what_is_not_carried_is_said_and_the_rest_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = {
         "unit": "ms",
         "streams": [],
         "queries": [
             {"id": "q1", "window": {"type": "tumbling", "length": 500}, "aggregate": "sum"},
-            {"id": "q2", "window": {"type": "count_tumbling", "length": 500}, "aggregate": "sum"},
+            {"id": "q2", "window": {"type": "spiral", "length": 500}, "aggregate": "sum"},
         ],
     }
     assert main(["explain", written(tmp_path, "r.json", recording)]) == 0
     out, err = capsys.readouterr()
     assert "q1: tumbling 500ms: sum" in out
-    assert len(err.splitlines()) == 1
-    assert "count_tumbling" in err
-    recording["queries"] = [{"id": "q2", "window": {"type": "count_tumbling", "length": 500}, "aggregate": "sum"}]
+    assert "spiral" in err
+    recording["queries"] = recording["queries"][1:]
     assert main(["explain", written(tmp_path, "r.json", recording)]) == 3
 
 
