@@ -26,6 +26,7 @@ NEVER_US: Final = -(2**62)  # minus infinity of frontiers
 KINDS: Final = ("slice", "window", "session", "raw", "marker")
 MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
 MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
+MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
 MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Final, cast
 
 from edge_agent.algebra import where
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.frame import MAX_PLAN_BYTES
+from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checker import nearest
 from edge_agent.config.drivers import IMPLIED_LABELS
 from edge_agent.config.tables import Limits
 from edge_agent.errors import Problem
+
+MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
 
 
 def not_usable(sensor: Sensor) -> Problem:
@@ -30,11 +34,26 @@ def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limi
     queries = [v for v in values if isinstance(v, Query)]
     if len(queries) > limits.queries:
         return Problem("", item, f"{len(queries)} queries would be on this node, at most {limits.queries}", "")
+    groups: Counter[Group] = Counter()
+    for query in queries:
+        groups[query.group] += id_bytes(query)
+    if len(groups) > limits.groups:
+        why = f"{len(groups)} different sources, filters, labels or latenesses would be on this node"
+        return Problem("where", None, f"{why}, at most {limits.groups}", "let queries share them; ask by labels")
+    largest = max(groups.values(), default=0)
+    if largest > MOST_ID_BYTES:
+        why = f"the ids of the queries over one source and filter would take {largest} bytes, at most {MOST_ID_BYTES}"
+        return Problem("id", item, why, "take shorter ids or fewer queries")
     rate = sum(edges_per_second(w) for w in {q.window for q in queries})
     if rate > limits.edges_per_second:
         why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
         return Problem("window", None, why, "take longer slides")
     return None
+
+
+def id_bytes(query: Query) -> int:
+    """What naming a query takes in the plan of its group."""
+    return len(query.id) + 8
 
 
 def edges_per_second(window: Spec) -> float:

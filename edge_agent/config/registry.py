@@ -12,11 +12,14 @@ Pure: payloads in, values out; `snapshot` goes into the spool so that a node boo
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query, Sensor
-from edge_agent.config.crosscheck import edges_per_second, not_usable, too_much, unmet, warnings
+from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.config.crosscheck import MOST_ID_BYTES, edges_per_second, id_bytes, not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
 from edge_agent.config.refusal import Refusal, revision_in, said_of
@@ -26,6 +29,7 @@ from edge_agent.errors import ConfigError, NotSupported, Problem
 
 __all__ = ["Numberer", "Publication", "Registry"]
 
+MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
 MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
 Slot = tuple[str, str, str]  # (scope, kind, id)
 
@@ -49,7 +53,9 @@ class Registry:
         self._highest: dict[tuple[str, str], int] = {}
         self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
         self._slots = dict.fromkeys(KINDS, 0)  # accepted, of each kind; like the next never less than what is in force
+        self._ids: Counter[Group] = Counter()  # bytes that name the accepted queries, by group
         self._edges = 0.0  # a second, of every accepted query
+        self._full: dict[str, Problem] = {}  # kinds of which no more new ones fit, and why
         self._version = 0
         before = self._hash()
         if state is not None:
@@ -75,10 +81,13 @@ class Registry:
                 hint = f"or say revision = {self._next(kind, item)}"
                 self._refused[slot] = Refusal(None, (Problem("revision", None, why, hint),), waiting=True)
             return False
+        again = self._known(kind, item)
         changed = self._accept(slot, definition)
-        for waiting, refusal in list(self._refused.items()):  # there may be room now
-            if refusal.definition is not None and waiting != slot:
-                changed |= self._accept(waiting, refusal.definition)
+        if again:  # only what was here before can have made room
+            self._full.clear()
+            for waiting, refusal in list(self._refused.items()):
+                if refusal.definition is not None and waiting != slot:
+                    changed |= self._accept(waiting, refusal.definition)
         self._version += changed
         return changed
 
@@ -122,20 +131,42 @@ class Registry:
             self._refused[slot] = Refusal(definition.revision, (problem,))
             return False
         before, value = self._accepted.get(slot), self._value(kind, item)
+        if kind in self._full and not self._known(kind, item) and definition.concerns(self._node):
+            self._wait(slot, definition, replace(self._full[kind], got=item))
+            return False
         self._put(slot, definition)
         if (problem := self._beyond(kind, item)) is not None:
             self._put(slot, before)
-            self._refused[slot] = Refusal(definition.revision, (problem,), waiting=True, definition=definition)
+            if problem.at == "" and not self._known(kind, item):  # there are too many of them, whatever it says
+                self._full[kind] = problem
+            self._wait(slot, definition, problem)
             return False
         self._refused.pop(slot, None)
         self._highest[kind, item] = max(definition.revision or 0, self._highest.get((kind, item), 0))
         return self._value(kind, item) != value
 
+    def _known(self, kind: str, item: str) -> bool:
+        """Whether any scope has an accepted definition of the id."""
+        return (NODE, kind, item) in self._accepted or (ALL, kind, item) in self._accepted
+
+    def _wait(self, slot: Slot, definition: Definition, problem: Problem) -> None:
+        """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
+        waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
+        if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
+            again = replace(problem, hint="publish it again once there is room")
+            self._refused[slot] = Refusal(definition.revision, (again,))
+            return
+        self._refused[slot] = Refusal(definition.revision, (problem,), waiting=True, definition=definition)
+
     def _put(self, slot: Slot, definition: Definition | None) -> None:
         for each, sign in ((self._accepted.get(slot), -1), (definition, 1)):
             if each is not None:
                 self._slots[slot[1]] += sign
-                self._edges += sign * edges_per_second(each.value.window) if isinstance(each.value, Query) else 0
+                if isinstance(each.value, Query):
+                    self._edges += sign * edges_per_second(each.value.window)
+                    self._ids[each.value.group] += sign * id_bytes(each.value)
+                    if not self._ids[each.value.group]:
+                        del self._ids[each.value.group]
         if definition is None:
             self._accepted.pop(slot, None)
         else:
@@ -162,6 +193,8 @@ class Registry:
         if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
             return not_usable(chosen.value)
         few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
+        own = self._ids[chosen.value.group] if isinstance(chosen.value, Query) else 0
+        few = few and len(self._ids) <= limits.groups and own <= MOST_ID_BYTES
         if few and self._edges <= limits.edges_per_second:
             return None  # nothing has to be counted: a burst of definitions stays cheap
         return too_much(kind, item, [d.value for k in KINDS for d in self._effective(k)], limits)

@@ -135,6 +135,12 @@ class Limits:
     queries: int = setting(
         Number(1, 10_000, whole=True), 2000, "queries of a node", "a thousand over one sensor is tested"
     )
+    groups: int = setting(
+        Number(1, 2000, whole=True),
+        500,
+        "different sources, filters, labels and latenesses that its queries have",
+        "each is sliced for itself; together they take a tenth of a second a commit",
+    )
     edges_per_second: int = setting(
         Number(1, 10**6, whole=True),
         10_000,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.errors import ConfigError
 from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Note, Read, Restored
 from edge_agent.machines.node import Node, NodeSettings, refuse
@@ -108,10 +109,14 @@ class Gateway(Node):
         for query in event.queries:
             if query.source in sensors:
                 by_group.setdefault(query.group_at(self.settings.node), []).append(query)
+        out: list[Action] = []
         for group in [*self.slicers, *(g for g in by_group if g not in self.slicers)]:
-            self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source))
+            try:
+                self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source))
+            except ConfigError as err:  # each is right by itself: what was in force of the group goes on
+                out.append(Note("query.refused", {"source": group.source, "why": str(err)}))
         self._configured = self._dirty = True
-        return []
+        return out
 
     def _regroup(self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None) -> None:
         slicer = self.slicers.get(group)

@@ -2,7 +2,7 @@
 
 Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
 most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last carries
-the new frontier, exceptions and servings (2.3).
+the new frontier and exceptions (2.3). What a node serves may come in earlier ones: nothing closes before that frontier.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at the
 # a bignum of 128 bits with its tag and head; first values and size of a bag or series; every other kind is 9 at most
 COLUMN_BYTES: Final = {"wide": 20, "bag": 24, "series": 40}
 LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
+SERVINGS_A_FRAME: Final = 500
+SERVING_BYTES: Final = 40  # revision and three times at their longest
 
 
 class KeysExhausted(Exception):  # noqa: N818 - not an error: the holder opens a new epoch and composes again
@@ -94,6 +96,10 @@ class Numbering:
                 _fit(drafts, sum(len(leaf.node) + 16 for leaf in leaves)).members.append(Members(number, leaves))
             for release in group_step.releases:
                 self._release(drafts, group_step.group, number, release)
+            for start in range(0, len(group_step.serving), SERVINGS_A_FRAME):
+                serving = group_step.serving[start : start + SERVINGS_A_FRAME]
+                size = sum(len(each.query) + SERVING_BYTES for each in serving)
+                _fit(drafts, size).members.append(Members(number, (), (), serving))
         said = [self._hinted(drafts, group_step) for group_step in step.groups]
         frames = self._freeze(drafts, epoch, seq, step, birth)
         frames = [self._restated(frame) for frame in frames[:-1]] + frames[-1:]
@@ -283,8 +289,8 @@ class Numbering:
                 parts[number] = replace(
                     part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions, registers=said
                 )
-            if group_step.dropped or group_step.serving:
-                members.append(Members(number, (), group_step.dropped, group_step.serving))
+            if group_step.dropped:
+                members.append(Members(number, (), group_step.dropped))
         return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
 
     def snapshot(self) -> dict[str, object]:

@@ -12,6 +12,7 @@ from edge_agent.cli.progress import Progress
 from edge_agent.cli.replay import of_python, of_spark
 from edge_agent.recording.form import parse
 from tests.recording.made import made, reach, told_rows
+from tests.recording.made_calendars import made_calendars
 from tests.recording.made_sessions import made_sessions
 from tests.tolerance import close
 
@@ -26,6 +27,7 @@ SEEDS: Final = range(2_000, 2_005)
 def test_the_spark_root_gives_the_rows_of_the_plain_one(spark: SparkSession) -> None:
     """protocol 4.2, 5.3, 5.4, 6.1, 6.2 and 7.1: all cases, and recordings from seeds, in one job."""
     texts = {case.stem: case.read_text() for case in CASES} | {f"made-{n}": json.dumps(made(n)) for n in SEEDS}
+    texts |= {f"calendars-{n}": json.dumps(made_calendars(n)) for n in range(12)}
     texts |= {f"sessions-{n}": json.dumps(made_sessions(n)) for n in SEEDS}
     recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
     bar = Progress("replaying", len(recordings))
