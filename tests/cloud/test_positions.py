@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -25,9 +25,16 @@ from cloud_job.work import Work, identity
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.config.definitions import query_of
 from edge_agent.machines.decider import Decider
+from edge_agent.machines.root import Root
+from tests.cloud import recorded
 from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.raws import Reading, raw_rows
+from tests.simulation.counted import CountedFleet
+from tests.simulation.fleet import GRACE
+from tests.simulation.test_fleets import calm, everything, lossy
+from tests.simulation.world import RootHost
 
 FAR_US: Final = START + 10**9
 GRACE_US: Final = 10**12
@@ -37,12 +44,13 @@ GRACE_US: Final = 10**12
 class Dry:
     """The job's decisions on a central query, carried out on the driver; its state goes through bytes each time."""
 
+    grace_us: int = GRACE_US
     limits: Limits = field(default_factory=lambda: Limits(revise_every_us=0))
     rows: list[dict[str, Any]] = field(default_factory=list)
     aside: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.decider, self.ledger, self.parts = Decider(0, GRACE_US), Ledger(self.limits), Parts()
+        self.decider, self.ledger, self.parts = Decider(0, self.grace_us), Ledger(self.limits), Parts()
         self.states, self.stored = Positions(), arrow_schema(MESSAGES).empty_table()
 
     def batch(self, records: Sequence[bytes]) -> Work:
@@ -72,7 +80,7 @@ class Dry:
             bases = {digest: plan.basis for digest, (_, plan) in self.ledger.plans.items()}
             self.aside += late(self.stored.select(columns), work, lookup.pages, bases).to_pylist()
         self.decider, self.ledger, self.parts = state.loads(
-            state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE_US
+            state.dumps(self.decider, self.ledger, self.parts), self.limits, self.grace_us
         )
         return work
 
@@ -183,6 +191,42 @@ def test_a_new_revision_goes_on_from_the_next_position() -> None:
     dry.batch([tick(START), record(two, START, birth), record(two, START, raw_rows(two, START + 20, later))])
     found = {(r["definition_revision"], r["start"], r["end"]): dict(r["values"])["sum"] for r in dry.rows}
     assert found == {(1, 0, 3): 3.0, (2, 4, 6): 10.0, (2, 6, 8): 10.0}
+
+
+class CountedRecorded(recorded.RecordedFleet, CountedFleet):
+    """A fleet with count and state windows whose definitions travel as they do in production."""
+
+
+def rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 9) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(("seed", "chaos"), [(3_000, calm), (3_001, lossy), (3_002, everything), (3_004, everything)])
+def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Random], recorded.Chaos]) -> None:
+    """protocol 7.4, 4.4, 4.7, 8.2: through mergers, crashes and losses, in micro-batches cut anywhere."""
+    fleet = CountedRecorded(seed, chaos(Random(seed)))
+    fleet.run()
+    host = fleet.world.hosts["root"]
+    assert isinstance(host, RootHost)
+    files = [(at_us, tuple(objects)) for at_us, objects in host.files]
+    plain, dry, rows = Root(0, grace_us=GRACE, parse=query_of), Dry(GRACE), []
+    for group in recorded.grouped(files, 6, Random(seed)):
+        for _, objects in group:
+            plain.decider.parent.inbox.journal = host.journal
+            for node, message, received_us in objects:
+                plain.take(node, message, received_us)
+        rows += plain.step(group[-1][0])
+        dry.batch([recorded.content(file, host.journal) for file in group])
+    about: tuple[str, ...] = ("query", "definition_revision", "node", "key", "start", "end")
+    about += ("readings", "complete", "expected", "received")
+    got = {tuple(row[name] for name in about): (rounded(dict(row["values"])), row["details"]) for row in dry.rows}
+    want = {tuple(getattr(row, name) for name in about): (rounded(row.values), row.details) for row in rows}
+    assert len(got) == len(dry.rows)
+    assert len(want) > 20
+    assert got == want
+    told_of = ("node", "source", "key", "start", "end", "readings", "reason")
+    aside = sorted(tuple(row[name] for name in told_of) for row in dry.aside)
+    assert aside == sorted(tuple(getattr(beyond, name) for name in told_of) for beyond in plain.beyond)
 
 
 @pytest.mark.parametrize(("most", "known"), [(2, True), (1, False)])
