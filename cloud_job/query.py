@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TABLES: Final = (
     "gold.results",
     *(f"ops.{name}" for name in ("batches", "coverage", "gaps", "late", "nodes", "quarantine", "queries", "sensors")),
+    "silver.positions",
     "bronze.messages",
 )
 READS: Final = ("select", "with", "describe", "explain", "values", "table")  # first words of what only reads

@@ -167,7 +167,7 @@ QUARANTINE: Final = Table(
 )
 LATE: Final = Table(
     "ops.late",
-    "Readings in no result: older than the correction horizon when they came.",
+    "Readings in no result: when they came they were older than the correction horizon, or their place was past.",
     {
         "node": ("STRING", "child that sent them"),
         "source": ("STRING", "source"),

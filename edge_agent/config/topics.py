@@ -13,6 +13,7 @@ TABLES: Final = frozenset(  # no sensor or query may be named like one: a query 
     {
         *("bronze", "silver", "gold", "ops", "messages", "results", "nodes", "sensors", "queries", "gaps", "coverage"),
         *("quarantine", "late", "batches", "lease", "partials", "values", "sessions", "events", "hints", "tables"),
+        "positions",
     }
 )
 KINDS: Final = ("sensor", "query")
