@@ -52,7 +52,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "cloud_job/query.py": {"deltalake", "pyarrow", "edge_agent.errors"},
 }
 SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "cloud_job/__main__.py")
-NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas")
+NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas", "datasketches")
 
 
 def sources() -> Iterator[tuple[str, str]]:

@@ -101,7 +101,19 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
-    """The states of the readings in a bag, one row. However often a value stands there, it costs a few doublings."""
+    """The states of the readings in a bag, one row."""
+    column = np.empty(1, object)
+    column[0] = bag
+    states: dict[str, Column] = {}
+    for component in aggregates.components_of(basis):
+        if component.of_bag is not None:
+            states |= component.of_bag(column, scale)
+    others = tuple(name for name in basis if name not in states)
+    return states | _added_up(bag, others, scale)
+
+
+def _added_up(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
+    """From the states of each value. However often one stands there, it costs a few doublings."""
     k = len(bag.values)
     readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
     copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each

@@ -183,9 +183,10 @@ class Numbering:
         while done < len(rows):
             room = BUDGET_BYTES - drafts[-1].size_bytes
             last = int(np.searchsorted(upto, done_bytes + room, side="right"))
-            if last <= done:
+            if last <= done and drafts[-1].size_bytes:
                 drafts.append(_Draft())
                 continue
+            last = max(last, done + 1)  # a row as large as that has a frame of its own: sizes are upper estimates
             chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
             drafts[-1].size_bytes += int(upto[last - 1]) - done_bytes + 16
             done, done_bytes = last, int(upto[last - 1])

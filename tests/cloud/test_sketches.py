@@ -102,7 +102,7 @@ def test_sparks_own_readers_take_every_sketch(spark: SparkSession) -> None:
 def test_theta_sketches_of_results_are_there_for_set_operations(spark: SparkSession) -> None:
     """As docs/query.md says it."""
     one = Segments.runs(np.zeros(1, np.int64), 3_000)
-    cells = [theta.lift(np.arange(first, first + 3_000) * 1.5, one) for first in (0, 2_000)]
+    cells = [theta.lift(np.linspace(first, first + 2_999, 3_000), one) for first in (0, 2_000)]
     texts = [json.dumps({"machines": base64.b64encode(cell[0]).decode()}) for cell in cells]
     rows = spark.createDataFrame([tuple(texts)], "a string, b string")
     found = rows.selectExpr(

@@ -11,11 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra import bags, sketches
-from edge_agent.algebra.aggregates import approximate, combine, lower
-from edge_agent.algebra.partial import Column
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.aggregates import Readings, approximate, combine, lift, lower
+from edge_agent.algebra.frame import MAX_FRAME_BYTES
+from edge_agent.algebra.partial import NO_INTS, Column, Partials
+from edge_agent.algebra.planner import plan
+from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines import numbering
+from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.wire import frames
 
 EXACT: list[ModuleType] = [hll, theta]
 EVERY: list[ModuleType] = [hll, theta, kll]
@@ -147,6 +153,21 @@ def test_a_quantile_sketch_is_the_same_in_any_order_of_what_is_merged_at_once_an
     assert [kll.quantiles(cell, q)[0] for q in (0.1, 0.5, 0.995)] == want.tolist()
 
 
+def test_a_quantile_sketch_of_counted_values_is_one_of_all_their_readings() -> None:
+    """What a row is cut into when its bag is larger than a frame."""
+    random = np.random.default_rng(9)
+    values, counts = np.sort(random.normal(size=3_000)), random.integers(1, 60, 3_000)
+    cell = kll.of_bags(values, counts, np.zeros(1, np.int64))
+    sketches.check(cell.tolist())
+    assert kll.readings(cell).tolist() == [counts.sum()]
+    assert rank_error(cell, np.repeat(values, counts)) < kll.ERROR
+    few = kll.of_bags(values[:3], np.array([1, 2**40, 5]), np.zeros(1, np.int64))
+    sketches.check(few.tolist())
+    assert kll.quantiles(few, 0.5).tolist() == [values[1]]
+    both = kll.of_bags(values[[0, 1, 0]], np.array([2, 3, 1]), np.array([0, 2]))
+    assert both.tolist() == kll.lift(values[[0, 0, 1, 1, 1, 0]], Segments.runs(np.array([0, 5]), 6)).tolist()
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 3_000), min_size=1, max_size=6),
@@ -223,6 +244,27 @@ def harmless(cell: bytes) -> None:
     else:
         assert both[0] == cell
         assert made.estimates(both)[0] >= 1
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_too_large(
+    budget: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 2.1: at most 128 kB by construction, whatever a row holds."""
+    if budget is not None:
+        monkeypatch.setattr(numbering, "BUDGET_BYTES", budget)
+    query = Query("q", 1, "s", Tumbling(10**6), tuple(Aggregate(fn, fn) for fn in ("theta_distinct", "approx_median")))
+    made = plan((query,), None)[0].plan
+    values = np.random.default_rng(1).normal(size=7 * 9_000)
+    groups = Segments.runs(np.arange(0, len(values), 9_000), len(values))
+    states = lift(Readings(np.arange(len(values)), values, NO_INTS), groups, made.basis, None)
+    start = np.arange(7) * 10**6
+    rows = Partials(start, start + 10**6, np.zeros(7, np.int64), states)
+    step = Step(groups=(GroupStep(query.group, 7 * 10**6, (Release(made, False, rows, [""], [""]),)),))
+    sent = numbering.Numbering().compose(7, 0, step)
+    assert max(len(frames.encode(frame)) for frame in sent) <= MAX_FRAME_BYTES
+    held = [len(s.partials) for frame in sent for part in frame.groups for s in part.sections]
+    assert held == ([2, 2, 2, 1] if budget is None else [1] * 7)
 
 
 # --- the library that other tools read them with ---------------------------------------------------------------------

@@ -47,7 +47,14 @@ def _sketch(name: str, made: ModuleType) -> Component:
     def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
         return {name: made.combine(states[name], groups)}
 
-    return Component(name, (name,), lift, combine)
+    def of_bag(column: Array, scale: int | None) -> dict[str, Array]:
+        found = bags.flat(column)
+        values = decimals(found.values, scale).value
+        if made is kll:
+            return {name: kll.of_bags(values, found.counts, found.starts)}
+        return {name: made.lift(values, Segments.runs(found.starts, len(values)))}
+
+    return Component(name, (name,), lift, combine, of_bag=of_bag)
 
 
 def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -56,6 +63,10 @@ def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _li
 
 def _combine_frequent(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
     return {"frequent": _thinned(bags.combine(states["frequent"], groups))}
+
+
+def _frequent_of_bag(column: Array, _scale: int | None) -> dict[str, Array]:
+    return {"frequent": _thinned(column)}
 
 
 def _thinned(column: Array) -> Array:
@@ -124,7 +135,7 @@ FAMILY: Final = Family(
         _sketch("hll", hll),
         _sketch("theta", theta),
         _sketch("kll", kll),
-        Component("frequent", ("frequent",), _lift_frequent, _combine_frequent),
+        Component("frequent", ("frequent",), _lift_frequent, _combine_frequent, of_bag=_frequent_of_bag),
     ),
     functions=(
         Function(

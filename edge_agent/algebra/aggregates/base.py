@@ -75,6 +75,8 @@ class Component:
     fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...): overlapping windows are then formed
     several times faster (algebra/overlap.py). None: by `combine` only, whatever it is.
     apart: its columns add up and do not follow from the values of readings alone.
+    of_bag(column, scale): its columns of the readings that bags hold, a row a bag; where that is quicker than to lift
+    each value and combine them as often as they stand there.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Component:
     invert: Callable[[States, States], dict[str, Array]] | None = None
     apart: bool = False
     fold: np.ufunc | None = None
+    of_bag: Callable[[Array, int | None], dict[str, Array]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

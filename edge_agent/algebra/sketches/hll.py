@@ -35,6 +35,7 @@ _TYPE: Final = 2 << 2  # HLL_8, above two bits of the mode: 0 list, 1 set, 2 reg
 _COMPACT, _OUT_OF_ORDER = 8, 16  # flags; out of order: estimate from the registers, not from the way they were filled
 _ADDRESS: Final = (1 << 26) - 1
 _MOST_ZEROS: Final = 62
+_LONG: Final = 512  # values a group from which registers are filled first: 8 bytes a value
 _HEAD: Final = struct.Struct("<8BdddII")
 _WEIGHTS: Final = 2.0 ** -np.arange(64)
 
@@ -56,7 +57,7 @@ def coupons_of(values: NDArray[np.float64]) -> Coupons:
 def lift(values: NDArray[np.float64], groups: Segments) -> Column:
     """One sketch a group. values: shape (k,), float64, finite."""
     coupons, owner = coupons_of(values), groups.spread(np.arange(len(groups)))
-    if len(values) < PLACES * len(groups):
+    if len(values) < _LONG * len(groups):
         return _packed(coupons, owner, len(groups))
     table = np.zeros(len(groups) * PLACES, np.uint8)  # quicker than to sort, where groups are large
     places = owner * PLACES + (coupons & np.uint32(PLACES - 1))

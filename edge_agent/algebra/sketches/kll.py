@@ -30,7 +30,7 @@ FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200
 LEAST: Final = 8  # values of a level before it is compacted at least: m
 ERROR: Final = 0.0133  # of a rank, with a probability of 99 %
-MOST_LEVELS: Final = 40
+MOST_LEVELS: Final = 48
 MOST_READINGS: Final = 2**45  # of a sketch
 _SORTED, _SINGLE = 2, 4  # flags
 _HEAD: Final = struct.Struct("<4BHBBQHBB")
@@ -51,6 +51,24 @@ MOST_BYTES: Final = 20 + 4 * MOST_LEVELS + 16 + 8 * sum(_rooms(MOST_LEVELS))
 def lift(values: Values, groups: Segments) -> Column:
     """One sketch a group. values: shape (k,), float64, finite."""
     return _packed(values + 0.0, groups.spread(np.arange(len(groups))), len(groups))
+
+
+def of_bags(values: Values, counts: Ints, starts: Ints) -> Column:
+    """One sketch a bag: counts as sums of powers of two, so that a value is in a few levels however often it came.
+
+    values, counts: shape (k,), increasing within a bag. starts: where each bag begins, none empty.
+    """
+    out = np.empty(len(starts), object)
+    ends = [*starts[1:].tolist(), len(values)]
+    for row, (first, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
+        mine, left = values[first:end] + 0.0, counts[first:end]
+        total = int(left.sum())
+        if total <= K:
+            levels = [np.repeat(mine, left)]
+        else:
+            levels = [mine[left >> height & 1 == 1] for height in range(int(left.max()).bit_length())]
+        out[row] = _cell(total, float(mine[0]), float(mine[-1]), _compacted(levels, total))
+    return out
 
 
 def combine(column: Column, groups: Segments) -> Column:
