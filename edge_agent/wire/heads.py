@@ -15,7 +15,7 @@ import numpy as np
 from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
 from edge_agent.algebra.partial import Partials
 from edge_agent.errors import WireError
-from edge_agent.wire import frames, sections
+from edge_agent.wire import columns, frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 
 BUCKET_US: Final = 3_600_000_000  # one hour: files of the frame table hold neighbouring windows
@@ -87,7 +87,8 @@ def _anchored(decoded: sections.Decoded) -> list[Any]:
     first, length = where
     if type(first) is int:
         return [plan, tick, [first + decoded.anchor, length], *rest]
-    return sections.encode(decoded.section, None, late=decoded.late)
+    starts = decoded.section.partials.start // sections.TICKS_US[tick]
+    return [plan, tick, [columns.encode_ints(starts), length], *rest]
 
 
 def _part(number: int, group: int, decoded: sections.Decoded, section: Section, item: list[Any]) -> Part:
