@@ -58,8 +58,7 @@ def in_windows_of(
         moved = Partials(start, window.ends(start), rows.key[index], states)
         return combine(moved, basis, None, ranks)
     length_us, slide_us, offset_us = window.length_us, window.slide_us, window.offset_us
-    first = np.maximum(-((length_us + offset_us - rows.end) // slide_us), 0)
-    last = (rows.start - offset_us) // slide_us
+    first, last = numbers(window, rows.start, rows.end)
     if between is not None:
         np.maximum(first, -((offset_us - between[0]) // slide_us), out=first)
         np.minimum(last, (between[1] - offset_us) // slide_us, out=last)
@@ -68,6 +67,32 @@ def in_windows_of(
         return NOTHING
     start = offset_us + number * slide_us
     return Partials(start, start + length_us, made.key, made.states)
+
+
+def numbers(window: Sliding, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """First and last window, by number from 0, that contain each range [start, end); last < first: none."""
+    first = np.maximum(-((window.length_us + window.offset_us - end) // window.slide_us), 0)
+    return first, (start - window.offset_us) // window.slide_us
+
+
+def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
+    """Each row combined with all of its key that are in later windows: a row a (key, last), sorted; ranges are `last`.
+
+    last: shape (n,), int64, the last window of each row; n may be 0.
+    """
+    if not len(rows):
+        return NOTHING
+    order = np.lexsort((last, rows.key))
+    rows, last = rows.take(order), last[order]
+    new = np.concatenate([[True], (rows.key[1:] != rows.key[:-1]) | (last[1:] != last[:-1])])
+    starts = np.flatnonzero(new)
+    states: Mapping[str, Column] = {name: rows.states[name] for name in basis}
+    if not new.all():
+        states = aggregates.combine(states, Segments.runs(starts, len(rows)), basis, ranks)
+    key, last = rows.key[starts], last[starts]
+    ends = np.append(key[1:] != key[:-1], True)[::-1]
+    scanned = _prefixes({name: column[::-1] for name, column in states.items()}, ends, basis, ranks)
+    return Partials(last, last, key, {name: column[::-1] for name, column in scanned.items()})
 
 
 def over(

@@ -15,6 +15,7 @@ from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, in_windows
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
+from edge_agent.algebra.rolling import WindowStore
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows.edges import Edges
@@ -74,7 +75,9 @@ class Era:
         self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
         self._windows = list({query.time_window: None for query in queries})
         self._edges = Edges(self._windows) if queries else None
-        self._store = Store(basis, self.plan.unit_us if self.plan else None, NODES)
+        self._store: Store | WindowStore = Store(basis, self.plan.unit_us if self.plan else None, NODES)
+        if self.plan is not None and self.plan.kind == "window":
+            self._store = WindowStore(basis, self._windows, NODES)
         self._late = Store(basis, None, NODES)
         self._newest_us = NEVER_US
         self._closed_us = NEVER_US  # the frontier as of the last `close`
@@ -188,8 +191,7 @@ class Era:
         return start, end
 
     def _keep(self, slices: Partials) -> None:
-        assert self.plan is not None
-        self._store.add(slices if self.plan.kind == "slice" else in_windows(slices, self._windows))
+        self._store.add(slices)
 
     # --- what leaves --------------------------------------------------------------------------------------------
 
@@ -197,10 +199,12 @@ class Era:
         """(plan, late, rows): what ends by the frontier (FAR_US: everything that is open), and all that is late."""
         if frontier_us == FAR_US:
             self.gone_until(self._newest_us)
+            done = self._store.flush()
         else:
             self._closed_us = frontier_us
+            done = self._store.close(frontier_us)
         for plan_, late, rows in (
-            (self.plan, False, self._store.close(frontier_us)),
+            (self.plan, False, done),
             (self._late_plan, True, self._late.flush()),
         ):
             if len(rows):

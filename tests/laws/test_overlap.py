@@ -15,6 +15,7 @@ from edge_agent.algebra.aggregates import COLUMNS, basis_of, lift
 from edge_agent.algebra.overlap import in_windows_of, over
 from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials, assign_windows, concat
 from edge_agent.algebra.segments import Segments, narrow
+from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows import Sliding, Window
 from edge_agent.algebra.windows.edges import Edges
 from tests import strategies
@@ -46,7 +47,8 @@ def sliced(draw: st.DrawFn, windows: tuple[Window, ...], scale: int | None, basi
             far = draw(st.sampled_from([1, 1, 7, 1_000]))
             readings = draw(strategies.readings(scale, node))
             time_us = readings.time_us * far
-            if not len(time_us) or time_us[0] < edges.first_us:
+            before, after = edges.around(time_us)
+            if not len(time_us) or before[0] == NO_EDGE or after[-1] == FAR_US:
                 continue
             rows, start, end = edges.cut(time_us)
             groups = Segments.runs(rows, len(time_us))
