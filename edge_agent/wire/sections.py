@@ -66,12 +66,13 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
     size = length if isinstance(length, int) else columns.encode_ints(length)
     where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
-    return [plan, code, where, _encode_keys(rows.key), *map(_encode_column, rows.states.values())]
+    states = (_encode_column(column, rows.start) for column in rows.states.values())
+    return [plan, code, where, _encode_keys(rows.key), *states]
 
 
-def _encode_column(column: Column) -> object:
+def _encode_column(column: Column, start: Ints) -> object:
     if is_series(column):
-        return series.encode(column)
+        return series.encode(column, start)
     if is_sketches(column):
         return sketches.encode(column)
     return bags.encode(column) if is_bags(column) else columns.encode(_saturated(column))
@@ -140,7 +141,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
             states[str(i)], values = bags.decode(column, n, room, f"column {i}")
             size = max(size, values)
         elif series.is_series(column):
-            states[str(i)], readings = series.decode(column, n, room, f"column {i}")
+            states[str(i)], readings = series.decode(column, n, room, f"column {i}", start)
             size = max(size, readings)
         elif sketches.is_sketches(column):
             states[str(i)] = sketches.decode(column, n, f"column {i}")

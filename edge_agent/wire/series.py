@@ -25,9 +25,10 @@ LIMIT: Final = 2**61  # of integers; what is decoded stays within it
 TICKS_US: Final = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1)
 
 
-def encode(column: Column, *, deflate: bool = True) -> list[object]:
+def encode(column: Column, start: Ints | None = None, *, deflate: bool = True) -> list[object]:
     """A column of series as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
 
+    start: of each row, where the reader has it too: as of raw readings it is often the time of the first of them.
     deflate: False where time counts more than bytes.
     """
     found = series.flat(column)
@@ -37,7 +38,7 @@ def encode(column: Column, *, deflate: bool = True) -> list[object]:
         True,
         columns.encode_ints(found.sizes),
         pack(found.node, least),
-        [tick, *_steps(found.time_us // tick, found, least)],
+        [tick, *_times(found, tick, start, least)],
         [*_steps(found.order, found, least)],
         _encode_values(found, least),
     ]
@@ -48,12 +49,20 @@ def is_series(item: object) -> bool:
     return type(item) is list and len(item) > 0 and item[0] is True
 
 
+def _times(found: Flat, tick: int, start: Ints | None, least: int) -> tuple[object, object]:
+    """As `_steps`, without the first where that is the row's start."""
+    first, steps = _steps(found.time_us // tick, found, least)
+    if start is not None and np.array_equal(start, found.time_us[found.starts]):
+        return None, steps
+    return first, steps
+
+
 def _steps(numbers: Ints, found: Flat, least: int) -> tuple[object, object]:
     """The first number of each row, and from each number to the next in its row."""
     if max(-int(numbers.min()), int(numbers.max())) >= LIMIT:
         raise ValueError("a series holds an integer beyond 61 bits")
     steps = np.diff(numbers, prepend=numbers[:1])[found.inner()]
-    return columns.encode_ints(numbers[found.starts]), pack(steps, least)
+    return pack(numbers[found.starts], least), pack(steps, least)
 
 
 def _encode_values(found: Flat, least: int) -> object:
@@ -75,7 +84,7 @@ def _encode_values(found: Flat, least: int) -> object:
     return [places, pack(units, least)]
 
 
-def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
+def decode(item: object, n: int, room: int, what: str, start: Ints | None = None) -> tuple[NDArray[Any], int]:
     """The twin of `encode` for n rows: (column, readings in it). room: readings allowed. Raises: WireError."""
     true, size_item, node_item, time_item, order_item, value_item = an_array(item, what, 6, 6)
     if true is not True:
@@ -89,6 +98,10 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
         raise WireError(f"{what}: a node number below 0")
     tick_item, *steps = an_array(time_item, f"{what}, times", 3, 3)
     tick = an_int(tick_item, 1, TICKS_US[0], f"{what}, tick")
+    if steps[0] is None:
+        if start is None or (start % tick).any():
+            raise WireError(f"{what}: times from the starts of rows that are not in its ticks")
+        steps = [start // tick, steps[1]]
     time = _along(steps, sizes, TIME_LIMIT_US // tick, f"{what}, times") * tick
     order = _along(an_array(order_item, f"{what}, arrivals", 2, 2), sizes, LIMIT, f"{what}, arrivals")
     found = Flat(time, _decode_values(value_item, sizes, what), node, order, sizes)
@@ -125,7 +138,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Column:
 
 def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
     """Numbers of rows from the first of each and the steps between; all within +- limit."""
-    first = columns.decode_ints(item[0], len(sizes), what)
+    first = item[0] if isinstance(item[0], np.ndarray) else unpack_ints(item[0], len(sizes), what)
     k = int(sizes.sum())
     starts = np.cumsum(sizes) - sizes
     steps = np.zeros(k, np.int64)

@@ -42,6 +42,17 @@ def test_a_column_of_series_comes_back_as_it_was(column: Column, deflate: bool) 
 
 
 @given(st.integers(1, 12).flatmap(any_.series))
+def test_rows_that_start_with_their_first_reading_do_not_say_its_time_again(column: Column) -> None:
+    start = np.array([cell.time_us[0] for cell in column])
+    item = cbor.loads(cbor.dumps(series.encode(column, start)), "x")
+    assert item[3][1] is None  # type: ignore[index]
+    assert same_array(series.decode(item, len(column), ROOM, "x", start)[0], column)
+    assert series.encode(column, start - 1)[3][1] is not None  # type: ignore[index]
+    with pytest.raises(WireError, match="starts of rows"):
+        series.decode([*item[:3], [7, None, item[3][2]], *item[4:]], len(column), ROOM, "x", start * 7 + 1)  # type: ignore[index]
+
+
+@given(st.integers(1, 12).flatmap(any_.series))
 def test_a_state_with_series_comes_back_as_it_was(column: Column) -> None:
     assert same_array(snapshot.loads(snapshot.dumps({"series": column}))["series"], column)
 
@@ -93,6 +104,7 @@ def but(at: int, item: object) -> list[Any]:
         (but(2, 1.5), "wanted integers"),
         (but(3, [0, 0, 1]), "tick"),
         (but(3, [1, 0]), "wanted an array of 3"),
+        (but(3, [1, None, 1]), "starts of rows"),
         (but(3, [1, 2**62, 1]), "beyond 61 bits"),
         (but(3, [3_600_000_000, 2**40, 1]), "beyond 61 bits"),
         (but(3, [1, 0, 2**63 - 1]), "beyond 61 bits"),

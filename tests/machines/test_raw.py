@@ -1,0 +1,187 @@
+"""Raw readings on their way: kept until the frontier at a gateway, passed on at once by mergers, ordered at the top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.query import Aggregate, Labels, Query
+from edge_agent.algebra.series import flat
+from edge_agent.algebra.windows import CountSliding, CountTumbling
+from edge_agent.machines.books import Book
+from edge_agent.machines.central_results import REASON
+from edge_agent.machines.pool import Pool
+from edge_agent.machines.release import Release
+from edge_agent.machines.results import Row
+from edge_agent.machines.slicer import Slicer
+from edge_agent.wire import snapshot
+from tests.machines.sender import S, Sender
+from tests.machines.test_root import root_of
+
+LABELS: list[Labels] = [(("k", "a"),), (("k", "b"),)]
+SEQUENCE = (Aggregate("sequence", "s"), Aggregate("count", "n"))
+PAIRS = Query("pairs", 1, "door", CountTumbling(2), SEQUENCE, by=("k",), lateness_us=0)
+Told = list[tuple[int, str, int, int]]  # time, key, arrival, value
+
+
+def slicer_of(*queries: Query) -> Slicer:
+    slicer = Slicer(queries[0].group, 0, "n")
+    slicer.change(queries)
+    return slicer
+
+
+def said(releases: list[Release]) -> Told:
+    """Every reading of releases; a row's range is that of its readings."""
+    out: Told = []
+    for release in releases:
+        rows = release.partials
+        found = flat(rows.states["series"])
+        assert rows.start.tolist() == found.time_us[found.starts].tolist()
+        assert rows.end.tolist() == (found.time_us[found.starts + found.sizes - 1] + 1).tolist()
+        assert rows.states["count"].tolist() == found.sizes.tolist()
+        keys = [release.keys[code] for code in np.repeat(rows.key, found.sizes).tolist()]
+        out += zip(found.time_us.tolist(), keys, found.order.tolist(), found.value.tolist(), strict=True)
+    return out
+
+
+batches = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1), st.integers(-9, 9)), max_size=8)
+events = st.lists(batches | st.integers(0, 30) | st.just("restart"), max_size=12)
+
+
+@given(events, st.sampled_from(["revise", "per_window", "drop"]))
+def test_every_reading_leaves_once_when_the_frontier_has_passed_it_also_after_a_restart(
+    script: list[Any], policy: str
+) -> None:
+    """protocol 4.1, 4.2, 6.2: late ones leave at once as late, or are in no such window and counted."""
+    query = replace(PAIRS, late=policy)
+    slicer, arrivals, lost = slicer_of(query), 0, 0
+    waiting: Told = []
+    late: Told = []
+    for event in [*script, 31]:
+        if event == "restart":
+            state = snapshot.loads(snapshot.dumps(slicer.snapshot()))
+            slicer = Slicer(query.group, 0, "n")
+            slicer.restore(state)
+        elif isinstance(event, list):
+            time, series, value = (np.array([row[i] for row in event], np.int64) for i in range(3))
+            slicer.push(Batch(time, value, series, LABELS))
+            for row in event:
+                told = (row[0], f"k={'ab'[row[1]]}", arrivals, row[2])
+                arrivals += 1
+                if row[0] >= slicer.frontier_us:
+                    waiting.append(told)
+                elif policy == "revise":
+                    late.append(told)
+                else:
+                    lost += 1
+        else:
+            releases = slicer.advance(event)
+            frontier_us = slicer.frontier_us
+            assert sorted(said([r for r in releases if r.late])) == sorted(late)
+            gone = [told for told in waiting if told[0] < frontier_us]
+            assert sorted(said([r for r in releases if not r.late])) == sorted(gone)
+            waiting, late = [told for told in waiting if told[0] >= frontier_us], []
+        slicer.check()
+    assert not waiting
+    assert not slicer.flush()
+    assert slicer.counters["dropped_late"] == lost
+
+
+def test_a_change_gives_each_reading_to_one_revision_by_its_time() -> None:
+    """protocol 6.3"""
+    slicer = slicer_of(PAIRS)
+    slicer.push(Batch(np.array([5, 9]), np.array([1, 2]), np.zeros(2, np.int64), LABELS))
+    servings = slicer.change((replace(PAIRS, revision=2, window=CountSliding(3, 1)),))
+    assert servings == (Serving("pairs", 1, None, 10), Serving("pairs", 2, 10))
+    slicer.push(Batch(np.array([7, 12]), np.array([3, 4]), np.zeros(2, np.int64), LABELS))
+    told = {release.plan.queries: said([release]) for release in slicer.advance(20)}
+    assert told == {
+        (("pairs", 1),): [(5, "k=a", 0, 1), (7, "k=a", 2, 3), (9, "k=a", 1, 2)],
+        (("pairs", 2),): [(12, "k=a", 3, 4)],
+    }
+
+
+def test_a_merger_passes_raw_readings_on_with_its_next_step_whatever_its_frontier() -> None:
+    """protocol 7.4"""
+    child, pool, book = Sender("a", PAIRS), Pool(), Book()
+    for frame in (child.birth(), child.send((10, 11, "k=a", 1.0), (12, 13, "k=b", 2.0))):
+        if frame.define is not None:
+            book.learn(frame.define)
+        for part in frame.groups:
+            for section in part.sections:
+                pool.add("a", frame.epoch, book, section, late=False)
+    pool.absorb({})
+    (release,) = pool.release(PAIRS.group, -(2**62))
+    assert not release.late
+    assert [(time, key) for time, key, *_ in said([release])] == [(10, "k=a"), (12, "k=b")]
+    assert pool.release(PAIRS.group, 2**61) == ()
+
+
+# --- at the root -----------------------------------------------------------------------------------------------------
+
+
+def answers(rows: list[Row]) -> list[tuple[str, int, int, str | None]]:
+    return [(row.key, row.start, row.end, row.details) for row in rows]
+
+
+def reading(at_s: int, value: float, key: str = "k=a") -> tuple[int, int, str, float]:
+    return at_s * S, at_s * S + 1, key, value
+
+
+def test_a_position_is_given_once_every_node_has_passed_it_and_never_changes() -> None:
+    """protocol 7.4, 7.3: what comes below is in no window and counted."""
+    a, b = Sender("a", PAIRS), Sender("b", PAIRS)
+    root = root_of(a, b)
+    root.take("a", a.send(reading(10, 1.0), reading(20, 4.0), frontier_us=30 * S), S)
+    assert root.step(S) == []
+    root.take("b", b.send(reading(10, 2.0), frontier_us=15 * S), S)
+    (row,) = root.step(S)
+    assert answers([row]) == [("k=a", 0, 2, '{"s": [1.0, 2.0]}')]
+    assert (row.revision, row.complete, row.readings) == (0, True, 2)
+    root.take("b", b.send(reading(12, 7.0), reading(17, 3.0), late=True, frontier_us=30 * S), S)
+    assert answers(root.step(S)) == [("k=a", 2, 4, '{"s": [3.0, 4.0]}')]
+    (beyond,) = root.beyond
+    assert (beyond.node, beyond.key, beyond.start, beyond.readings) == ("b", "k=a", 12 * S, 1)
+    assert beyond.reason == REASON
+
+
+def test_a_missing_node_holds_positions_and_skip_goes_on_without_it() -> None:
+    """protocol 7.4, 4.4, 4.7: rows say who was missing."""
+    skipping = replace(PAIRS, on_missing="skip")
+    for query, made in ((PAIRS, []), (skipping, [("k=a", 0, 2, '{"s": [1.0, 2.0]}')])):
+        a, b = Sender("a", query), Sender("b", query)
+        root = root_of(a, b)
+        root.take("b", b.send(frontier_us=5 * S), S)
+        root.take("a", a.send(reading(10, 1.0), reading(20, 2.0), frontier_us=30 * S), S)
+        root.step(S)
+        for second in range(2, 400, 10):  # b is silent for longer than any grace
+            root.take("a", a.send(frontier_us=(30 + second) * S), second * S)
+            rows = root.step(second * S)
+            if rows:
+                break
+        assert answers(rows) == made
+        assert all(not row.complete for row in rows)
+        root.take("b", b.send(frontier_us=500 * S), 500 * S)
+        later = root.step(500 * S)
+        assert answers([*rows, *later]) == [("k=a", 0, 2, '{"s": [1.0, 2.0]}')]
+
+
+def test_a_new_revision_counts_on_and_gives_up_what_the_old_one_began() -> None:
+    """protocol 7.4, 6.3"""
+    a = Sender("a", PAIRS)
+    root = root_of(a)
+    root.take("a", a.send(*(reading(at, float(at)) for at in (10, 11, 12)), frontier_us=20 * S), S)
+    assert answers(root.step(S)) == [("k=a", 0, 2, '{"s": [10.0, 11.0]}')]
+    threes = replace(PAIRS, revision=2, window=CountTumbling(3))
+    told = (Serving("pairs", 1, None, 30 * S), Serving("pairs", 2, 30 * S))
+    root.take("a", a.tell(*told, queries=[threes]), S)
+    root.take("a", a.send(*(reading(at, float(at)) for at in (30, 31, 32, 33)), frontier_us=60 * S), S)
+    (row,) = root.step(S)
+    assert answers([row]) == [("k=a", 3, 6, '{"s": [30.0, 31.0, 32.0]}')]
+    assert row.definition_revision == 2
