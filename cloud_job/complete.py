@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cloud_job import orderings, told
+from cloud_job.marker_queries import Making, MarkerQueries, Marks
 from cloud_job.open_sessions import Moment
 from cloud_job.session_queries import SessionQueries
 from cloud_job.spans import Cover, coverage_rows, covers, join
 from cloud_job.work import Beyond, Islands, Order, Ordering, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
+from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import reach_us
 from edge_agent.algebra.windows.central import RAW
@@ -101,6 +103,7 @@ class Ledger:
     covers_known: set[str] = field(default_factory=set)
     needed_us: int = NEVER_US
     sessions: SessionQueries = field(default_factory=SessionQueries)
+    markers: MarkerQueries = field(default_factory=MarkerQueries)
     nodes: told.Nodes = field(default_factory=told.Nodes)
     _parsed: dict[Key, Query | None] = field(default_factory=dict)
 
@@ -133,10 +136,13 @@ class Ledger:
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = books[line].plans[part.plan]
                 self._note(line, part, group, plan)
-                if plan.kind not in ("session", "raw"):
+                if is_marked(group):
+                    self.markers.touch(part, group, plan)
+                elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan, touched)
                 beyond += self._beyond(effect, part, (group, plan), decision.groups.get(group))
         self.sessions.join(decision, books, self.limits.horizon_us)
+        self.markers.join(decision, books)
         self._recover(decision, touched)
         makings = self._makings(decision, tuple(gap for _, gap in gaps))
         found: list[tuple[Islands, tuple[Cover, ...]]] = []
@@ -150,6 +156,9 @@ class Ledger:
                 if query is None:
                     continue
                 run = _Run(key, query, group, view)
+                if is_marked(group):
+                    self.closed[run.place] = max(self.closed.get(run.place, NEVER_US), view.frontier_us)
+                    continue
                 if group.gap_us:
                     found += self._islands(run, makings, decision, flush=flush)
                     continue
@@ -162,6 +171,9 @@ class Ledger:
                 if view.frontier_us > closed_us:
                     closing += self._spans(run, makings, closed_us, view.frontier_us)
                     self.closed[run.place] = view.frontier_us
+        marks = self._marks(decision, makings, flush=flush)
+        closing += marks.closing
+        revising += marks.revising
         self.needed_us = self._needed(decision)
         spans = [*closing, *revising]
         return Work(
@@ -182,12 +194,13 @@ class Ledger:
             nodes=self.nodes.rows(decision, self.number),
             islands=tuple(islands for islands, _ in found),
             ordering=tuple(ordering for ordering, _ in ordered),
+            gone=tuple(marks.gone),
         )
 
     @property
     def put_off(self) -> bool:
         """Whether rows wait for revise_every."""
-        return bool(self.pending) or self.sessions.waiting
+        return bool(self.pending) or self.sessions.waiting or self.markers.waiting
 
     def query(self, key: Key) -> Query | None:
         """The definition of a query's revision, None while it has not come or cannot be read."""
@@ -238,6 +251,8 @@ class Ledger:
     def _beyond(self, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None) -> Iterable[Beyond]:
         """Rows all of whose windows have ended before the horizon: in no result, and in ops.late instead (4.2)."""
         group, plan = of
+        if plan.kind == "marker":
+            return
         if plan.kind == "raw":
             yield from self._decided(effect, part, group, plan)
             return
@@ -247,7 +262,9 @@ class Ledger:
         closed_us = min(self.closed.get((q.id, q.revision, group.node), NEVER_US) for q in queries)
         longest_us = max(reach_us(query.window) for query in queries)
         before_us = min(closed_us, view.frontier_us - self.limits.horizon_us) - longest_us + 1
-        lasting = plan.kind == "session"  # it may have begun long ago: its last reading says when it was
+        lasting = plan.kind == "session" or is_marked(
+            group
+        )  # it may have begun long ago: its last reading says when it was
         if (part.earliest_end_us - 1 if lasting else part.first_start_us) < before_us:
             place = (effect.node, effect.epoch, effect.seq, part.number)
             yield Beyond(*place, queries[0].source, before_us, lasting=lasting)
@@ -315,7 +332,7 @@ class Ledger:
     @staticmethod
     def _keys(decision: Decision, group: Group) -> tuple[Key, ...]:
         view = decision.groups.get(group)
-        return tuple(view.serving) if view is not None and not group.gap_us and group.form != RAW else ()
+        return tuple(view.serving) if view is not None and not group.gap_us and not group.form else ()
 
     def _needed(self, decision: Decision) -> int:
         served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
@@ -329,9 +346,24 @@ class Ledger:
         closed_us, track = self.closed.get(place, NEVER_US), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
+        if is_marked(query.group):
+            return self.markers.low_us(place[:2], closed_us)
         if query.group.form == RAW:
             return closed_us
         return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
+
+    def _marks(self, decision: Decision, makings: _Makings, *, flush: bool) -> Marks:
+        """What of the queries of windows between markers gets rows now."""
+
+        def making(key: Key) -> Making | None:
+            query = self.query(key)
+            if query is None:
+                return None
+            shape = makings.shapes[query.aggregates, self.target(key)]
+            return Making(shape, lambda node: makings.of((*key, node)))
+
+        due_us = decision.now_us if flush else decision.now_us - self.limits.revise_every_us
+        return self.markers.step(decision, making, makings.gaps, due_us=due_us, horizon_us=self.limits.horizon_us)
 
     def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""

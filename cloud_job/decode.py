@@ -218,7 +218,10 @@ class _Decoding:
             for number, span in fed.get(order.number, ()):
                 basis = self.lookup.bases[span.shape]
                 needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
-                made = _windows(needed, span, basis, store.ranks(), exact=order.kind == "window")
+                if span.picks:
+                    made = _picked(needed, span, order.number, basis, store.ranks())
+                else:
+                    made = _windows(needed, span, basis, store.ranks(), exact=order.kind == "window")
                 if len(made):
                     yield self._batch({"span": _same(number, made)}, late, made, order.target)
 
@@ -267,6 +270,18 @@ def _windows(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints | N
     wanted = (rest == 0) & (number >= 0) & (rows.end - rows.start == span.length_us)
     wanted &= (rows.start >= span.low_us) & (rows.start <= span.high_us)
     return combine(rows.take(wanted), basis, span.slide_us, ranks)
+
+
+def _picked(rows: Partials, span: Span, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
+    """The window of a span from the rows that it picks of an order, combined."""
+    wanted = np.zeros(len(rows), np.bool_)
+    for number, low, high in span.picks:
+        if number == order:
+            inside = (rows.start >= low) & (rows.end <= high)
+            wanted |= inside if span.within else inside & (rows.start == low) & (rows.end == high)
+    chosen = rows.take(wanted)
+    start, end = (np.full(len(chosen), us) for us in (span.low_us, span.low_us + span.length_us))
+    return combine(Partials(start, end, chosen.key, chosen.states), basis, None, ranks)
 
 
 def _named(rows: Partials, order: Order) -> Partials:

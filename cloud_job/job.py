@@ -33,7 +33,7 @@ from cloud_job.plan import Shape, state_columns
 from cloud_job.positions import Central, Made
 from cloud_job.recent import Recent
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
-from cloud_job.revise import merge, merge_sessions
+from cloud_job.revise import merge, merge_sessions, withdraw
 from cloud_job.spans import join
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.work import Order, Row, Span, Work, identity
@@ -206,6 +206,8 @@ class Job:
         self._done("positions", number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
+        if work.gone:
+            withdraw(self.spark, self.place, work.gone, number)
         self._revise_sessions(work)
         self._done("revisions", number)
         for table, rows in (

@@ -9,14 +9,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cloud_job.tables import RESULTS, Place
-from cloud_job.work import Span
+from cloud_job.work import Gone, Span
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import SparkSession
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
-CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.withdrawn)"
+CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.end <> s.end OR t.withdrawn)"
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Span]) -> None:
@@ -27,6 +27,9 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Sp
     """
     low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
     near = _near({s.query for s in spans}, low, high)
+    by_end = {s.query for s in spans if s.by_end}
+    if by_end:
+        near += f" AND (t.end = s.end OR t.query NOT IN ({_quoted(by_end)}))"
     (
         _target(spark, place)
         .merge(rows.alias("s"), f"{near} AND {SAME}")
@@ -52,6 +55,18 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
     )
 
 
+def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: int) -> None:
+    """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
+    of = [
+        f"(t.query = '{g.query}' AND t.definition_revision = {g.revision} AND t.node = '{g.node}' "
+        f"AND t.start = {g.start_us} AND t.end = {g.end_us})"
+        for g in gone
+    ]
+    news = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
+    changed: dict[str, str | Column] = dict(news)
+    _target(spark, place).update(f"NOT t.withdrawn AND ({' OR '.join(of)})", changed)
+
+
 def _target(spark: SparkSession, place: Place) -> DeltaTable:
     from delta.tables import DeltaTable
 
@@ -65,8 +80,11 @@ def _target(spark: SparkSession, place: Place) -> DeltaTable:
 
 def _near(queries: set[str], low: int, high: int) -> str:
     """For the files that need reading."""
-    names = ", ".join(f"'{query}'" for query in sorted(queries))
-    return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({names})"
+    return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({_quoted(queries)})"
+
+
+def _quoted(queries: set[str]) -> str:
+    return ", ".join(f"'{query}'" for query in sorted(queries))
 
 
 def _columns() -> dict[str, str | Column]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cloud_job.complete import Ledger, Limits
 from cloud_job.intake import Parts, bare
+from cloud_job.marker_queries import MarkerQueries
 from cloud_job.names import Names
 from cloud_job.open_sessions import Track
 from cloud_job.session_queries import SessionQueries
@@ -94,6 +95,7 @@ def _ledger(ledger: Ledger) -> dict[str, object]:
         "owners": [list(owner) for owner in ledger.owners],
         "covers": sorted(ledger.covers_known),
         "sessions": [[*key, track.snapshot(ledger.sessions.names)] for key, track in ledger.sessions.tracks.items()],
+        "markers": ledger.markers.snapshot(),
     }
 
 
@@ -116,4 +118,5 @@ def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
         [(first, owner) for first, owner in plain["owners"]],
         set(plain["covers"]),
         sessions=SessionQueries(tracks, names),
+        markers=MarkerQueries.restore(plain["markers"]),
     )

@@ -20,6 +20,8 @@ class Span:
 
     shape: index into Work.shapes. Window starts are offset_us + i * slide_us within [low_us, high_us]. sources: rows of
     these read orders (Order.number) are in them; exact: of these only rows whose range is the window itself.
+    picks: of one window between markers, (order, start, end) of the rows in it; within: rows inside a pick, not only
+    those equal to it; by_end: rows of one start may have several ends.
     """
 
     query: str
@@ -38,6 +40,20 @@ class Span:
     received: int
     complete: bool
     node: str = ""
+    picks: tuple[tuple[int, int, int], ...] = ()
+    within: bool = False
+    by_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A window between markers that another has joined: its rows are withdrawn."""
+
+    query: str
+    revision: int
+    node: str
+    start_us: int
+    end_us: int
 
 
 def identity(group: Group, plan: Plan) -> bytes:
@@ -224,12 +240,13 @@ class Work:
     nodes: tuple[Row, ...] | None = None
     islands: tuple[Islands, ...] = ()
     ordering: tuple[Ordering, ...] = ()
+    gone: tuple[Gone, ...] = ()
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
         plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
-        for name in ("orders", "closing", "revising", "beyond", "refused"):
+        for name in ("orders", "closing", "revising", "beyond", "refused", "gone"):
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
         for name in ROWS:
             plain[name] = list(getattr(self, name))
@@ -250,6 +267,7 @@ class Work:
         others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
         others.append(tuple(Islands.restored(item) for item in plain["islands"]))
         others.append(tuple(Ordering.restored(item) for item in plain["ordering"]))
+        others.append(tuple(Gone(*item) for item in plain["gone"]))
         return cls(
             plain["number"],
             shapes,

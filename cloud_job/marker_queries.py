@@ -1,0 +1,131 @@
+"""The queries of windows between markers at a decision: which of them get rows, as work for Spark. Pure.
+
+Which windows those are is decided in edge_agent/machines/marked.py, for both roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloud_job.spans import Cover
+from cloud_job.work import Gone, Span
+from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.markers import interpretation_of
+from edge_agent.algebra.query import Group
+from edge_agent.machines.books import Book
+from edge_agent.machines.decider import Decision
+from edge_agent.machines.marked import Joint, Key, Marked, Members, members_of
+from edge_agent.wire.heads import Part
+
+Line = tuple[str, int]  # node and epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How rows of a query are made. shape: of Work.shapes. orders: of the query in the group of a node."""
+
+    shape: int
+    orders: Callable[[str], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What of all of them gets rows: for the first time, again, or none any more."""
+
+    closing: list[tuple[Span, Cover]] = field(default_factory=list)
+    revising: list[tuple[Span, Cover]] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class MarkerQueries:
+    """marked: the windows of each query revision."""
+
+    marked: dict[Key, Marked] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return any(marked.waiting for marked in self.marked.values())
+
+    def join(self, decision: Decision, books: Mapping[Line, Book]) -> None:
+        """Rows of markers that took effect, to the queries that they are of. books: of the epochs."""
+        for effect in decision.effects:
+            for part in () if effect.frame is None else effect.frame.groups:
+                for section in (*part.sections, *part.late):
+                    book = books[effect.node, effect.epoch]
+                    group, plan = book.plans[section.plan]
+                    if plan.kind == "marker":
+                        keys, start, end = (column.tolist() for column in section.pieces())
+                        for key in plan.queries:
+                            marked = self.marked.setdefault(key, Marked())
+                            marked.tell(group.node, [book.keys[number] for number in keys], start, end)
+
+    def touch(self, part: Part, group: Group, plan: Plan) -> None:
+        """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
+        for key in plan.queries if plan.kind != "marker" else ():
+            marked = self.marked.setdefault(key, Marked())
+            marked.touch(group.node, part.first_start_us, part.latest_end_us)
+
+    def low_us(self, key: Key, closed_us: int) -> int:
+        """Where the rows begin that a query still waits for."""
+        low_us = self.marked[key].low_us if key in self.marked else None
+        return closed_us if low_us is None else min(closed_us, low_us)
+
+    def step(
+        self,
+        decision: Decision,
+        making: Callable[[Key], Making | None],
+        gaps: Sequence[Gap],
+        *,
+        due_us: int,
+        horizon_us: int,
+    ) -> Marks:
+        """The work of a decision. making: None for a query that this root cannot read. gaps: all known."""
+        out = Marks()
+        for key, members in members_of(decision).items():
+            made = making(key)
+            if made is None:
+                continue
+            marked = self.marked.setdefault(key, Marked())
+            found = marked.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
+            by_end = by_end_too(members)
+            out.closing.extend(_span(key, joint, made, by_end=by_end) for joint in found.closing)
+            out.revising.extend(_span(key, joint, made, by_end=by_end) for joint in found.revising)
+            out.gone.extend(Gone(*key, *place) for place in found.gone)
+        return out
+
+    def snapshot(self) -> list[object]:
+        """Plain values."""
+        return [[*key, marked.snapshot()] for key, marked in self.marked.items()]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> MarkerQueries:
+        """The twin of `snapshot`."""
+        return cls({(query, revision): Marked.restore(found) for query, revision, found in state})
+
+
+def by_end_too(members: Members) -> bool:
+    """Whether rows of one start may have several ends."""
+    return any(interpretation_of(group) in {"local", "bounds"} for group, _ in members.values())
+
+
+def _span(key: Key, joint: Joint, made: Making, *, by_end: bool) -> tuple[Span, Cover]:
+    node, start_us, end_us = joint.place
+    cover, length_us = Cover.of(joint.coverage), end_us - start_us
+    picks = tuple((order, low, high) for of, low, high in joint.picks for order in made.orders(of))
+    span = Span(
+        *(*key, made.shape, end_us - 1, end_us, length_us, length_us, start_us, start_us, start_us),
+        orders=tuple(sorted({order for order, _, _ in picks})),
+        coverage_id=cover.id,
+        expected=len(joint.coverage.expected),
+        received=joint.coverage.received,
+        complete=joint.coverage.complete,
+        node=node,
+        picks=picks,
+        within=joint.within,
+        by_end=by_end,
+    )
+    return span, cover
