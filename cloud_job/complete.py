@@ -21,7 +21,7 @@ from cloud_job.work import Beyond, Islands, Order, Ordering, Refused, Row, Span,
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.query import Aggregate, Group, Query
-from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.windows import Punctuation, reach_us
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
@@ -360,7 +360,8 @@ class Ledger:
             if query is None:
                 return None
             shape = makings.shapes[query.aggregates, self.target(key)]
-            return Making(shape, lambda node: makings.of((*key, node)))
+            by_end = isinstance(query.window, Punctuation) and query.window.by_end
+            return Making(shape, lambda node: makings.of((*key, node)), by_end)
 
         due_us = decision.now_us if flush else decision.now_us - self.limits.revise_every_us
         return self.markers.step(decision, making, makings.gaps, due_us=due_us, horizon_us=self.limits.horizon_us)

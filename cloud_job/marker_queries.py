@@ -12,11 +12,10 @@ from typing import Any
 from cloud_job.spans import Cover
 from cloud_job.work import Gone, Span
 from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.markers import interpretation_of
 from edge_agent.algebra.query import Group
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
-from edge_agent.machines.marked import Joint, Key, Marked, Members, members_of
+from edge_agent.machines.marked import Joint, Key, Marked, members_of
 from edge_agent.wire.heads import Part
 
 Line = tuple[str, int]  # node and epoch
@@ -24,10 +23,14 @@ Line = tuple[str, int]  # node and epoch
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How rows of a query are made. shape: of Work.shapes. orders: of the query in the group of a node."""
+    """How rows of a query are made. shape: of Work.shapes. orders: of the query in the group of a node.
+
+    by_end: whether rows of one start may have several ends.
+    """
 
     shape: int
     orders: Callable[[str], tuple[int, ...]]
+    by_end: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,8 @@ class MarkerQueries:
                 continue
             marked = self.marked.setdefault(key, Marked())
             found = marked.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
-            by_end = by_end_too(members)
-            out.closing.extend(_span(key, joint, made, by_end=by_end) for joint in found.closing)
-            out.revising.extend(_span(key, joint, made, by_end=by_end) for joint in found.revising)
+            out.closing.extend(_span(key, joint, made) for joint in found.closing)
+            out.revising.extend(_span(key, joint, made) for joint in found.revising)
             out.gone.extend(Gone(*key, *place) for place in found.gone)
         return out
 
@@ -107,12 +109,7 @@ class MarkerQueries:
         return cls({(query, revision): Marked.restore(found) for query, revision, found in state})
 
 
-def by_end_too(members: Members) -> bool:
-    """Whether rows of one start may have several ends."""
-    return any(interpretation_of(group) in {"local", "bounds"} for group, _ in members.values())
-
-
-def _span(key: Key, joint: Joint, made: Making, *, by_end: bool) -> tuple[Span, Cover]:
+def _span(key: Key, joint: Joint, made: Making) -> tuple[Span, Cover]:
     node, start_us, end_us = joint.place
     cover, length_us = Cover.of(joint.coverage), end_us - start_us
     picks = tuple((order, low, high) for of, low, high in joint.picks for order in made.orders(of))
@@ -126,6 +123,6 @@ def _span(key: Key, joint: Joint, made: Making, *, by_end: bool) -> tuple[Span, 
         node=node,
         picks=picks,
         within=joint.within,
-        by_end=by_end,
+        by_end=made.by_end,
     )
     return span, cover

@@ -67,7 +67,7 @@ MESSAGES: Final = Table(
 )
 RESULTS: Final = Table(
     "gold.results",
-    "One row per query, node, key and start. Withdrawn rows stay, marked.",
+    "One row per query, node, key and start, between markers of equal bounds per end too. Withdrawn rows stay, marked.",
     {
         "query": ("STRING", "id of the query"),
         "definition_revision": ("BIGINT", "revision of the query in force at the start of the window"),
@@ -111,8 +111,8 @@ BATCHES: Final = Table(
 )
 POSITIONS: Final = Table(
     "silver.positions",
-    "Central order: how far every key of a query of count or state windows is. The row of the latest batch holds; "
-    "earlier ones are what it followed from, until `headwater maintain` removes them.",
+    "Central order: how far every key of a query of count or state windows is. The row of the latest batch holds, with "
+    "the readings of the rows since `since`; earlier ones wait for `headwater maintain` to remove them.",
     {
         "query": ("STRING", "id of the query"),
         "node": ("STRING", "gateway of local windows, '' for global ones"),
@@ -120,8 +120,10 @@ POSITIONS: Final = Table(
         "definition_revision": ("BIGINT", "revision that took the last reading"),
         "base": ("BIGINT", "position from which windows of that revision count"),
         "position": ("BIGINT", "readings that have a position; the next one gets this one"),
+        "held_from": ("BIGINT", "position of the first reading that windows to come may still hold"),
+        "since": ("BIGINT", "batch of the first row with readings from there on"),
         "scale": ("INT", "power of ten of one unit of the values held; null for floats"),
-        "held": ("BINARY", "readings before the position that windows to come may still hold; internal"),
+        "held": ("BINARY", "the last readings before the position, those that no earlier row holds; internal"),
         "batch": ("BIGINT", "micro-batch after which this held"),
     },
     cluster=("query", "key"),

@@ -22,6 +22,27 @@ WORDS: Final = (  # of the language; those that the registry lacks are told apar
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A short text, which may be written as a number."""
+
+    suffix: ClassVar[str] = ""
+    text: ClassVar[Text] = Text("a text", empty=True, longest=MOST_TEXT)
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read it as a text."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return self.text.read(str(value) if whole else value, at, report)
+
+    def write(self, value: Any) -> object:
+        """Write the text."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string or an integer."""
+        return {**self.text.schema(), "type": ["string", "integer"]}
+
+
 def _kind(setting: Setting) -> Kind:
     match setting.kind:
         case "duration":
@@ -37,7 +58,7 @@ def _kind(setting: Setting) -> Kind:
         case "condition":
             return Condition("a condition", empty=setting.default is not NEEDED)
         case "text":
-            return Text("a text", empty=True, longest=MOST_TEXT)
+            return _Name()
         case "flag":
             return Flag()
     raise ValueError(f"window key {setting.name}: no kind {setting.kind!r}")

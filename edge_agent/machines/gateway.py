@@ -13,12 +13,13 @@ from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Note, Read, Restored
 from edge_agent.machines.node import Node, NodeSettings, refuse
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
 from edge_agent.machines.source import Source
 
@@ -109,16 +110,39 @@ class Gateway(Node):
         for query in event.queries:
             if query.source in sensors:
                 by_group.setdefault(query.group_at(self.settings.node), []).append(query)
+        moved = self._moved(by_group)
         out: list[Action] = []
         for group in [*self.slicers, *(g for g in by_group if g not in self.slicers)]:
             try:
-                self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source))
+                self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source), moved)
             except ConfigError as err:  # each is right by itself: what was in force of the group goes on
                 out.append(Note("query.refused", {"source": group.source, "why": str(err)}))
         self._configured = self._dirty = True
         return out
 
-    def _regroup(self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None) -> None:
+    def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int]:
+        """Queries whose new revision is of another group (another filter, say) -> from when it holds.
+
+        The revision before is fed on until its last window ends, as within a group (docs/protocol.md 6.3): so the time
+        lies after all that either group has read or promised.
+        """
+        groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
+        moved: dict[str, int] = {}
+        for before, slicer in self.slicers.items():
+            for name in slicer.in_force:
+                group, query = groups.get(name, (before, None))
+                if query is None or group == before:
+                    continue
+                source, known = self.sources[query.source], self.slicers.get(group)
+                newest_us = max(slicer.newest_us, source.newest_us, NEVER_US if known is None else known.newest_us)
+                frontier_us = max(slicer.frontier_us, NEVER_US if known is None else known.frontier_us)
+                from_us = NEVER_US if query.effective_from_us is None else query.effective_from_us
+                moved[name] = max(newest_us + 1 if newest_us > NEVER_US else NEVER_US, frontier_us, from_us)
+        return moved
+
+    def _regroup(
+        self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None, moved: Mapping[str, int]
+    ) -> None:
         slicer = self.slicers.get(group)
         if slicer is None:
             if sensor is None:
@@ -128,7 +152,7 @@ class Gateway(Node):
         elif sensor is not None and sensor.scale != slicer.scale:
             self._spent.setdefault(group, []).extend(slicer.flush())
             slicer = self.slicers[group] = slicer.rescaled(sensor.scale)
-        self._serving[group] = slicer.change(queries)
+        self._serving[group] = slicer.change(queries, moved)
         self._touched.add(group)
 
     def _recover(self, sensors: tuple[Sensor, ...]) -> None:
@@ -161,7 +185,7 @@ class Gateway(Node):
             releases = (*self._spent.pop(group, ()), *slicer.flush())
             self._touched.add(group)
             promised_us = self._promised.get(group, NEVER_US)
-            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=slicer.hints()))
+            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=self._hints(group, slicer)))
         return Step(tuple(steps), gaps=self._stop_gaps(now_us))
 
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
@@ -182,7 +206,7 @@ class Gateway(Node):
             serving = self._said[group] = self._serving.get(group, ())
             frontier_us = self._promised.get(group, NEVER_US)
             promised = frontier_us if frontier_us > NEVER_US else None
-            hints = self.slicers[group].hints()
+            hints = self._hints(group, self.slicers[group])
             steps.append(
                 GroupStep(group, promised, leaves=(leaf,), serving=serving, promised_us=frontier_us, hints=hints)
             )
@@ -205,10 +229,17 @@ class Gateway(Node):
             leaves = () if group in self._said else (Leaf(self.settings.node, self.outbox.epoch),)
             self._said[group] = serving
             promise = frontier_us if frontier_us > before else None
-            hints = slicer.hints()
+            hints = self._hints(group, slicer)
             steps.append(GroupStep(group, promise, releases, None, leaves, (), news, frontier_us, hints))
         self._drop_drained(steps)
         return Step(tuple(steps), self._texts[1], self._texts[0])
+
+    def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
+        """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""
+        hints, source = slicer.hints(), self.sources.get(group.source)
+        if hints is None or not is_marked(group) or source is None or not source.ended:
+            return hints
+        return replace(hints, codes=hints.codes[:0], starts=hints.starts[:0])
 
     def _drop_drained(self, steps: list[GroupStep]) -> None:
         """A group whose last query is gone leaves once its frontier has passed the removal."""

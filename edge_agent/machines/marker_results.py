@@ -13,9 +13,9 @@ import numpy as np
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.markers import interpretation_of
 from edge_agent.algebra.partial import Ints, Partials, combine, concat
 from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.marked import Joint, Key, Marked, Place, members_of
 from edge_agent.machines.results import Holding, Row, Windows, common_scale, details_of
@@ -64,7 +64,8 @@ class MarkedRows:
             marked = self.marked.setdefault(key, Marked())
             found = marked.step(key, members, now.decision, now.gaps, due_us=now.due_us, horizon_us=now.horizon_us)
             groups = {node: group for node, (group, _) in members.items()}
-            by_end = any(interpretation_of(group) in {"local", "bounds"} for group in groups.values())
+            window = queries[key].window
+            by_end = isinstance(window, Punctuation) and window.by_end
             for place in found.gone:
                 yield from self._withdrawn(key, place, by_end=by_end)
             for joint in (*found.closing, *found.revising):

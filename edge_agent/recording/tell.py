@@ -8,14 +8,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.windows import Punctuation
 from edge_agent.recording.form import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
-TIMES: Final = frozenset({"time_of_min", "time_of_max"})
-LISTS: Final = frozenset({"collect", "sequence"})
-COUNTS: Final = frozenset({"count", "changes", "distinct", "count_distinct", "approx_distinct", "theta_distinct"})
-READ: Final = frozenset({"sum", "min", "max", "range", "first", "last", "mode"})  # whole numbers of whole numbers
+TIMES: Final = frozenset({"time_of_min", "time_of_max", "time_of_first", "time_of_last"})
+LISTS: Final = frozenset({"collect", "sequence", "histogram", "time_by_state"})
+COUNTS: Final = frozenset(
+    {"count", "changes", "count_if", "resets", "distinct", "count_distinct", "approx_distinct", "theta_distinct"}
+)
+READ: Final = frozenset(
+    {"sum", "delta", "increase", "sum_of_squares", "min", "max", "range", "first", "last", "mode"}
+)  # whole numbers of whole numbers
 
 
 class Result(Protocol):
@@ -53,8 +58,13 @@ class Teller:
 
     def final(self, rows: Iterable[Result]) -> list[Told]:
         """The last revision of each row, by query, start, key and child; none of rows that are no longer results."""
-        last = {(row.query, row.node, row.start, row.labels.get(KEY)): row for row in rows}
+        last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
         return [self.tell(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
+
+    def _end(self, row: Result) -> int:
+        """Its end, where that names a row too."""
+        window = self._asked[row.query][1].query.window
+        return row.end if isinstance(window, Punctuation) and window.by_end else 0
 
     def revisions(self, rows: Iterable[Result]) -> list[Told]:
         """Every row as it appeared, with its revision; `withdrawn` where it is no longer a result."""

@@ -29,6 +29,13 @@ AGGREGATES: list[dict[str, Any]] = [
     {"aggregate": "first"},
     {"aggregate": "last"},
     {"aggregates": ["sum", "last", {"fn": "stddev", "ddof": 0, "as": "sd"}]},
+    {"aggregates": ["median", "mode", "distinct", "p95", {"fn": "median", "even": "lower", "as": "low"}]},
+    {"aggregate": "quantile", "param": {"q": 0.3, "method": "nearest_rank"}},
+    {"aggregates": ["delta", "percent_change", "time_of_last", {"fn": "moment", "order": 5}]},
+    {"aggregates": ["skewness", {"fn": "kurtosis", "ddof": 0}, "rms", "harmonic", "sum_of_squares"]},
+    {"aggregates": ["increase", "rate", "resets", "changes", "time_weighted_avg"]},
+    {"aggregates": [{"fn": "integral", "method": "linear"}, {"fn": "time_in_state", "value": 20, "op": "<"}]},
+    {"aggregates": [{"fn": "count_if", "value": 7.5}, {"fn": "share_if", "value": 7, "op": "!="}]},
 ]
 
 Row = tuple[str, str, int, int]
@@ -50,7 +57,7 @@ def made(seed: int) -> dict[str, Any]:
         "unit": unit,
         "queries": [_query(random, n) for n in range(random.randint(1, 4))],
         "streams": streams,
-        **({"topology": _topology(random, children)} if random.random() < 0.8 else {}),
+        **({"topology": topology(random, children)} if random.random() < 0.8 else {}),
         **({"child_order": random.sample(children, len(children))} if random.random() < 0.3 else {}),
         "watermarks": {"mode": mode, "implicit_lag_ms": lag, "allowed_lateness_ms": allowed},
         **({"late_policy": policy} if (policy := random.choice([None, "per_window", "drop", "revise"])) else {}),
@@ -96,7 +103,7 @@ def _value(random: Random, values: str) -> Any:
     return round(random.uniform(-20, 100), 2)
 
 
-def _topology(random: Random, children: list[str]) -> dict[str, list[str]]:
+def topology(random: Random, children: list[str]) -> dict[str, list[str]]:
     """Levels of mergers, some with one input; some children stay under the root."""
     topology: dict[str, list[str]] = {}
     level = list(children)

@@ -54,6 +54,11 @@ class Punctuation:
         return self.interpretation in {"local", "order"}
 
     @property
+    def by_end(self) -> bool:
+        """Whether windows of one start may have several ends, so that both name a row."""
+        return self.interpretation in {"local", "bounds"}
+
+    @property
     def form(self) -> str:
         """What separates groups: equal only where markers make the same windows."""
         return f"{FORM} {self.interpretation} {self.leading} {self.punctuation_id}".rstrip()

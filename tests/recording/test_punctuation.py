@@ -1,0 +1,185 @@
+"""Windows between markers: whatever the tree, the disorder and the interpretation, the rows are the oracle's."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+
+from edge_agent.algebra.key import key_labels
+from edge_agent.recording.form import parse
+from edge_agent.recording.run import Tree
+from edge_agent.recording.tell import Teller, Told
+from tests.oracle import Reading
+from tests.oracle_markers import Child, Mark, results
+from tests.recording.made import key_text, topology
+from tests.tolerance import close
+
+INTERPRETATIONS = ("local", "bounds", "order", "overlap")
+AGGREGATES = ("sum", "count", "max", "median", "last", "avg")
+SEEDS = range(60)  # 400 were run while this was written
+Rows = dict[tuple[str, str, str, int, int], float | None]
+
+
+def made(seed: int) -> dict[str, Any]:
+    """A recording of a random tree, with markers of every kind, disorder, and in half of them lateness."""
+    random = Random(seed)
+    children = [f"child-{n}" for n in range(random.randint(1, 5))]
+    explicit = random.random() < 0.5
+    shared = sorted(random.sample(range(400), random.randint(0, 8)))  # inserted everywhere, as 'bounds' supposes
+    streams = {child: _stream(random, shared, explicit=explicit) for child in children}
+    queries = [
+        {
+            "id": f"q{n}",
+            "window": {
+                "type": "punctuation",
+                "interpretation": random.choice(INTERPRETATIONS),
+                "leading": random.choice(["drop", "open"]),
+                "punctuation_id": random.choice([None, None, 7]),
+            },
+            "aggregate": random.choice(AGGREGATES),
+        }
+        for n in range(3)
+    ]
+    given = {"queries": queries, "streams": streams, "topology": topology(random, children)}
+    if random.random() < 0.5:
+        for query in queries:  # what leads is the first reading on time, or a late one that came before any
+            query["window"]["leading"] = "drop"
+        policy = random.choice(["per_window", "drop", "revise"])
+        given |= {
+            "watermarks": {"mode": "markers", "allowed_lateness_ms": random.choice([0, 5])},
+            "late_policy": policy,
+        }
+        for stream in streams.values():
+            _promise(random, stream)
+    return given
+
+
+def _stream(random: Random, shared: list[int], *, explicit: bool) -> list[list[Any]]:
+    keys: list[Any] = random.choice([[None], ["a"], ["a", "b"]])
+    items: list[tuple[int, list[Any]]] = []
+    for _ in range(random.choice([0, 3, 30])):
+        time = random.randint(0, 400)
+        items.append((time, [time, random.choice(keys), random.randint(-9, 9)]))
+    own = sorted(random.sample(range(400), random.randint(0, 6)))
+    for n, time in enumerate(sorted({*shared, *own} if random.random() < 0.7 else own)):
+        more = [[random.choice(["start", "end"]) if random.random() < 0.2 else ("start", "end")[n % 2]], []][
+            not explicit
+        ]
+        ident = random.choice([[], [7], [7], [8]])
+        items.append((time, ["p", time, *ident, *more]))
+    disorder = random.choice([0, 0, 30])
+    items.sort(key=lambda one: one[0] + random.randint(0, disorder))
+    return [item for _, item in items]
+
+
+def _promise(random: Random, stream: list[list[Any]]) -> None:
+    reached = -(10**6)
+    for at in range(len(stream), 0, -1):
+        if random.random() < 0.15:
+            stream.insert(at, ["wm", 0])
+    for at, item in enumerate(stream):
+        if item[0] == "wm":
+            before = [one[0] if one[0] != "p" else one[1] for one in stream[:at] if one[0] != "wm"]
+            reached = max([reached, *before]) + random.choice([0, -5, 3])
+            item[1] = reached
+
+
+def wanted(given: dict[str, Any]) -> Rows:
+    """What must come out, with keys as JSON and times in the recording's unit."""
+    recording = parse(json.dumps(given), "markers")
+    marks = given.get("watermarks", {})
+    children = {}
+    for rank, (child, items) in enumerate(given["streams"].items()):
+        reached = -math.inf
+        readings, markers, late = [], [], {}
+        for arrival, item in enumerate(items):
+            if item[0] == "wm":
+                reached = max(reached, (item[1] - marks["allowed_lateness_ms"]) * 1_000)
+            elif item[0] == "p":
+                kind = item[-1] if item[-1] in ("start", "end") else ""
+                ident = str(item[2]) if len(item) > 2 and item[2] not in ("start", "end") else ""
+                if item[1] * 1_000 >= reached:
+                    markers.append(Mark(item[1] * 1_000, kind, ident))
+            else:
+                label = item[1] if isinstance(item[1], str) else key_text(item[1])
+                reading = Reading(item[0] * 1_000, Fraction(item[2]), f"{rank:05d}", arrival, Labels(key=label))
+                readings.append(reading)
+                if reading.time_us < reached:
+                    late[reading] = reached
+        children[child] = Child(readings, markers, late)
+    out: Rows = {}
+    for asked in recording.asked:
+        for (_, child, key, start, end), values in results(asked.query, children).items():
+            place = (str(asked.given), child, key_labels(key).get("key", "null"), start // 1_000, end // 1_000)
+            out[place] = next(iter(values.values()))
+    return out
+
+
+class Labels(dict[str, str]):
+    """Labels that a set of readings can hold."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def answered(given: dict[str, Any]) -> list[Told]:
+    recording = parse(json.dumps(given), "markers")
+    assert not recording.refused
+    return Teller(recording).final(Tree(recording).run())
+
+
+def by_place(told: list[Told]) -> Rows:
+    out: Rows = {}
+    for row in told:
+        key = row["key"] if isinstance(row["key"], str) else key_text(row["key"])
+        place = (str(row["query"]), row.get("child", ""), key, row["start"], row["end"])
+        assert place not in out, f"{place} stands twice"
+        out[place] = row["value"]
+    return out
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_recording_with_markers_gives_the_rows_of_the_oracle(seed: int) -> None:
+    """protocol 4.1, 4.2, 4.4, 5.1, 5.3, 6.1 and 6.2: every interpretation, over random trees."""
+    given = made(seed)
+    got, want = by_place(answered(given)), wanted(given)
+    assert got.keys() == want.keys()
+    for place, value in want.items():
+        assert close(got[place], value), (place, got[place], value)
+
+
+def test_a_window_without_a_reading_of_a_key_joins_its_neighbours_all_the_same() -> None:
+    """What is one window of several nodes follows from markers alone, for every key alike."""
+    streams = {
+        "a": [["p", 0, "start"], [1, "x", 1], ["p", 10, "end"]],
+        "b": [["p", 8, "start"], [9, "y", 2], ["p", 20, "end"]],
+        "c": [["p", 20, "start"], [25, "x", 4], ["p", 30, "end"]],
+    }
+    window = {"type": "punctuation", "interpretation": "overlap"}
+    told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
+    assert by_place(told) == {("q", "", "x", 0, 30): 5, ("q", "", "y", 0, 30): 2}
+
+
+def test_the_ith_windows_are_one_only_as_far_as_every_child_has_one() -> None:
+    streams = {
+        "a": [["p", 0], [1, None, 1], ["p", 10], [11, None, 2], ["p", 20], [21, None, 4], ["p", 30]],
+        "b": [["p", 5], [6, None, 8], ["p", 50], ["p", 60], [61, None, 16]],
+    }
+    window = {"type": "punctuation", "interpretation": "order"}
+    told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
+    assert by_place(told) == {("q", "", "null", 0, 50): 9, ("q", "", "null", 10, 60): 2}
+
+
+def test_central_punctuation_is_refused_in_one_line() -> None:
+    window = {"type": "punctuation", "interpretation": "central"}
+    recording = parse(
+        json.dumps({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": {"a": []}}), "x"
+    )
+    (line,) = recording.refused
+    assert "central" in line
+    assert "\n" not in line
