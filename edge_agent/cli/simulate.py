@@ -1,4 +1,4 @@
-"""`headwater simulate`: the gateway's own slicer on simulated and recorded sensors, and its windows; no network."""
+"""`headwater simulate`: gateway and root in one process on simulated and recorded sensors, and their windows; no network."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import argparse
 import json
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra import aggregates
-from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import Partials, Store, assign_windows
-from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.progress import Progress
 from edge_agent.cli.telling import clock
+from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.config.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
-from edge_agent.machines.release import Release
-from edge_agent.machines.slicer import Slicer
-from edge_agent.machines.source import Source
+from edge_agent.machines.events import Configured, LinkUp, Tick
+from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.results import Row as Result
+from edge_agent.machines.root import Root
 from edge_agent.ports.sensors import Sensors
+from edge_agent.recording.run import JOURNAL, Host
+from edge_agent.wire import frames, receipts
 
 HELP = (
     "Run sensors and queries here, with the gateway's own code and no network: simulated sensors and recorded files. "
@@ -112,98 +115,69 @@ class OwnTime:
         return self.us
 
 
-class Answers:
-    """The windows of one query, from the partials of a gateway alone."""
-
-    def __init__(self, query: Query, scale: int | None) -> None:
-        self.query = query
-        self._scale = scale
-        self._keys: Sequence[str] = ()
-        self._basis = aggregates.basis_of(query.aggregates, scale)
-        self._open = Store(self._basis)
-        self._late: list[Partials] = []
-
-    def take(self, release: Release) -> None:
-        """Add the partials to the windows they count in (docs/protocol.md 6.2)."""
-        rows, window = release.partials, self.query.time_window
-        if release.plan.kind == "window":
-            rows = rows.take(window.ends(rows.start) == rows.end)
-        rows = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in self._basis})
-        self._open.add(assign_windows(rows, window, self._basis))
-        self._keys = release.keys
-
-    def close(self, frontier_us: int) -> Iterator[Row]:
-        """The windows that are complete now; one that late readings reach again comes with only these."""
-        rows = self._open.close(frontier_us)
-        if not len(rows):
-            return
-        lowered = [(one.name, aggregates.lower(one, rows.states, self._scale)) for one in self.query.aggregates]
-        for at in range(len(rows)):
-            yield {
-                "query": self.query.id,
-                "key": self._keys[int(rows.key[at])],
-                "start": int(rows.start[at]),
-                "end": int(rows.end[at]),
-                "readings": int(rows.states["count"][at]),
-                "values": {name: None if made.null[at] else float(made.value[at]) for name, made in lowered},
-            }
-
-
 class Simulated:
-    """Sensors, slicers and answers of one gateway."""
+    """The sensors of one gateway, the gateway and a root that hears it alone: all of production's but the network."""
 
     def __init__(self, sensors: Sequence[Sensor], queries: Sequence[Query]) -> None:
         self.time = OwnTime(time.time_ns() // 1000)
         self._sensors = Sensors(self.time, gather_us=0)
         self._sensors.configure(sensors, {})
-        self._sources = {sensor.id: Source(sensor, self.time.us) for sensor in sensors}
-        groups: defaultdict[Group, list[Query]] = defaultdict(list)
-        for query in queries:
-            groups[query.group_at(NODE)].append(query)
-        self._slicers: dict[Group, Slicer] = {}
-        self._answers: dict[Group, list[Answers]] = {}
-        for group, members in groups.items():
-            scale = self._sources[group.source].sensor.scale
-            self._slicers[group] = Slicer(group, scale, NODE)
-            self._slicers[group].change(tuple(members))
-            self._answers[group] = [Answers(query, scale) for query in members]
+        self._queries = {query.id: query for query in queries}
+        settings = NodeSettings(NODE, "simulate", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
+        self._gateway = Gateway(settings, Random(NODE))
+        self._host = Host(NODE, self._gateway)
+        self._root = Root(JOURNAL, grace_us=FAR_US, parse=query_of, named=[NODE], horizon_us=FAR_US)
+        self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
+        self._rows: list[Result] = []
+        texts = tuple(canonical_query(query) for query in queries)
+        self._host.do(LinkUp(), self.time.us)
+        self._host.do(Configured(tuple(sensors), tuple(queries), (), texts), self.time.us)
+        for _ in range(3):  # the root says who it is, and hears what is served
+            self._up()
 
     @property
     def ended(self) -> bool:
         """Whether every source is a file that has been read to its end."""
-        return all(source.ended for source in self._sources.values())
+        return all(source.ended for source in self._gateway.sources.values())
 
     def step(self, now_us: int) -> None:
-        """Read what is there by now, and slice it."""
+        """Read what is there by now, and what follows from it up to the root."""
         self.time.us = now_us
         for read in self._sensors.poll(now_us, everything=True):
-            if read.sensor in self._sources:
-                self._sources[read.sensor].take(read, now_us)
+            if read.sensor in self._gateway.sources:
+                self._host.do(read, now_us)
         for note in self._sensors.notes():
             print(f"headwater: {note.name} {dict(note.fields)}", file=sys.stderr)
-        drained = {name: source.drain() for name, source in self._sources.items()}
-        for group, slicer in self._slicers.items():
-            for batch in drained[group.source]:
-                slicer.push(batch)
-            reached_us = self._sources[group.source].reached_us(now_us)
-            if reached_us > NEVER_US:
-                for release in slicer.advance(reached_us - group.lateness_us):
-                    for answers in self._answers[group]:
-                        answers.take(release)
+        self._up()
+
+    def _up(self) -> None:
+        """A commit of the gateway, its messages to the root, receipts back."""
+        self._received_us += 1
+        self._host.do(Tick(), self.time.us)
+        self._host.hear(self.time.us)
+        for payload in self._host.take_sent():
+            message = frames.decode(payload)
+            self._root.take(NODE, message, self._received_us)
+            self._host.receipts.append(receipts.encode(self._root.receipt(NODE, message.epoch)))
+        self._rows += self._root.step(self._received_us)
 
     def complete(self) -> Iterator[Row]:
-        """The windows below the frontier, by their end."""
-        rows: Iterable[Row] = (
-            row
-            for group, slicer in self._slicers.items()
-            for answers in self._answers[group]
-            for row in answers.close(slicer.frontier_us)
-        )
+        """The windows that are complete and were not told yet, by their end; of one that was revised the last."""
+        last = {(row.query, row.key, row.start): row for row in self._rows}
+        self._rows = []
+        rows = (self._told(row) for row in last.values() if not row.withdrawn)
         return iter(sorted(rows, key=lambda row: (row["end"], row["query"], row["key"])))
+
+    def _told(self, row: Result) -> Row:
+        told: Row = {name: getattr(row, name) for name in ("query", "key", "start", "end", "readings")}
+        details = {"details": json.loads(row.details)} if row.details else {}
+        by = {"by": "position"} if getattr(self._queries[row.query].window, "positions", False) else {}
+        return {**told, "values": dict(row.values), **details, **by}
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By sensor and by group: what came, and what became of it."""
-        by_group = {f"group {group.source} {group.where}".strip(): s.counters for group, s in self._slicers.items()}
+        slicers = self._gateway.slicers.items()
+        by_group = {f"group {group.source} {group.where}".strip(): slicer.counters for group, slicer in slicers}
         return {**self._sensors.counters(), **by_group}
 
     def close(self) -> None:
@@ -233,6 +207,8 @@ def live(gateway: Simulated, seconds: float | None) -> Iterator[Row]:
 def text_of(row: Row) -> str:
     """boiler-10m site=a 2026-11-21T09:00:00.000Z +600s avg=20.4 (600 readings)."""
     values = " ".join(f"{name}={'null' if value is None else f'{value:.6g}'}" for name, value in row["values"].items())
-    length_s = (row["end"] - row["start"]) / 1e6
     key = f" {row['key']}" if row["key"] else ""
-    return f"{row['query']}{key}  {clock(row['start'])} +{length_s:g}s  {values}  ({row['readings']} readings)"
+    where = f"{clock(row['start'])} +{(row['end'] - row['start']) / 1e6:g}s"
+    if row.get("by") == "position":
+        where = f"{row['start']} to {row['end']}"
+    return f"{row['query']}{key}  {where}  {values}  ({row['readings']} readings)"

@@ -65,6 +65,23 @@ def test_text_is_a_line_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert first == "boiler-10s  2026-11-21T09:00:00.000Z +30s  count=18000  (18000 readings)"
 
 
+@pytest.mark.parametrize(
+    ("window", "first"),
+    [
+        ({"type": "count_tumbling", "length": 300}, "boiler-10s series=0  0 to 300  count=300  (300 readings)"),
+        ({"type": "state", "begin": "value > -1e9", "end": "value < -1e9"}, None),
+        ({"type": "session", "gap": "2s"}, None),
+        ({"type": "punctuation", "leading": "open"}, None),
+    ],
+)
+def test_windows_of_every_kind_are_formed(
+    window: dict[str, object], first: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *files(tmp_path, SENSOR, {**QUERY, "window": window, "aggregates": ["count"]})]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:1] == ([] if first is None else [first])  # readings without a pause or a mark end no window
+
+
 def test_what_needs_a_network_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sensor: dict[str, object] = {"driver": "mqtt", "topic": "plant/+/temp"}
     assert main(["simulate", *files(tmp_path, sensor, QUERY)]) == 2
