@@ -16,6 +16,7 @@ from edge_agent.algebra.overlap import in_windows_of
 from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Window
+from edge_agent.machines.rolled import Rolled
 
 _CHUNKS: Final = 64  # a holding looks at each chunk's bounds; so many before they are joined and cut anew
 _CHUNK_ROWS: Final = 65_536
@@ -92,6 +93,7 @@ class Holding:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.added = 0  # rows that ever came
         self._chunks: list[_Chunk] = []
         self._most = _CHUNKS
 
@@ -100,6 +102,7 @@ class Holding:
 
     def add(self, rows: Partials, *, late: bool) -> None:
         """Take rows, at least one."""
+        self.added += len(rows)
         self._chunks.append(_Chunk.of(rows, late=late))
         if len(self._chunks) > self._most:
             self._join()
@@ -112,6 +115,18 @@ class Holding:
             inside = (chunk.rows.start >= low_us) & (chunk.rows.end <= high_us)
             if inside.any():
                 yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+
+    def ending(self, after_us: int, upto_us: int) -> Iterator[tuple[Partials, bool]]:
+        """(rows, late) of all rows with an end in (after, upto]."""
+        for chunk in self._chunks:
+            if chunk.high_us > after_us and chunk.low_us < upto_us:
+                inside = (chunk.rows.end > after_us) & (chunk.rows.end <= upto_us)
+                if inside.any():
+                    yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+
+    def beyond(self, upto_us: int) -> int:
+        """How many rows end after that."""
+        return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
 
     def windows(self, rows: Partials, window: Window) -> tuple[Ints, Ints]:
         """(row index, window start) of the windows in which rows count (docs/protocol.md 6.2)."""
@@ -203,23 +218,31 @@ def common_scale(holdings: Sequence[Holding]) -> int | None:
     return None if None in scales else min((s for s in scales if s is not None), default=None)
 
 
-def windows(wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None) -> Windows | None:
+def windows(
+    wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None, rolled: Rolled | None = None
+) -> Windows | None:
     """The windows that hold a reading, from the rows of all plans that serve the query; None for none.
 
-    Plans of unequal scales meet at the finest, and at floats where one is of floats. ranks: of node numbers.
+    Plans of unequal scales meet at the finest, and at floats where one is of floats. ranks: of node numbers. rolled:
+    what the query's steps have left, so that the next one costs no more than what is new.
     """
-    scale = common_scale(holdings)
-    made = [_run(wanted, run, holdings, scale, ranks) for run in wanted.runs()]
+    scale, runs, made = common_scale(holdings), wanted.runs(), list[Windows]()
+    if rolled is not None and wanted.upto_us > wanted.after_us and rolled.serves(wanted.query, holdings):
+        ends = (wanted.after_us, wanted.upto_us)
+        rows, late = rolled.close(wanted.query, holdings, scale, ends, ranks)
+        made.append(_told(wanted, rows, [late], scale))
+        runs = runs[1:]
+    made += [_run(wanted, run, holdings, scale, ranks) for run in runs]
     found = [run for run in made if len(run.rows)]
     if not found:
         return None
     if len(found) == 1:
         return found[0]
-    rows, late = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
-    place = np.lexsort((rows.key, rows.start))  # runs may meet: a window is then the same in both
-    start, key = rows.start[place], rows.key[place]
+    every, behind = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
+    place = np.lexsort((every.key, every.start))  # runs may meet: a window is then the same in both
+    start, key = every.start[place], every.key[place]
     new = np.concatenate([[True], (start[1:] != start[:-1]) | (key[1:] != key[:-1])])
-    return Windows(rows.take(place[new]), late[place[new]], scale)
+    return Windows(every.take(place[new]), behind[place[new]], scale)
 
 
 def _run(
@@ -246,11 +269,16 @@ def _run(
     made = in_windows_of(concat(slices), window, basis, run, ranks) if slices else NOTHING
     if whole:
         made = combine(concat([made, *whole]), basis, None, ranks)
-    made = made.take(wanted.mask(made.start))
-    counts = np.zeros(len(made), np.int64)
     if late_slices:
         late_whole.append(in_windows_of(_counts(concat(late_slices)), window, ("count",), run))
-    for part in late_whole:
+    return _told(wanted, made, late_whole, scale)
+
+
+def _told(wanted: Wanted, made: Partials, late: Sequence[Partials], scale: int | None) -> Windows:
+    """Those of the windows that are wanted, with how many of their readings came late. late: counts of some windows."""
+    made = made.take(wanted.mask(made.start))
+    counts = np.zeros(len(made), np.int64)
+    for part in late:
         shown = part.take(wanted.mask(part.start))
         if len(shown):
             np.add.at(counts, _places(made, shown), shown.states["count"])

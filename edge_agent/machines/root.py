@@ -32,6 +32,7 @@ from edge_agent.machines.marker_results import MarkedRows, Moment
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
 from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
+from edge_agent.machines.rolled import Rolled
 from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands
 
 KINDS: Final = ("slice", "window", "session", "raw", "marker")  # kinds of rows that this root forms windows from
@@ -70,6 +71,7 @@ class Root:
         self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
         self._revised: dict[Place, int] = {}
         self._pending: dict[Place, Ints] = {}  # starts of windows to be revised once revise_every allows
+        self._rolled: dict[Place, Rolled] = {}
         self._sessions: dict[tuple[str, str], Shown] = {}  # by query and node
         # (query, node) -> start -> key -> its row now
         self._shown: dict[tuple[str, str], dict[int, dict[str, Row]]] = {}
@@ -112,7 +114,8 @@ class Root:
                     continue
                 starts = self._due(place, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
-                made = windows(wanted, self._held(group, key), self._numbers.ranks())
+                rolled = self._rolled.setdefault(place, Rolled())
+                made = windows(wanted, self._held(group, key), self._numbers.ranks(), rolled)
                 if made is not None:
                     out += self._changed(query, group, view, made)
                 self._closed[place] = max(closed_us, view.frontier_us)
