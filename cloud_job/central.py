@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.chunks import COLUMNS, FLOATS, Chunks, bodies, met
+from cloud_job.chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
 from cloud_job.decode import Reader
+from cloud_job.held import AS_CHUNKS, PlaceOf, changed, restored
 from cloud_job.islands import small
 from cloud_job.results import RESULT_COLUMNS, labels
-from cloud_job.tables import POSITIONS
 from cloud_job.work import Cell, Ordering
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.machines.central import Made as Windows
-from edge_agent.machines.central import Positions, Raw, advance, at_scale
+from edge_agent.machines.central import Raw, advance, at_scale
 
 if TYPE_CHECKING:
     from edge_agent.algebra.query import Query
 
-PlaceOf = tuple[str, str]  # query and node: what positions are of
 MADE: Final = {
     "query": "string",
     "definition_revision": "bigint",
@@ -47,7 +46,6 @@ MADE: Final = {
     "received": "int",
     "complete": "boolean",
 }
-STATES: Final = {name: kind for name, (kind, _) in POSITIONS.columns.items() if name != "batch"}
 _ARROW: Final = {
     "string": pa.string(),
     "bigint": pa.int64(),
@@ -66,7 +64,7 @@ def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
 
 
 def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> DataFrame:
-    """The states before a batch as chunks: number below 0 (-1 - place), epoch and seq: revision and position.
+    """The states before a batch as chunks, number -1 - place.
 
     positions: silver.positions.
     """
@@ -75,16 +73,14 @@ def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> D
     asked = F.broadcast(small(positions.sparkSession, rows, _PLACES))
     near = positions.where(F.col("query").isin([query for query, _ in found]) & (F.col("batch") < number))
     here = (F.col("query") == F.col("of_query")) & (F.col("node") == F.col("of_node"))
-    told = {"epoch": "definition_revision", "seq": "position", "row": "base", "body": "held"}
-    joined = latest(near).join(asked, here, how="inner")
-    return joined.select(*(F.col(told.get(name, name)).alias(name) for name in COLUMNS))
+    joined = standing(near).join(asked, here, how="inner")
+    return joined.select(*(F.col(AS_CHUNKS.get(name, name)).alias(name) for name in COLUMNS))
 
 
-def latest(positions: DataFrame) -> DataFrame:
-    """The states that hold: of every key the row of the latest batch, columns STATES."""
-    state = F.struct(*(name for name in STATES if name not in ("query", "node", "key")))
-    rows = positions.groupBy("query", "node", "key").agg(F.max_by(state, "batch").alias("state"))
-    return rows.select("query", "node", "key", "state.*")
+def standing(positions: DataFrame) -> DataFrame:
+    """The rows that hold: of every key the one of the latest batch, and those whose readings it still needs."""
+    since = F.max_by("since", "batch").over(Window.partitionBy("query", "node", "key"))
+    return positions.withColumn("needed", since).where(F.col("batch") >= F.col("needed")).drop("needed")
 
 
 def together(raw: DataFrame, states: DataFrame) -> DataFrame:
@@ -106,26 +102,30 @@ def shown(rows: DataFrame, batch: int) -> DataFrame:
     return rows.select(*(told.get(name, F.col(name)).alias(name) for name in RESULT_COLUMNS))
 
 
-def readers(orderings: Sequence[Ordering], queries: Sequence[Query]) -> tuple[Reader, Reader]:
+def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int) -> tuple[Reader, Reader]:
     """For mapInArrow on what `together` brought together: to rows with the columns MADE, and to those with STATES."""
 
     def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from advanced(list(batches), orderings, queries)[0].to_batches(_ROWS)
+        yield from advanced(list(batches), orderings, queries, number)[0].to_batches(_ROWS)
 
     def states_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from advanced(list(batches), orderings, queries)[1].to_batches(_ROWS)
+        yield from advanced(list(batches), orderings, queries, number)[1].to_batches(_ROWS)
 
     return made_of, states_of
 
 
 def advanced(
-    batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query]
+    batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query], number: int
 ) -> tuple[pa.Table, pa.Table]:
-    """(windows, columns MADE; states that changed, columns STATES) of these chunks and states, all of their keys."""
+    """(windows, columns MADE; states that changed, columns STATES) of these chunks and states, all of their keys.
+
+    number: of the batch.
+    """
     raw, held = met(batches)
     made, states = [], []
     for place, name in enumerate(places(orderings)):
-        before, touched = _restored(held.only(-1 - place)), NO_INTS
+        known = restored(held.only(-1 - place))
+        before, touched = known.positions, NO_INTS
         turns = [i for i, ordering in enumerate(orderings) if (ordering.query, ordering.node) == name]
         for i in sorted(turns, key=lambda i: orderings[i].revision):
             came, query = _raw(raw.only(i), orderings[i].target), queries[i]
@@ -135,7 +135,7 @@ def advanced(
             after, windows = advance(query, before.take(mine), came, raw.keys)
             before, touched = before.take(~mine).joined(after), np.union1d(touched, came.key)
             made.append(_rows(windows, orderings[i], query, raw.keys))
-        states.append(_states(before.take(np.isin(before.key, touched)), name, raw.keys))
+        states.append(changed(known, before.take(np.isin(before.key, touched)), name, raw.keys, number))
     return pa.concat_tables([_NO_ROWS, *made]), pa.concat_tables(states)
 
 
@@ -157,44 +157,15 @@ def _raw(chunks: Chunks, target: int | None) -> Raw:
     return Raw(key, readings[:, 0], value, readings[:, 2], readings[:, 3], target)
 
 
-def _restored(states: Chunks) -> Positions:
-    """States of any scales; they meet at the finest."""
-    found = Positions()
-    for scale in np.unique(states.scale).tolist():
-        mine = np.flatnonzero(states.scale == scale)
-        own = states.take(mine[np.argsort(states.key[mine])])
-        about = (own.key, own.epoch, own.row, own.seq, own.sizes)
-        these = Positions(*about, own.readings[:, 0], own.values(scale), None if scale == FLOATS else scale)
-        found = these if not len(found) else found.joined(these)
-    return found
-
-
-def _states(positions: Positions, name: PlaceOf, keys: Sequence[str]) -> pa.Table:
-    n, (query, node) = len(positions), name
-    value = positions.value.view(np.int64) if positions.value.dtype == np.float64 else positions.value
-    held = bodies(np.stack([positions.time_us, value], axis=1), positions.held)
-    columns = {
-        "query": _same(query, n),
-        "node": _same(node, n),
-        "key": _texts(keys, positions.key),
-        "definition_revision": pa.array(positions.revision),
-        "base": pa.array(positions.base),
-        "position": pa.array(positions.position),
-        "scale": pa.array([positions.scale] * n, pa.int32()),
-        "held": held,
-    }
-    return pa.table([columns[name] for name in STATES], list(STATES))
-
-
 def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
     n = len(made.key)
     cell = covered(ordering.cells, made.first_us, made.last_us)
     positions = query.central.positions
     columns = {
-        "query": _same(query.id, n),
+        "query": same(query.id, n),
         "definition_revision": pa.array(np.full(n, query.revision, np.int64)),
-        "node": _same(ordering.node, n),
-        "key": _texts(keys, made.key),
+        "node": same(ordering.node, n),
+        "key": texts_of(keys, made.key),
         "start": pa.array(made.start),
         "end": pa.array(made.end),
         "first": pa.array(made.first_us if positions else made.start),
@@ -240,11 +211,3 @@ def _details(made: Windows, n: int) -> pa.Array:
                 member = f"{json.dumps(name)}: {text}"
                 texts[row] = member if texts[row] is None else f"{texts[row]}, {member}"
     return pa.array([None if text is None else f"{{{text}}}" for text in texts], pa.string())
-
-
-def _same(text: str, n: int) -> pa.Array:
-    return pa.array([text], pa.string()).take(pa.array(np.zeros(n, np.int64)))
-
-
-def _texts(texts: Sequence[str], codes: Ints) -> pa.Array:
-    return pa.array(texts, pa.string()).take(pa.array(codes))

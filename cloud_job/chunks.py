@@ -19,12 +19,14 @@ from cloud_job.work import Ordering
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Column, Ints
 
-COLUMNS: Final = {  # number: place of the ordering, below 0 the state of a key; then the next three are its own
+COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.positions, whose own the next five are
     "number": "int",
     "key": "string",
     "epoch": "bigint",
     "seq": "bigint",
     "row": "bigint",
+    "kept": "bigint",
+    "since": "bigint",
     "scale": "int",
     "body": "binary",
 }
@@ -33,6 +35,7 @@ SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items(
 WORDS: Final = 4  # of a reading: time, value (float64 bit for bit where scale is null), place of its node, arrival
 HELD_WORDS: Final = 2  # of one that a state holds: time, value
 FLOATS: Final = -128  # a scale that says: floats
+_OWN: Final = ("number", "key", "epoch", "seq", "row", "kept", "since", "scale")  # integer columns of Chunks
 _LATE: Final = 2**32  # rows of late readings come after the others of their frame
 _MOST_WORDS: Final = 2 * 1024 * 1024  # of one batch of chunks: 16 MB
 
@@ -84,7 +87,7 @@ class _Open:
                 sizes = np.bincount(found.rows[inside], minlength=len(part.rows))
                 full = np.flatnonzero(sizes)
                 same = {"number": number, "epoch": part.sent.epoch, "seq": part.sent.seq, "scale": order.scale}
-                for name, value in same.items():
+                for name, value in {**same, "kept": 0, "since": 0}.items():
                     self._rows[name] += [value] * len(full)
                 self._rows["key"] += [part.page.keys[code] for code in part.rows.key[full].tolist()]
                 self._rows["row"] += (first_row + full).tolist()
@@ -135,6 +138,8 @@ class Chunks:
     epoch: Ints
     seq: Ints
     row: Ints
+    kept: Ints
+    since: Ints
     scale: Ints
     sizes: Ints
     readings: Ints
@@ -149,8 +154,8 @@ class Chunks:
         sizes = self.sizes[rows]
         first = (np.cumsum(self.sizes) - self.sizes)[rows] - (np.cumsum(sizes) - sizes)
         readings = self.readings[np.repeat(first, sizes) + np.arange(int(sizes.sum()))]
-        key, epoch, seq = self.key[rows], self.epoch[rows], self.seq[rows]
-        return Chunks(self.keys, self.number[rows], key, epoch, seq, self.row[rows], self.scale[rows], sizes, readings)
+        own = {name: getattr(self, name)[rows] for name in _OWN}
+        return Chunks(self.keys, **own, sizes=sizes, readings=readings)
 
     def spread(self, column: Ints) -> Ints:
         """A column of chunks as one of their readings."""
@@ -174,9 +179,19 @@ def met(batches: Sequence[pa.RecordBatch]) -> tuple[Chunks, Chunks]:
 
 def _chunks(table: pa.Table, keys: list[str], words: int) -> Chunks:
     scales = pc.fill_null(table["scale"], FLOATS)
-    columns = (table["number"], table["code"], table["epoch"], table["seq"], table["row"], scales)
-    number, key, epoch, seq, row, scale = (column.to_numpy().astype(np.int64) for column in columns)
+    table = table.drop_columns(["key", "scale"]).append_column("scale", scales).rename_columns({"code": "key"})
+    own = {name: table[name].to_numpy().astype(np.int64) for name in _OWN}
     found = [opened(column, words) for column in table["body"].chunks]
     readings = np.concatenate([np.zeros((0, words), np.int64), *(part for part, _ in found)])
     sizes = np.concatenate([np.zeros(0, np.int64), *(part for _, part in found)])
-    return Chunks(keys, number, key, epoch, seq, row, scale, sizes, readings)
+    return Chunks(keys, **own, sizes=sizes, readings=readings)
+
+
+def same(text: str, n: int) -> pa.Array:
+    """A column of one text."""
+    return texts_of([text], np.zeros(n, np.int64))
+
+
+def texts_of(texts: Sequence[str], codes: Ints) -> pa.Array:
+    """A column of texts by their codes."""
+    return pa.array(texts, pa.string()).take(pa.array(codes))

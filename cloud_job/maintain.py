@@ -85,11 +85,11 @@ def _reached_us(group: Group, family: Family) -> int:
 
 
 def superseded(spark: SparkSession, place: Place) -> None:
-    """States of central order that later ones followed from: only the latest of a key is read."""
+    """Rows of central order that the latest of their key needs no more: they are not read."""
     name = place.sql(POSITIONS)
-    latest = f"SELECT query, node, key, max(batch) AS latest FROM {name} GROUP BY query, node, key"  # noqa: S608 - our own
+    latest = f"SELECT query, node, key, max_by(since, batch) AS since FROM {name} GROUP BY query, node, key"  # noqa: S608
     same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))
-    spark.sql(f"MERGE INTO {name} t USING ({latest}) s ON {same} AND t.batch < s.latest WHEN MATCHED THEN DELETE")
+    spark.sql(f"MERGE INTO {name} t USING ({latest}) s ON {same} AND t.batch < s.since WHEN MATCHED THEN DELETE")
 
 
 def _files(spark: SparkSession, name: str) -> int:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job import central, chunks, tables
-from cloud_job.central import PlaceOf
+from cloud_job import central, chunks, held, tables
 from cloud_job.decode import Lookup
+from cloud_job.held import PlaceOf
 from cloud_job.results import between, decoded
 from cloud_job.spans import join
 from cloud_job.tables import MESSAGES, POSITIONS, Place
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from edge_agent.algebra.query import Query
 
-MOST_KEYS: Final = 50_000  # of all queries; beyond them, or these bytes, states stay in the table
+MOST_ROWS: Final = 100_000  # of all queries; beyond them, or these bytes, states stay in the table
 MOST_BYTES: Final = 16 * 1024 * 1024
-_STATE: Final = ("key", "definition_revision", "position", "base", "scale", "held")  # as chunks.COLUMNS has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,10 @@ class Made:
 class Central:
     """Gives positions, batch by batch, for one run of the job."""
 
-    def __init__(self, spark: SparkSession, place: Place, most_keys: int = MOST_KEYS) -> None:
-        """most_keys: 0 makes everything in Spark."""
+    def __init__(self, spark: SparkSession, place: Place, most_rows: int = MOST_ROWS) -> None:
+        """most_rows: 0 makes everything in Spark."""
         self.spark, self.place = spark, place
-        self._states = Positions(most_keys)
+        self._states = Positions(most_rows)
         self._done = -1  # the last batch whose states stand in the table
 
     def open(self, number: int) -> None:
@@ -70,27 +69,29 @@ class Central:
         raw = chunks.chunks_of(lookup, work.ordering)
         before = self._states.before(work.ordering)
         if parts is not None and before is not None:
-            made, states = central.advanced([*raw(iter(parts.to_batches())), *before], work.ordering, queries)
+            made, states = central.advanced(
+                [*raw(iter(parts.to_batches())), *before], work.ordering, queries, work.number
+            )
             rows = central.shown(self._frame(made, central.MADE), work.number) if len(made) else None
-            return Made(rows, self._frame(states, central.STATES) if len(states) else None, states)
+            return Made(rows, self._frame(states, held.STATES) if len(states) else None, states)
         ranges = join([(ordering.after_us, ordering.upto_us) for ordering in work.ordering], most=4)
         frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
         positions = self.place.read(self.spark, POSITIONS)
         gathered = central.together(
             frames.transform(decoded, raw, chunks.COLUMNS), central.known(positions, work.ordering, work.number)
         )
-        made_of, states_of = central.readers(work.ordering, queries)
+        made_of, states_of = central.readers(work.ordering, queries, work.number)
         rows = gathered.mapInArrow(made_of, tables.struct(central.MADE))
-        return Made(central.shown(rows, work.number), gathered.mapInArrow(states_of, tables.struct(central.STATES)))
+        return Made(central.shown(rows, work.number), gathered.mapInArrow(states_of, tables.struct(held.STATES)))
 
     def keep(self, made: Made, number: int) -> None:
         """Write the states of a batch whose rows stand in gold.results."""
         if made.states is None:
             return
         batch = F.lit(number).cast("bigint").alias("batch")
-        self.place.append(POSITIONS, made.states.select(*central.STATES, batch), "positions", number)
+        self.place.append(POSITIONS, made.states.select(*held.STATES, batch), "positions", number)
         if made.here is not None:
-            self._states.took(made.here)
+            self._states.took(made.here, number)
         else:
             self._states.read(self.place.read(self.spark, POSITIONS), number + 1)
 
@@ -101,19 +102,20 @@ class Central:
 class Positions:
     """States by query and node, a row a key, as chunks."""
 
-    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
         """Nothing is known before `read` or the first `took`: a new table has no rows."""
-        self._most_keys = most_keys
-        self._tables: dict[PlaceOf, pa.Table] | None = {} if most_keys else None
+        self._most_rows = most_rows
+        self._tables: dict[PlaceOf, pa.Table] | None = {} if most_rows else None
 
     def read(self, positions: DataFrame, number: int) -> None:
         """What holds before a batch. positions: silver.positions, which may have rows of that batch already."""
-        self._tables = {} if self._most_keys else None
-        rows = central.latest(positions.where(positions["batch"] < number))
-        if rows.limit(self._most_keys + 1).count() > self._most_keys:
+        self._tables = {} if self._most_rows else None
+        rows = central.standing(positions.where(positions["batch"] < number))
+        if rows.limit(self._most_rows + 1).count() > self._most_rows:
             self._tables = None
         elif self._tables is not None:
-            self.took(rows.toArrow())
+            found = rows.select(*held.STATES, "batch").toArrow()
+            self._add(found.drop_columns(["batch"]), found["batch"])
 
     def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
         """The states of what gets positions, as chunks numbered like central.known; None: ask the table."""
@@ -124,22 +126,26 @@ class Positions:
             table = self._tables.get(name)
             if table is not None:
                 number = pa.array(np.full(len(table), -1 - place, np.int32))
-                columns = [number, *(table[column] for column in _STATE)]
-                out += pa.Table.from_arrays(columns, schema=chunks.SCHEMA).to_batches()
+                names = [held.AS_CHUNKS.get(column, column) for column in chunks.SCHEMA.names[1:]]
+                out += pa.Table.from_arrays(
+                    [number, *(table[name] for name in names)], schema=chunks.SCHEMA
+                ).to_batches()
         return out
 
-    def took(self, states: pa.Table) -> None:
-        """States that a batch changed: columns STATES."""
+    def took(self, states: pa.Table, number: int) -> None:
+        """States that a batch changed: columns STATES. number: of the batch."""
+        self._add(states, pa.chunked_array([pa.array(np.full(len(states), number, np.int64))]))
+
+    def _add(self, states: pa.Table, batch: pa.ChunkedArray) -> None:
         if self._tables is None or not len(states):
             return
-        names = states.select(["query", "node"]).group_by(["query", "node"]).aggregate([]).to_pylist()
-        for name in names:
+        states = states.append_column("batch", batch)
+        for name in states.select(["query", "node"]).group_by(["query", "node"]).aggregate([]).to_pylist():
             place = (name["query"], name["node"])
-            mine = _of(states, place)
-            before = self._tables.get(place)
-            self._tables[place] = _last(mine if before is None else pa.concat_tables([before, mine]))
+            mine, before = _of(states, place), self._tables.get(place)
+            self._tables[place] = _standing(mine if before is None else pa.concat_tables([before, mine]))
         tables = self._tables.values()
-        if sum(len(t) for t in tables) > self._most_keys or sum(t.nbytes for t in tables) > MOST_BYTES:
+        if sum(len(t) for t in tables) > self._most_rows or sum(t.nbytes for t in tables) > MOST_BYTES:
             self._tables = None
 
 
@@ -148,9 +154,11 @@ def _of(states: pa.Table, place: PlaceOf) -> pa.Table:
     return states.filter(pc.and_(pc.equal(states["query"], query), pc.equal(states["node"], node)))
 
 
-def _last(states: pa.Table) -> pa.Table:
-    """The last row of each key."""
-    codes = states["key"].combine_chunks().dictionary_encode()
-    last = np.zeros(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(len(states))
-    return states.take(pa.array(np.sort(last))).combine_chunks()
+def _standing(states: pa.Table) -> pa.Table:
+    """Of every key the row of the latest batch, and those whose readings it still needs."""
+    code = states["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    batch, since = (states[name].to_numpy() for name in ("batch", "since"))
+    last = np.zeros(int(code.max()) + 1, np.int64)
+    order = np.argsort(batch, kind="stable")
+    last[code[order]] = order  # of equal indexes the last one stays
+    return states.filter(pa.array(batch >= since[last][code])).combine_chunks()

@@ -36,7 +36,8 @@ def test_chunks_of_several_batches_meet_and_part_in_the_order_of_their_frames(
     keys = [f"k{i % 2}" for i in range(n)]
     columns = [
         *(pa.array(np.arange(n) % 3, pa.int32()), pa.array(keys), pa.array(np.full(n, 7)), pa.array(seqs[:n])),
-        *(pa.array(np.zeros(n, np.int64)), pa.array([None] * n, pa.int32()), bodies(made, np.array(sizes))),
+        *(pa.array(np.zeros(n, np.int64)) for _ in ("row", "kept", "since")),
+        *(pa.array([None] * n, pa.int32()), bodies(made, np.array(sizes))),
     ]
     whole = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     raw, held = met([whole.slice(0, cut), whole.slice(cut)])
