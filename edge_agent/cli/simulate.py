@@ -1,4 +1,4 @@
-"""`headwater simulate`: gateway and root in one process on simulated and recorded sensors, and their windows; no network."""
+"""`headwater simulate`: gateway and root in one process, on simulated and recorded sensors; no network."""
 
 from __future__ import annotations
 

@@ -12,17 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.aggregates import Lowered
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows import CENTRAL, CountSliding, CountTumbling, State
 from edge_agent.errors import ConfigError
 from edge_agent.machines import central
 from edge_agent.machines.central import Positions, Raw, advance, at_scale, decided_us, waits
 from edge_agent.machines.decider import GroupView
 from edge_agent.wire import snapshot
-from tests import oracle
+from tests import oracle, strategies
 from tests.oracle import Reading
 from tests.tolerance import close
 
@@ -36,7 +38,7 @@ OTHERS = {
     "count_sliding": st.integers(1, 6).flatmap(lambda n: st.builds(CountSliding, st.just(n), st.integers(1, n))),
 }
 Specs = st.sampled_from(sorted(CENTRAL)).flatmap(OTHERS.__getitem__)
-Readings = list[tuple[int, int, int, int]]  # time, key, node, value
+Line = list[tuple[int, int, int, int]]  # time, key, node, value
 lines = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 2), st.integers(-5, 5)), max_size=60)
 Table = dict[tuple[str, int, int], dict[str, float | None]]
 
@@ -64,7 +66,7 @@ def table(made: central.Made) -> Table:
     return out
 
 
-def naive(rows: Readings, scale: int | None) -> dict[int, list[Reading]]:
+def naive(rows: Line, scale: int | None) -> dict[int, list[Reading]]:
     """The readings of each key in global order."""
     out: dict[int, list[Reading]] = {}
     for order, (time, key, node, value) in enumerate(rows):
@@ -90,7 +92,7 @@ def assert_same(got: Table, want: Table) -> None:
 
 
 def stepped(
-    query: Query, rows: Readings, scale: int | None, random: Random, before: tuple[Positions, list[int]]
+    query: Query, rows: Line, scale: int | None, random: Random, before: tuple[Positions, list[int]]
 ) -> tuple[Positions, Table]:
     """All readings in steps of event time, those of a step in any order; the state goes through its bytes.
 
@@ -121,7 +123,7 @@ def stepped(
     st.randoms(use_true_random=False),
 )
 def test_windows_are_those_of_one_list_of_all_readings_whatever_the_steps(
-    window: Any, rows: Readings, scale: int | None, cuts: list[int], random: Random
+    window: Any, rows: Line, scale: int | None, cuts: list[int], random: Random
 ) -> None:
     """protocol 7.4"""
     query, by_key = query_of(window), naive(rows, scale)
@@ -136,7 +138,7 @@ def test_windows_are_those_of_one_list_of_all_readings_whatever_the_steps(
 
 @given(Specs, Specs, lines, st.integers(0, 30), st.randoms(use_true_random=False))
 def test_a_new_revision_goes_on_from_the_next_position(
-    old: Any, new: Any, rows: Readings, at: int, random: Random
+    old: Any, new: Any, rows: Line, at: int, random: Random
 ) -> None:
     """protocol 6.3, 7.4: windows that the older one left open give no row."""
     before, after = query_of(old), query_of(new, 2)
@@ -158,6 +160,27 @@ def test_a_new_revision_goes_on_from_the_next_position(
         again.take(np.isin(again.key, newer)).position.tolist()
         == positions.take(positions.revision == 2).position.tolist()
     )
+
+
+@pytest.mark.parametrize("scale", [None, -1])
+@pytest.mark.parametrize("aggregate", strategies.every_aggregate(), ids=lambda a: a.name)
+def test_every_function_answers_for_a_count_window_as_for_a_slice(aggregate: Aggregate, scale: int | None) -> None:
+    k, random = 12, np.random.default_rng(7)
+    units = random.integers(-40, 90, 2 * k)
+    value = units / 8 if scale is None else units
+    time, order, zero = np.sort(random.integers(0, 30, 2 * k)), np.arange(2 * k), np.zeros(2 * k, np.int64)
+    query = replace(query_of(CountTumbling(k)), by=("area", "weight"), aggregates=(aggregate,))
+    _, made = advance(query, Positions(), Raw(zero, time, value, zero, order, scale), ["area=3,weight=2"])
+    basis = basis_of([aggregate], scale)
+    numbers = {"area": np.full(2 * k, 3.0), "weight": np.full(2 * k, 2.0)}
+    groups = Segments.runs(np.array([0, k]), 2 * k)
+    want = aggregates.lower(
+        aggregate, aggregates.lift(Readings(time, value, order, 0, numbers), groups, basis, scale), scale
+    )
+    got = made.answers[aggregate.name]
+    assert got.null.tolist() == want.null.tolist()
+    np.testing.assert_array_equal(got.value, want.value)
+    assert got.details == want.details
 
 
 def test_unequal_scales_meet_at_the_finer_one_and_at_floats() -> None:
@@ -189,7 +212,7 @@ def test_a_finer_scale_beyond_64_bits_makes_floats() -> None:
 
 def test_many_overlapping_windows_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     query = query_of(CountSliding(20, 3))
-    rows: Readings = [(at // 4, at % 2, at % 3, at % 7) for at in range(120)]
+    rows: Line = [(at // 4, at % 2, at % 3, at % 7) for at in range(120)]
     want = table(advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1])
     monkeypatch.setattr(central, "_BLOCK", 50)
     assert table(advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]) == want
@@ -199,7 +222,7 @@ def test_many_overlapping_windows_are_lifted_block_by_block(monkeypatch: pytest.
 def test_answers_in_details_stay_with_their_rows_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(central, "_BLOCK", 1)
     query = replace(query_of(CountTumbling(2)), aggregates=(Aggregate("sequence", "s"),))
-    rows: Readings = [(at, 0, 0, at) for at in range(6)]
+    rows: Line = [(at, 0, 0, at) for at in range(6)]
     made = advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]
     lowered: Lowered = made.answers["s"]
     assert lowered.details is not None
