@@ -70,15 +70,14 @@ class Dry:
         work = Work.loads(self.ledger.step(decision, applied, books, self.decider.gaps).dumps())
         lookup = self._lookup(work)
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
-        queries = [self.ledger.query((o.query, o.revision)) for o in work.ordering]
+        asked = (self.ledger.query((o.query, o.revision)) for o in work.ordering)
+        queries = [query for query in asked if query is not None]
         if work.ordering:
             before = self.states.before(work.ordering)
             assert before is not None
             raw = chunks_of(lookup, work.ordering)(iter(rows.to_batches()))
             with mock.patch.object(held, "CHAIN", self.chain):
-                made, states = central.advanced(
-                    [*raw, *before], work.ordering, [q for q in queries if q is not None], work.number
-                )
+                made, states = central.advanced([*raw, *before], work.ordering, queries, work.number)
             self.states.took(states, work.number)
             self.rows += made.to_pylist()
         if work.beyond:
@@ -128,20 +127,19 @@ def naive(
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10**6),
-    st.integers(1, 5),
-    st.integers(1, 5),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
     st.sampled_from([None, 0]),
     st.lists(st.integers(1, 12), max_size=9),
     st.integers(1, 3),
 )
 def test_any_cut_into_batches_gives_the_windows_of_one_central_order(
-    seed: int, length: int, slide: int, scale: int | None, cuts: list[int], chain: int
+    seed: int, counts: tuple[int, int], scale: int | None, cuts: list[int], chain: int
 ) -> None:
     """protocol 7.4, 8.2: keys, nodes and equal times mixed, frames before and after each other.
 
     chain: rows of a key before one holds all its readings again.
     """
-    random = Random(seed)
+    random, (length, slide) = Random(seed), counts
     window = CountTumbling(length) if slide >= length else CountSliding(length, slide)
     asked = query("c", window, ("sum", "first", "last"))
     fleet = [Child(f"gw-{name}", (asked,), ("site=a", "site=b"), scale) for name in ("b", "a")]
