@@ -48,14 +48,14 @@ def _quoted(name: str) -> str:
 
 
 def answers(
-    asked: Sequence[Aggregate], scale: int | None, native: set[str], name: Names
+    asked: Sequence[Aggregate], scale: int | None, native: Callable[[str], bool], name: Names
 ) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these, by name. native: the components that Spark combined."""
+    """(value, details) of each of these, by name. native: whether Spark combined a component."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     basis = basis_of(asked, scale)
     components = [component.name for component in aggregates.components_of(basis)]
-    foreign = tuple(component for component in components if component not in native)
+    foreign = tuple(component for component in components if not native(component))
     elsewhere = {column for component in foreign for column in COMPONENTS[component].columns}
     plain = tuple(column for column in basis if column not in elsewhere)
     columns = (*plain, *(ROWS + component for component in foreign))

@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cloud_job import bags, in_numpy, series
-from cloud_job.plan import COMBINE, WIDE_TYPE, Shape, spark_name
-from edge_agent.algebra.aggregates import FUNCTIONS, params_of
-from edge_agent.algebra.aggregates.base import EXACT
+from cloud_job.plan import WIDE_TYPE, Shape, is_native, spark_name
+from edge_agent.algebra.aggregates import FUNCTIONS, bins, central, params_of, weighted
+from edge_agent.algebra.aggregates.base import EXACT, HUGE
 from edge_agent.algebra.query import Aggregate
 
-Params = Mapping[str, str | int | float | bool]
+Params = Mapping[str, Any]
 HALF_WIDE: Final = 10**18  # two integers below it multiply within decimal(38,0)
 
 
@@ -56,14 +57,14 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     found |= series.answers(in_order, scale, states["series"]) if in_order else {}
     others = [a for a in asked if a.name not in found and not native(a, scale)]
     if others:
-        found |= in_numpy.answers(others, scale, set(COMBINE), lambda column: spark_name(column, scale))
+        found |= in_numpy.answers(others, scale, is_native, lambda column: spark_name(column, scale))
     return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
 
 
 def native(aggregate: Aggregate, scale: int | None) -> bool:
     """Whether a function is answered by Spark's own expressions, from states that they combined."""
     needed = FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate))
-    return aggregate.fn in LOWER and COMBINE.keys() >= set(needed)
+    return aggregate.fn in LOWER and all(map(is_native, needed))
 
 
 def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
@@ -170,7 +171,7 @@ def _squared_distances(states: States) -> Column:
 def _var(states: States, params: Params) -> Answer:
     free = states["count"] - F.lit(int(params["ddof"])).cast("bigint")
     if states.scale is None:
-        return Answer(F.when(free > 0, states["m2"] / free))
+        return Answer(F.when((free > 0) & (states["m2"] < HUGE), states["m2"] / free))
     above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
     divisor = F.try_multiply(states.wide("count"), free.cast(WIDE_TYPE)).cast("double") * below
     return Answer(F.when(free > 0, _squared_distances(states) * above / divisor))
@@ -198,6 +199,105 @@ def _geomean(states: States, _params: Params) -> Answer:
     return Answer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
 
 
+def _spread(states: States) -> tuple[Column, Column]:
+    """(readings as a double, m2 or null where all readings are equal or it is out of reach)."""
+    n = states["count"].cast("double")
+    noise = F.lit(central.NOISE) * (states["sum"].cast("double") / n)
+    return n, F.when((states["m2"] > n * noise * noise) & (states["m2"] < HUGE), states["m2"])
+
+
+def _reached(value: Column) -> Column:
+    return F.when(F.abs(value) < HUGE, value)
+
+
+def _skewness(states: States, params: Params) -> Answer:
+    n, m2 = _spread(states)
+    value = (_reached(states["m3"]) / n) / F.pow(m2 / n, 1.5)
+    sample = F.when(n >= 3, value * F.try_divide(F.sqrt(n * (n - 1)), n - 2))
+    return Answer(sample if params["ddof"] else value)
+
+
+def _kurtosis(states: States, params: Params) -> Answer:
+    n, m2 = _spread(states)
+    value = n * (_reached(states["m4"]) / m2) / m2 - 3.0
+    sample = F.when(n >= 4, F.try_divide(n - 1, (n - 2) * (n - 3)) * ((n + 1) * value + 6.0))
+    return Answer(sample if params["ddof"] else value)
+
+
+def _moment(states: States, params: Params) -> Answer:
+    power = int(params["order"])
+    n, m2 = _spread(states)
+    mean = F.when(states["m2"] < HUGE, _reached(states[f"m{power}"]) / n)
+    if params["kind"] == "standardized":
+        return Answer(mean / F.pow(m2 / n, power / 2))
+    return Answer(mean * 10.0 ** (power * (states.scale or 0)))
+
+
+def _squares(states: States) -> Column:
+    return F.when(states["m2"] < HUGE, states["m2"] + states["sum"] * (states["sum"] / states["count"]))
+
+
+def _sum_of_squares(states: States, _params: Params) -> Answer:
+    return Answer(_squares(states)) if states.scale is None else _number(states["sq"], 2 * states.scale)
+
+
+def _rms(states: States, _params: Params) -> Answer:
+    if states.scale is None:
+        return Answer(F.sqrt(_squares(states) / states["count"]))
+    above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
+    return Answer(F.sqrt(states["sq"].cast("double") * above / (states["count"].cast("double") * below)))
+
+
+def _harmonic(states: States, _params: Params) -> Answer:
+    inverse = _reached(states["inverse_sum"])
+    return Answer(F.when(states["nonpos"] == 0, states["count"].cast("double") / inverse))
+
+
+def _delta(states: States, _params: Params) -> Answer:
+    if states.scale is None:
+        return Answer(states["last_value"] - states["first_value"])
+    return _number(states.wide("last_value") - states.wide("first_value"), states.scale)
+
+
+def _percent_change(states: States, _params: Params) -> Answer:
+    first = states["first_value"].cast("double")
+    last_value, first_value = states["last_value"], states["first_value"]
+    if states.scale is not None:
+        last_value, first_value = states.wide("last_value"), states.wide("first_value")
+    rise = last_value - first_value
+    return Answer(F.when(first != 0, 100.0 * (rise.cast("double") / F.abs(first))))
+
+
+def _histogram(states: States, params: Params) -> Answer:
+    upto = [states[name] for name in bins.columns_of(params)]
+    between = [(high - low).cast("string") for low, high in pairwise(upto)]
+    listed = F.concat_ws(", ", *between) if between else F.lit("")
+    above = (states["count"] - upto[-1]).cast("string")
+    text = F.concat(F.lit('{"below": '), upto[0].cast("string"), F.lit(', "counts": ['), listed)
+    return Answer(F.lit(None).cast("double"), F.concat(text, F.lit('], "above": '), above, F.lit("}")))
+
+
+def _matching(states: States, params: Params) -> Column:
+    op, columns = str(params["op"]), [states[name] for name in bins.compared(params)]
+    if op in bins.BY_OP:
+        return columns[0] if bins.BY_OP[op][0] > 0 else states["count"] - columns[0]
+    equal = columns[1] - columns[0]
+    return equal if op == "=" else states["count"] - equal
+
+
+def _count_if(states: States, params: Params) -> Answer:
+    return Answer(_matching(states, params).cast("double"))
+
+
+def _share_if(states: States, params: Params) -> Answer:
+    return Answer(_matching(states, params) / states["count"])
+
+
+def _weighted_avg(states: States, params: Params) -> Answer:
+    weight, total = (_reached(states[name]) for name in weighted.columns_of(params))
+    return Answer(F.when(weight > 0, total / weight))
+
+
 LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; others: cloud_job.bags, .series
     "count": lambda states, _params: Answer(states["count"].cast("double")),
     "sum": _column("sum"),
@@ -212,4 +312,18 @@ LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> t
     "geomean": _geomean,
     "first": _column("first_value"),
     "last": _column("last_value"),
+    "skewness": _skewness,
+    "kurtosis": _kurtosis,
+    "moment": _moment,
+    "sum_of_squares": _sum_of_squares,
+    "rms": _rms,
+    "harmonic": _harmonic,
+    "delta": _delta,
+    "percent_change": _percent_change,
+    "time_of_first": _time("first_time"),
+    "time_of_last": _time("last_time"),
+    "histogram": _histogram,
+    "count_if": _count_if,
+    "share_if": _share_if,
+    "weighted_avg": _weighted_avg,
 }

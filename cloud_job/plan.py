@@ -7,8 +7,10 @@ so that queries of both kinds share one set of rows and a batch has one plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -23,6 +25,7 @@ Named = dict[str, Column]
 
 UNITS: Final = "_units"
 WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
+POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
 WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
 TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled integers)
     "count": ("bigint", "bigint"),
@@ -53,7 +56,7 @@ class Shape:
 
 def spark_name(column: str, scale: int | None) -> str:
     """The Spark column that holds a state column of the registry. `count` is one and the same for all."""
-    return column if scale is None or column == "count" else column + UNITS
+    return _safe(column) if scale is None else _suffixed(column)
 
 
 def state_columns(shapes: Iterable[Shape]) -> dict[str, str]:
@@ -74,15 +77,16 @@ def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra
     """
     shapes = tuple(shapes)
     parts = sorted({(c.name, s.scale is not None) for s in shapes for c in components_of(s.basis)})
-    for name, units in parts:
-        if name == "m2" and name in COMBINE:
-            rows = _about_the_mean(rows, keys, _suffixed if units else str)
+    for units in (False, True):
+        powers = [p for p in POWERS if (f"m{p}", units) in parts and f"m{p}" in COMBINE]
+        if powers:
+            rows = _about_the_mean(rows, keys, _suffixed if units else _safe, powers)
     aggregates: Named = dict(extra or {})
     unpacked: Named = {}
     for name, units in parts:
-        aggregates.update(twin(name)(_suffixed if units else str))
+        aggregates.update(twin(name)(_suffixed if units else _safe))
         if name in UNPACK and name in COMBINE:
-            unpacked.update(UNPACK[name](_suffixed if units else str))
+            unpacked.update(UNPACK[name](_suffixed if units else _safe))
     combined = rows.groupBy(*keys).agg(*(column.alias(name) for name, column in aggregates.items()))
     if not unpacked:
         return combined
@@ -91,23 +95,52 @@ def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra
 
 
 def _suffixed(column: str) -> str:
-    return column if column == "count" else column + UNITS
+    return column if column == "count" else _safe(column) + UNITS
+
+
+def _safe(column: str) -> str:
+    """A name that Spark takes as it is, also of a column that a template made: `below:-0.5`. Spark knows no case."""
+    if ":" not in column:
+        return column
+    return re.sub("[^a-z0-9_]", lambda sign: f"_{ord(sign[0]):x}_", column)
 
 
 PACKED: Final = "packed_"
 
 
-def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names) -> DataFrame:
-    """m2 about the mean of the whole group, in two passes: adding it up gives the group's m2 (docs/protocol.md 7.2)."""
+def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: Sequence[int]) -> DataFrame:
+    """Moments about the mean of the whole group, in two passes: adding them gives the group's (docs/protocol.md 7.2)."""
     group = Window.partitionBy(*keys)
     total, count = F.col(name("sum")).cast("double"), F.col("count")
     away = total / count - F.sum(total).over(group) / F.sum(count).over(group)
-    return rows.withColumn(PACKED + name("m2"), F.col(name("m2")) + count * away * away)
+    rows = rows.withColumn(PACKED + name("away"), away)
+    made = {PACKED + name(f"m{power}"): _moved(power, F.col(PACKED + name("away")), name) for power in powers}
+    return rows.withColumns(made)
+
+
+def _moved(power: int, away: Column, name: Names) -> Column:
+    """The sum of powers of distances from a mean that lies `away` from the row's own (of those the first is 0)."""
+    moved = F.col("count") * _times(away, power)
+    for lower in range(2, power + 1):
+        moved = moved + comb(power, lower) * F.col(name(f"m{lower}")) * _times(away, power - lower)
+    return moved
+
+
+def _times(value: Column, power: int) -> Column:
+    product = F.lit(1.0)
+    for _ in range(power):
+        product = product * value
+    return product
 
 
 def _added(*columns: str) -> Callable[[Names], Named]:
     """Combine by adding. try_sum: a sum beyond 38 digits is null, not the end of the job."""
     return lambda name: {name(c): F.try_sum(name(c)) for c in columns}
+
+
+def _moments(power: int) -> Callable[[Names], Named]:
+    """After _about_the_mean."""
+    return lambda name: {name(f"m{power}"): F.try_sum(PACKED + name(f"m{power}"))}
 
 
 def _end(which: str) -> Callable[[Names], Named]:
@@ -171,7 +204,7 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "count": _added("count"),
     "sum": _added("sum"),
     "square": _added("sq"),
-    "m2": lambda name: {name("m2"): F.try_sum(PACKED + name("m2"))},  # after _about_the_mean
+    **{f"m{power}": _moments(power) for power in POWERS},
     "min": lambda name: {name("min"): F.min(name("min"))},
     "max": lambda name: {name("max"): F.max(name("max"))},
     "log": _added("log_sum"),
@@ -190,9 +223,16 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
 
 def twin(component: str) -> Callable[[Names], Named]:
     """How a component combines: natively, or collected for numpy."""
+    if ":" in component:  # what templates make adds up
+        return _added(component)
     return COMBINE.get(component) or (
         lambda name: {name(in_numpy.ROWS + component): in_numpy.collected(component, name)}
     )
+
+
+def is_native(component: str) -> bool:
+    """Whether Spark combines a component by itself."""
+    return ":" in component or component in COMBINE
 
 
 UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct

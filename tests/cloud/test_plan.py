@@ -60,7 +60,8 @@ def lifted(kind: str, scale: int | None, basis: tuple[str, ...], random: np.rand
         for _ in range(int(random.integers(1, 7))):
             k = int(random.integers(1, 6))
             time = np.sort(random.integers(0, 4, k))
-            readings = Readings(time, values_of(kind, random, k), len(rows) * 9 + np.arange(k), int(random.integers(4)))
+            order, node = len(rows) * 9 + np.arange(k), int(random.integers(4))
+            readings = Readings(time, values_of(kind, random, k), order, node, {"area": random.choice([0.0, 2.5], k)})
             rows.append(aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), k), basis, scale))
             group.append(number)
     states = {}

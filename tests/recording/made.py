@@ -31,7 +31,7 @@ AGGREGATES: list[dict[str, Any]] = [
     {"aggregates": ["sum", "last", {"fn": "stddev", "ddof": 0, "as": "sd"}]},
     {"aggregates": ["median", "mode", "distinct", "p95", {"fn": "median", "even": "lower", "as": "low"}]},
     {"aggregate": "quantile", "param": {"q": 0.3, "method": "nearest_rank"}},
-    {"aggregates": ["delta", "percent_change", "time_of_last", {"fn": "moment", "order": 5}]},
+    {"aggregates": ["delta", "percent_change", {"fn": "moment", "order": 5}]},
     {"aggregates": ["skewness", {"fn": "kurtosis", "ddof": 0}, "rms", "harmonic", "sum_of_squares"]},
     {"aggregates": ["increase", "rate", "resets", "changes", "time_weighted_avg"]},
     {"aggregates": [{"fn": "integral", "method": "linear"}, {"fn": "time_in_state", "value": 20, "op": "<"}]},
@@ -188,8 +188,11 @@ def key_text(key: Any) -> str:
     return json.dumps(key, ensure_ascii=False, sort_keys=True)
 
 
-def reach(given: dict[str, Any]) -> float:
-    """How large the terms of a sum may be, for tests/tolerance.py: integers are exact, so only floats need it."""
+def reach(given: dict[str, Any], *, whole: bool = False) -> float:
+    """How large the terms of a sum may be, for tests/tolerance.py: integers are exact, so only floats need it.
+
+    whole: of integers too, for functions that are not exact of them.
+    """
     values = [item[2] for items in given["streams"].values() for item in items if len(item) == 3]
     numbers = [abs(value) for value in values if isinstance(value, int | float)]
-    return float(sum(numbers)) if any(isinstance(value, float) for value in values) else 1.0
+    return float(sum(numbers)) if whole or any(isinstance(value, float) for value in values) else 1.0

@@ -88,14 +88,15 @@ def holding(value: Array, op: str, edge: object, scale: int | None) -> NDArray[n
     return {"<": below, "<=": upto, ">": ~upto, ">=": ~below, "=": upto & ~below, "!=": below | ~upto}[op]
 
 
-def _histogram_columns(params: Params) -> tuple[str, ...]:
+def columns_of(params: Params) -> tuple[str, ...]:
+    """The columns of a histogram, in the order of its edges."""
     edges = params["edges"]
     assert isinstance(edges, tuple)
     return tuple(f"below:{written(edge)}" for edge in edges)
 
 
 def _lower_histogram(states: States, _scale: int | None, params: Params) -> Lowered:
-    upto = np.stack([states[name] for name in _histogram_columns(params)])
+    upto = np.stack([states[name] for name in columns_of(params)])
     counts, below, above = np.diff(upto, axis=0).T.tolist(), upto[0].tolist(), (states["count"] - upto[-1]).tolist()
     texts: list[str | None] = [
         json.dumps({"below": low, "counts": inside, "above": high})
@@ -104,14 +105,15 @@ def _lower_histogram(states: States, _scale: int | None, params: Params) -> Lowe
     return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
 
 
-def _compared(params: Params) -> tuple[str, ...]:
+def compared(params: Params) -> tuple[str, ...]:
+    """The columns of a comparison: the one of its template, or `below` and `upto`."""
     edge, op = written(params["value"]), str(params["op"])
     return (f"{BY_OP[op][1]}:{edge}",) if op in BY_OP else (f"below:{edge}", f"upto:{edge}")
 
 
 def _matching(states: States, params: Params) -> Array:
     """How many readings the comparison holds for."""
-    op, columns = str(params["op"]), [states[name] for name in _compared(params)]
+    op, columns = str(params["op"]), [states[name] for name in compared(params)]
     if op in BY_OP:
         return columns[0] if BY_OP[op][0] > 0 else states["count"] - columns[0]
     equal = columns[1] - columns[0]
@@ -139,7 +141,7 @@ FAMILY = Family(
             _lower_histogram,
             "readings in [edge, next edge), as JSON in `details`: below the first edge, between, from the last on",
             (("edges", EDGES),),
-            asks=_histogram_columns,
+            asks=columns_of,
         ),
         Function(
             "count_if",
@@ -147,7 +149,7 @@ FAMILY = Family(
             _lower_count_if,
             "how many readings are above (op) a value",
             COMPARISON,
-            asks=_compared,
+            asks=compared,
         ),
         Function(
             "share_if",
@@ -155,7 +157,7 @@ FAMILY = Family(
             _lower_share_if,
             "which share of the readings, 0 to 1, is above (op) a value",
             COMPARISON,
-            asks=_compared,
+            asks=compared,
         ),
     ),
     templates=(_counting("below"), _counting("upto")),

@@ -58,12 +58,13 @@ def _summing(word: str) -> Template:
     return Template(word, LABEL, make)
 
 
-def _columns(params: Params) -> tuple[str, ...]:
+def columns_of(params: Params) -> tuple[str, ...]:
+    """(column of the sum of weights, column of the sum of readings times weights)."""
     return tuple(f"{word}:{params['weight']}" for word in WEIGHTS)
 
 
 def _lower(states: States, _scale: int | None, params: Params) -> Lowered:
-    weight, total = (states[name] for name in _columns(params))
+    weight, total = (states[name] for name in columns_of(params))
     null = weight <= 0
     return answered(total / np.where(null, 1.0, weight), null | out_of_reach(weight, total))
 
@@ -86,7 +87,7 @@ FAMILY = Family(
             "sum of reading x weight over the sum of weights; a reading whose label is no number of 0 or more does not "
             "count in it; null if all weights are 0",
             (("weight", Param(("weight", "area"), None, text=LABEL)),),
-            asks=_columns,
+            asks=columns_of,
         ),
     ),
     templates=(_summing("weight"), _summing("weighted")),

@@ -1,0 +1,83 @@
+"""Every function of the registry through the tree: recordings of whole numbers and of floats, equal to the oracle."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from edge_agent.algebra.aggregates import BUILT_IN
+from edge_agent.algebra.query import Aggregate
+from edge_agent.recording.form import parse
+from edge_agent.recording.run import Tree
+from edge_agent.recording.tell import TIMES, Teller
+from tests import oracle, oracle_further, strategies
+from tests.recording.made import UNITS, expected, made, reach, told_rows
+from tests.tolerance import close
+
+SEEDS = 12  # some hundred more were run while this was written
+ESTIMATES = {"approx_distinct", "theta_distinct", "approx_quantile", "approx_median", "top_k"}  # see tests/laws
+TOLD = {  # functions whose answer is in the details
+    "collect": lambda readings, _: oracle.collected(readings),
+    "sequence": lambda readings, _: oracle.sequence(readings),
+    "histogram": oracle_further.histogram,
+    "time_by_state": lambda readings, _: oracle_further.time_by_state(readings),
+}
+
+
+def every_function() -> list[Aggregate]:
+    """Each with each choice of its parameters, under names that are columns."""
+    built_in = {function.name for family in BUILT_IN for function in family.functions}
+    exact = [a for a in strategies.every_aggregate() if a.fn in built_in - ESTIMATES]
+    return [Aggregate(a.fn, f"a{i}", a.params) for i, a in enumerate(exact)]
+
+
+EVERY = every_function()
+
+
+def asked(seed: int) -> dict[str, Any]:
+    """A recording that asks for all of them, some in each query."""
+    given = made(seed)
+    queries = []
+    for first in range(0, len(EVERY), 30):
+        table = [{"fn": a.fn, "as": a.name, **dict(a.params)} for a in EVERY[first : first + 30]]
+        window = {"type": "sliding", "length": 40, "slide": 15} if first else {"type": "tumbling", "length": 100}
+        queries.append({"id": f"q{first}", "window": window, "aggregates": table})
+    return {**given, "queries": queries}
+
+
+@pytest.mark.parametrize("seed", range(1_000, 1_000 + SEEDS))
+def test_every_function_gives_the_answer_of_the_oracle(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 7.1, 7.2 and 7.3, through mergers and frames."""
+    for fn, tell in TOLD.items():
+        monkeypatch.setitem(oracle.FUNCTIONS, fn, tell)  # type: ignore[arg-type]
+    given = asked(seed)
+    recording = parse(json.dumps(given), "made")
+    assert not recording.refused
+    got, want = told_rows(Teller(recording).final(Tree(recording).run()), given), expected(given, "made")
+    assert got.keys() == want.keys()
+    most, unit_us = reach(given, whole=True), UNITS[given["unit"]]
+    for place, numbers in want.items():
+        for aggregate in EVERY:
+            if aggregate.name in numbers:
+                value = numbers[aggregate.name]
+                if aggregate.fn in TIMES:
+                    value = value and value / unit_us
+                assert same(aggregate, got[place][aggregate.name], value, most), (place, aggregate, value)
+
+
+def same(aggregate: Aggregate, got: Any, want: Any, most: float) -> bool:
+    """Equal, floats within the tolerance of their terms."""
+    if isinstance(want, dict):
+        got = {(float(k) if aggregate.fn == "time_by_state" else k): v for k, v in got.items()}
+    if isinstance(want, list | dict) or want is None:
+        return bool(got == want)
+    if aggregate.fn == "moment" and aggregate.param("kind") == "central":
+        return close(got, want, most ** int(str(aggregate.param("order"))))
+    if aggregate.fn in {"skewness", "kurtosis", "moment"}:  # how close they come, tests/laws say
+        return got is not None and math.isclose(got, want, rel_tol=1e-6, abs_tol=1e-6)
+    if aggregate.fn == "stddev":
+        got, want = got**2, want**2  # a root enlarges the error of what is nearly 0
+    return close(got, want, most**2 if aggregate.fn in {"var", "stddev", "sum_of_squares"} else most)
