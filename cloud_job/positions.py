@@ -56,8 +56,10 @@ class Central:
     def open(self, number: int) -> None:
         """Take up what stands in the table. number: of the last decision, which may not have been carried out."""
         table = self.place.read(self.spark, POSITIONS)
-        self._done = number if table.where(F.col("batch") == number).limit(1).count() else number - 1
-        self._states.read(table, self._done + 1)
+        latest = table.agg(F.max("batch")).collect()[0][0]
+        self._done = number if latest == number else number - 1
+        if latest is not None:
+            self._states.read(table)
 
     def made(self, work: Work, lookup: Lookup, queries: Sequence[Query], parts: pa.Table | None) -> Made:
         """What work.ordering asks for, nothing where it has been done. queries: of each.
@@ -93,29 +95,30 @@ class Central:
         if made.here is not None:
             self._states.took(made.here, number)
         else:
-            self._states.read(self.place.read(self.spark, POSITIONS), number + 1)
+            self._states.read(self.place.read(self.spark, POSITIONS))
 
     def _frame(self, table: pa.Table, columns: Mapping[str, str]) -> DataFrame:
         return self.spark.createDataFrame(table, tables.struct(columns)).coalesce(1)
 
 
 class Positions:
-    """States by query and node, a row a key, as chunks."""
+    """Rows that stand in silver.positions, by query and node; a batch gets them as chunks."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         """Nothing is known before `read` or the first `took`: a new table has no rows."""
         self._most_rows = most_rows
         self._tables: dict[PlaceOf, pa.Table] | None = {} if most_rows else None
 
-    def read(self, positions: DataFrame, number: int) -> None:
-        """What holds before a batch. positions: silver.positions, which may have rows of that batch already."""
+    def read(self, positions: DataFrame) -> None:
+        """What stands in silver.positions, instead of what was known."""
         self._tables = {} if self._most_rows else None
-        rows = central.standing(positions.where(positions["batch"] < number))
-        if rows.limit(self._most_rows + 1).count() > self._most_rows:
+        if self._tables is None:
+            return
+        found = central.standing(positions).limit(self._most_rows + 1).toArrow()
+        if len(found) > self._most_rows:
             self._tables = None
-        elif self._tables is not None:
-            found = rows.select(*held.STATES, "batch").toArrow()
-            self._add(found.drop_columns(["batch"]), found["batch"])
+        else:
+            self._add(found.select(list(held.STATES)), found["batch"])
 
     def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
         """The states of what gets positions, as chunks numbered like central.known; None: ask the table."""
