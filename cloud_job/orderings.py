@@ -64,7 +64,7 @@ def ordering(
         after_us = max(after_us, serving.start_from_us)
     for until_us in (serving.start_until_us, serving.end_until_us):
         upto_us = upto_us if until_us is None else min(upto_us, until_us)
-    if upto_us <= after_us:
+    if upto_us <= after_us or not orders:  # none has sent a reading of it yet
         return None
     begins: Mapping[str, int] = view.begins.get((query.id, query.revision), {})
     found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], begins, (after_us, upto_us)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+import numpy as np
 import pytest
 
 from cloud_job import maintain, tables
@@ -41,6 +42,7 @@ def files_of(seed: int) -> tuple[list[list[bytes]], list[Reading], list[Reading]
     random = Random(seed)
     fleet = [Child(node, (COUNTED,), KEYS) for node in ("gw-b", "gw-a")]
     others = [Child(f"{child.node}-2", (EVERY,), ("",)) for child in fleet]
+    beside = Child("gw-c", (query("beside"),))
     batches: list[list[bytes]] = []
     keyed: list[Reading] = []
     together: list[Reading] = []
@@ -48,13 +50,14 @@ def files_of(seed: int) -> tuple[list[list[bytes]], list[Reading], list[Reading]
         at_us = START + (step + 1) * SECOND
         records = [tick(at_us)]
         if not step:
-            records += [record(child, at_us, child.birth()) for child in (*fleet, *others)]
+            records += [record(child, at_us, child.birth()) for child in (*fleet, *others, beside)]
         for child, other in zip(fleet, others, strict=True):
             mine = readings_of(random, child, step)
             theirs = [Reading(r.time_us, "", r.value, other.node, r.order) for r in mine]
             keyed, together = keyed + mine, together + theirs
             records.append(record(child, at_us, raw_rows(child, at_us, mine)))
             records.append(record(other, at_us, raw_rows(other, at_us, theirs)))
+        records.append(record(beside, at_us, beside.rows(at_us, np.array([at_us - SECOND]))))
         batches.append(records)
     return batches, keyed, together
 
@@ -75,10 +78,13 @@ def test_every_crash_leaves_the_windows_of_one_order(roots: Callable[..., Roots]
             root.batch([path])
         root.start()
         root.batch([path])
-    found = {(q, key, start): (r["end"], r["values"]) for (q, key, start), r in root.results().items()}
+    beside = root.results("query = 'beside'")
+    assert [row["values"] for row in beside.values()] == [{"avg": 1.0, "count": 1.0}] * len(STEPS)
+    counted = root.results("query <> 'beside'")
+    found = {name: (row["end"], row["values"]) for name, row in counted.items()}
     assert found == {**naive(COUNTED, keyed, 3, 2), **naive(EVERY, together, 4, 4)}
-    assert all(r["complete"] and not r["revision"] and r["node"] == "" for r in root.results().values())
-    row = root.results("query = 'counted'")[("counted", KEYS[1], 0)]
+    assert all(r["complete"] and not r["revision"] and r["node"] == "" for r in counted.values())
+    row = counted["counted", KEYS[1], 0]
     line = sorted(r.time_us for r in keyed if r.key == KEYS[1])
     assert row["labels"] == {"site": "b,"}
     assert (row["window_start"].timestamp(), row["readings"]) == (line[0] / SECOND, 3)
