@@ -33,6 +33,7 @@ from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
 
+COMMANDS: Final = "rebirth resend reload diagnose"
 LONGEST_S: Final = 1.0  # the longest sleep: the machine is asked at least so often
 STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 TELL_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
@@ -258,16 +259,17 @@ class Loop:
             case "diagnose":
                 said = {"ok": True, **self.persona.card(self.machine, self.clock), **self.counters()}
             case _:
-                said = {
-                    "ok": False,
-                    "why": f"no such command: {command.name}",
-                    "hint": "rebirth resend reload diagnose",
-                }
+                said = self._other_command(command, now_us)
         self.up.publish(
             topics.answer(self._node, command.id),
             self.persona.answer(command, said),
             expiry_s=ANSWER_EXPIRY_S,
         )
+
+    def _other_command(self, command: Asked, now_us: int) -> dict[str, object]:
+        """A command that not every node has: what to answer."""
+        del now_us
+        return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
 
     def say_status(self, now_us: int, *, always: bool = False) -> None:
         """Publish the retained status if it differs from the last one said."""

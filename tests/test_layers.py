@@ -14,7 +14,8 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[1]
 CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
 ROOT_LOGIC: Final = {
-    f"edge_agent.machines.{name}" for name in ("decider", "inbox", "family", "books", "events", "names", "central")
+    f"edge_agent.machines.{name}"
+    for name in ("decider", "inbox", "family", "books", "events", "names", "central", "marked")
 }
 
 RIM: Final = {f"edge_agent.{room}" for room in ("machines", "ports", "wire", "config", "log", "rim", "loop")} | CORE

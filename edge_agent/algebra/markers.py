@@ -50,7 +50,7 @@ def is_marked(group: Group) -> bool:
 
 def interpretation_of(group: Group) -> str:
     """What is one window of several nodes (algebra/windows/punctuation.py)."""
-    return group.form.split(" ", 3)[1]
+    return group.form.split(" ", 4)[1]
 
 
 def is_ordered(group: Group) -> bool:
@@ -60,12 +60,25 @@ def is_ordered(group: Group) -> bool:
 
 def leading_of(group: Group) -> bool:
     """Whether the first reading before any marker opens a window."""
-    return group.form.split(" ", 3)[2] == "open"
+    return group.form.split(" ", 4)[2] == "open"
+
+
+def giver_of(group: Group) -> str:
+    """The sensor whose changes are its markers; COMMANDS: none."""
+    return group.form.split(" ", 4)[3]
+
+
+def changed(group: Group, changes: Iterable[tuple[int, float]]) -> list[Marker]:
+    """Changes of a sensor's value as markers of a group."""
+    explicit = interpretation_of(group) == "overlap"
+    return [
+        Marker(time_us, (("start" if value else "end") if explicit else ""), f"{value:g}") for time_us, value in changes
+    ]
 
 
 def concerns(group: Group, marker: Marker) -> bool:
     """Whether a marker is one of its windows."""
-    wanted = [*group.form.split(" ", 3), ""][3]
+    wanted = [*group.form.split(" ", 4), ""][4]
     return wanted in {"", marker.id}
 
 

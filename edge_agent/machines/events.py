@@ -143,6 +143,13 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """An operator's marker for the punctuation windows of this node that take markers from commands."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
 class Damaged:
     """A spooled frame cannot be read again: its bytes are not what was written."""
 
@@ -170,6 +177,7 @@ Event = (
     | LowerLink
     | Retire
     | Command
+    | Mark
     | Damaged
     | Stop
 )

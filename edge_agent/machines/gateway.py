@@ -7,17 +7,18 @@ comes the next birth (1.3); sources that cannot be read again leave a gap record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
-from edge_agent.algebra.markers import is_marked
+from edge_agent.algebra.markers import Marker, changed, giver_of, is_marked
 from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import group_from_plain, group_to_plain
-from edge_agent.machines.events import Action, Configured, Event, Note, Read, Restored
+from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
@@ -52,6 +53,7 @@ class Gateway(Node):
         self._touched: set[Group] = set()
         self._queries: tuple[Query, ...] = ()
         self._late_markers = 0  # since it was last told
+        self._notes: list[Action] = []  # to be said after the commit
 
     def _ready(self) -> bool:
         return self._configured
@@ -62,6 +64,12 @@ class Gateway(Node):
                 return self._read(event, now_us)
             case Configured():
                 return self._configure(event, now_us)
+            case Mark(marker):
+                for group, slicer in self.slicers.items():
+                    if is_marked(group) and giver_of(group) == COMMANDS:
+                        self._mark(group, slicer, (marker,))
+                self._dirty = True
+                return [Note("marker.commanded", {"time": marker.time_us, "id": marker.id, "kind": marker.kind})]
             case _:
                 raise refuse(event, self.settings.node)
 
@@ -78,12 +86,22 @@ class Gateway(Node):
     def _slice(self, source: Source) -> None:
         batches = source.drain()
         markers, source.markers = source.markers, []
+        changes: list[tuple[int, float]] | None = None
         for group, slicer in self.slicers.items():
+            if is_marked(group) and giver_of(group) == source.sensor.id:
+                changes = source.changes.of(batches, source.sensor.scale) if changes is None else changes
+                self._mark(group, slicer, changed(group, changes))
             if group.source == source.sensor.id and (batches or markers):
                 self._touched.add(group)
-                self._late_markers += slicer.mark(markers)
+                if is_marked(group) and giver_of(group) == COMMANDS:
+                    self._mark(group, slicer, markers)
                 for batch in batches:
                     slicer.push(batch)
+
+    def _mark(self, group: Group, slicer: Slicer, markers: Sequence[Marker]) -> None:
+        if markers:
+            self._touched.add(group)
+            self._late_markers += slicer.mark(markers)
 
     # --- configuration ------------------------------------------------------------------------------------------
 
@@ -120,28 +138,29 @@ class Gateway(Node):
         self._configured = self._dirty = True
         return out
 
-    def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int]:
-        """Queries whose new revision is of another group (another filter, say) -> from when it holds.
+    def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int | None]:
+        """Queries whose new revision is of another group (another filter, say) -> from when it holds; None: no change.
 
         The revision before is fed on until its last window ends, as within a group (docs/protocol.md 6.3): so the time
         lies after all that either group has read or promised.
         """
         groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
-        moved: dict[str, int] = {}
+        moved: dict[str, int | None] = dict.fromkeys(groups)
         for before, slicer in self.slicers.items():
-            for name in slicer.in_force:
-                group, query = groups.get(name, (before, None))
-                if query is None or group == before:
+            for name in slicer.open_queries & groups.keys():
+                group, query = groups[name]
+                known = self.slicers.get(group)
+                if group == before or (known is not None and known.in_force.get(name) == query):
                     continue
-                source, known = self.sources[query.source], self.slicers.get(group)
-                newest_us = max(slicer.newest_us, source.newest_us, NEVER_US if known is None else known.newest_us)
+                newest_us = max(slicer.newest_us, self.sources[query.source].newest_us)
                 frontier_us = max(slicer.frontier_us, NEVER_US if known is None else known.frontier_us)
                 from_us = NEVER_US if query.effective_from_us is None else query.effective_from_us
-                moved[name] = max(newest_us + 1 if newest_us > NEVER_US else NEVER_US, frontier_us, from_us)
+                after_us = newest_us + 1 if newest_us > NEVER_US else NEVER_US
+                moved[name] = max(after_us, frontier_us, from_us, moved[name] or NEVER_US)
         return moved
 
     def _regroup(
-        self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None, moved: Mapping[str, int]
+        self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None, moved: Mapping[str, int | None]
     ) -> None:
         slicer = self.slicers.get(group)
         if slicer is None:
@@ -216,6 +235,9 @@ class Gateway(Node):
         """What closed. A frame that goes anyway carries every frontier that moved; else heartbeats do."""
         for source in self.sources.values():
             self._slice(source)
+        if self._late_markers:
+            self._notes.append(Note("marker.late", {"markers": self._late_markers}))
+            self._late_markers = 0
         steps = []
         for group, slicer in self.slicers.items():
             before = self._promised.get(group, NEVER_US)
@@ -251,10 +273,17 @@ class Gateway(Node):
                 for known in (self._said, self._serving, self._promised):
                     known.pop(step.group, None)
 
+    def _after_commit(self) -> list[Action]:
+        notes, self._notes = self._notes, []
+        return [*super()._after_commit(), *notes]
+
     def _frontier(self, group: Group, slicer: Slicer, now_us: int) -> int:
         source = self.sources.get(group.source)
         before = max(slicer.frontier_us, self._promised.get(group, NEVER_US))
         reached_us = source.reached_us(now_us) if source is not None else now_us
+        giver = self.sources.get(giver_of(group)) if is_marked(group) else None
+        if giver is not None:  # the least of its sources (4.1): a marker may still be on its way
+            reached_us = min(reached_us, giver.reached_us(now_us))
         if reached_us <= NEVER_US:
             return before
         frontier_us = reached_us - group.lateness_us

@@ -12,6 +12,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Sensor
+from edge_agent.machines.changes import Changes
 from edge_agent.machines.events import Read
 
 
@@ -33,6 +34,7 @@ class Source:
     readings: int = 0
     batches: list[Batch] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
     buffered: int = 0
 
     def take(self, read: Read, now_us: int) -> None:
@@ -92,12 +94,14 @@ class Source:
             "clock": self.clock_us if self.own_clock else None,
             "ended": self.ended,
             "readings": self.readings,
+            "changes": self.changes.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The twin of `snapshot`."""
         self.newest_us, self.position = state["newest"], state["position"]
         self.ended, self.readings = state["ended"], state["readings"]
+        self.changes = Changes.restore(state["changes"])
         if state["clock"] is not None:
             self.own_clock, self.clock_us = True, state["clock"]
 

@@ -7,18 +7,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.query import Sensor
 from edge_agent.config import topics
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor
 from edge_agent.config.registry import Registry
 from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError
-from edge_agent.loop import Loop
-from edge_agent.machines.events import Configured, Event, Gathering, Note
+from edge_agent.loop import COMMANDS, Loop
+from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway import Gateway
 from edge_agent.ports.mqtt import Connection, Message, Up
 from edge_agent.ports.sensors import DRIVERS, Sensors
 from edge_agent.rim.performer import Outfit
+from edge_agent.rim.words import Asked, marker_of
 
 log = logging.getLogger("headwater")
 
@@ -120,6 +122,15 @@ class GatewayLoop(Loop):
             self._said_state = text
         self._reported = True
         self.say_status(now_us)
+
+    def _other_command(self, command: Asked, now_us: int) -> dict[str, object]:
+        if command.name != "mark":
+            return {**super()._other_command(command, now_us), "hint": f"{COMMANDS} mark"}
+        marker = marker_of(command, now_us)
+        if not isinstance(marker, Marker):
+            return {"ok": False, "why": marker}
+        self.feed(Mark(marker), now_us)
+        return {"ok": True, "time": marker.time_us}
 
     def reload(self) -> dict[str, object]:
         """Read the definitions of the local file again. Other settings take a restart."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from edge_agent.algebra.markers import Marker
+from edge_agent.algebra.span import FAR_US
 from edge_agent.config import topics
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
@@ -19,25 +21,39 @@ MOST_WORDS: Final = 1024  # bytes of a command
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command: its name, and the id under which it is answered."""
+    """A command: its name, the id under which it is answered, and its other fields."""
 
     name: str
     id: str
+    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 def asked(payload: bytes) -> Asked:
     """Read a command: a bare word (`diagnose`), or {"cmd": "diagnose", "id": "x1"}."""
     text = payload[:MOST_WORDS].decode("utf-8", "replace").strip()
-    name, given = text, ""
+    name, given, table = text, "", {}
     if text.startswith("{"):
         try:
             table = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             table = {}
         name, given = str(table.get("cmd", "")), str(table.get("id", ""))
     name = name[:64]
     fallback = name if COMMAND_ID.fullmatch(name) else "unknown"
-    return Asked(name, given if COMMAND_ID.fullmatch(given) else fallback)
+    fields = {key: value for key, value in table.items() if key not in {"cmd", "id"}}
+    return Asked(name, given if COMMAND_ID.fullmatch(given) else fallback, fields)
+
+
+def marker_of(command: Asked, now_us: int) -> Marker | str:
+    """The marker of a command `mark`; why it is none. Its `time` in us since 1970, or now."""
+    time_us, kind, name = (command.fields.get(key) for key in ("time", "kind", "marker"))
+    if time_us is None:
+        time_us = now_us
+    if isinstance(time_us, bool) or not isinstance(time_us, int) or not 0 <= time_us < FAR_US:
+        return "time: wanted microseconds since 1970"
+    if kind not in {None, "", "start", "end"}:
+        return "kind: wanted start or end, or nothing"
+    return Marker(time_us, str(kind or ""), "" if name is None else str(name)[:64])
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ def made(seed: int) -> dict[str, Any]:
     explicit = random.random() < 0.5
     shared = sorted(random.sample(range(400), random.randint(0, 8)))  # inserted everywhere, as 'bounds' supposes
     streams = {child: _stream(random, shared, explicit=explicit) for child in children}
-    queries = [
+    queries: list[dict[str, Any]] = [
         {
             "id": f"q{n}",
             "window": {

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from edge_agent.algebra.windows.base import Setting, Wrong
 
 INTERPRETATIONS: Final = ("local", "bounds", "order", "overlap")
+COMMANDS: Final = "."  # in a form, where no sensor gives the markers
 FORM: Final = "markers"  # what the form of a group of such queries begins with
 
 
@@ -21,11 +22,14 @@ class Punctuation:
     interpretation: what is one window of several nodes. 'local': every gateway's own; 'bounds': those of equal bounds;
     'order': the i-th of every node; 'overlap': those that overlap or touch. leading: whether the first reading before
     any marker opens a window ('open'), or is in none ('drop'). punctuation_id: only markers of that id, '' for all.
+    markers: id of a sensor whose changes of value are the markers (with the value as id; overlapping windows begin with
+    a value other than 0 and end with 0), '' for those of commands.
     """
 
     interpretation: str = "local"
     leading: str = "drop"
     punctuation_id: str = ""
+    markers: str = ""
     type: ClassVar[str] = "punctuation"
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting(
@@ -37,6 +41,9 @@ class Punctuation:
             words=("drop", "open"),
         ),
         Setting("punctuation_id", "text", "only markers of that id; empty: all", ""),
+        Setting(
+            "markers", "text", "sensor whose changes of value are the markers; empty: command `mark` gives them", ""
+        ),
     )
 
     def wrong(self) -> Wrong | None:
@@ -61,4 +68,5 @@ class Punctuation:
     @property
     def form(self) -> str:
         """What separates groups: equal only where markers make the same windows."""
-        return f"{FORM} {self.interpretation} {self.leading} {self.punctuation_id}".rstrip()
+        source = self.markers or COMMANDS
+        return f"{FORM} {self.interpretation} {self.leading} {source} {self.punctuation_id}".rstrip()

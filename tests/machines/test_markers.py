@@ -1,0 +1,223 @@
+"""Markers at a gateway: from a sensor's state, from an operator, late ones, and over a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.markers import Marker, key_of, ordinal_of
+from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.machines.changes import Changes
+from edge_agent.machines.events import Action, Commit, Committed, Configured, LinkUp, Mark, Note, Read, Restored, Tick
+from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.slicer import Slicer
+from edge_agent.rim.words import asked, marker_of
+
+SECOND = 1_000_000
+QUERY = Query("q", 1, "s", Punctuation(), (Aggregate("sum", "sum"),), lateness_us=0)
+
+
+def batch(*readings: tuple[int, float]) -> Batch:
+    return Batch(
+        np.array([time for time, _ in readings], np.int64),
+        np.array([value for _, value in readings], np.float64),
+        np.zeros(len(readings), np.int64),
+        [()],
+    )
+
+
+class Bench:
+    """A gateway with a spool in memory."""
+
+    def __init__(self, *queries: Query) -> None:
+        self.queries = queries
+        self.state: dict[str, object] = {}
+        self.frames: list[Frame] = []
+        self.now_us = 10**12
+        self.start()
+
+    def start(self) -> None:
+        settings = NodeSettings("g", commit_interval_us=1, frontier_step_us=1)
+        self.machine = Gateway(settings, Random(1), Restored(dict(self.state)))
+        sensors = tuple(Sensor(name, 1, "simulated", timeout_us=10**15) for name in ("s", "state"))
+        self.do(Configured(sensors, self.queries, (), tuple(query.id for query in self.queries)))
+        self.do(LinkUp())
+
+    def do(self, event: Any) -> list[Action]:
+        self.now_us += 1
+        out, now_us = [], self.now_us
+        waiting = self.machine.handle(event, now_us)
+        while waiting:
+            action = waiting.pop(0)
+            out.append(action)
+            if isinstance(action, Commit):
+                for slot, value in action.state.items():
+                    self.state[slot] = value
+                self.frames += action.frames
+                waiting += self.machine.handle(Committed(), now_us)
+        return out
+
+    def rows(self) -> list[tuple[int, int, float]]:
+        """(start, end, sum) of the rows of readings that have left."""
+        return [row for frame in self.frames for row in _rows(frame)]
+
+
+def _rows(frame: Frame) -> list[tuple[int, int, float]]:
+    sections = [section for part in frame.groups for section in (*part.sections, *part.late)]
+    return [
+        (start, end, total)
+        for section in sections
+        if "sum" in section.partials.states
+        for start, end, total in zip(
+            section.partials.start.tolist(),
+            section.partials.end.tolist(),
+            section.partials.states["sum"].tolist(),
+            strict=True,
+        )
+    ]
+
+
+def at(**changes: Any) -> Query:
+    return replace(QUERY, window=Punctuation(**changes))
+
+
+def test_changes_of_a_sensors_value_are_markers() -> None:
+    bench = Bench(at(markers="state"))
+    bench.do(Read("state", batch((0, 3), (10, 3), (20, 4), (30, 4), (40, 3), (90, 3))))
+    bench.do(Read("s", batch((5, 1), (20, 2), (39, 4), (40, 8), (80, 16))))
+    assert bench.rows() == [(20, 40, 6.0)]
+
+
+def test_nothing_closes_before_the_state_has_said_how_far_it_is() -> None:
+    """protocol 4.1: the frontier is the least of the sources."""
+    bench = Bench(at(markers="state"))
+    bench.do(Read("state", batch((0, 1), (10, 2), (20, 3))))
+    bench.do(Read("s", batch((15, 1), (200, 2))))
+    bench.do(Read("state", batch((150, 3))))
+    assert bench.rows() == [(10, 20, 1.0)]
+    bench.do(Read("state", batch((160, 4), (210, 4))))
+    bench.do(Read("s", batch((155, 5), (300, 2))))  # behind what s has said; not behind the group
+    assert bench.rows() == [(10, 20, 1.0), (20, 160, 5.0)]
+
+
+def test_only_changes_to_the_value_asked_for_are_markers() -> None:
+    bench = Bench(at(markers="state", punctuation_id="1"))
+    bench.do(Read("state", batch((0, 0), (10, 1), (20, 0), (30, 1), (90, 1))))
+    bench.do(Read("s", batch((12, 1), (25, 2), (31, 4), (80, 8))))
+    assert bench.rows() == [(10, 30, 3.0)]
+
+
+def test_a_value_other_than_0_begins_an_overlapping_window_and_0_ends_it() -> None:
+    bench = Bench(at(interpretation="overlap", markers="state"))
+    bench.do(Read("state", batch((0, 0), (10, 1), (15, 2), (20, 0), (30, 1), (90, 1))))
+    bench.do(Read("s", batch((12, 1), (25, 2), (31, 4), (80, 8))))
+    assert bench.rows() == [(10, 20, 1.0)]
+
+
+def test_an_operators_marker_counts_where_no_sensor_gives_them() -> None:
+    bench = Bench(QUERY, replace(at(markers="state"), id="r"))
+    bench.do(Mark(Marker(10)))
+    bench.do(Mark(Marker(20)))
+    bench.do(Read("s", batch((10, 1), (19, 2), (20, 4), (30, 8))))
+    bench.do(Read("state", batch((50, 1))))
+    assert bench.rows() == [(10, 20, 3.0)]
+
+
+def test_a_late_marker_parts_nothing_and_is_told() -> None:
+    bench = Bench(QUERY)
+    bench.do(Mark(Marker(10)))
+    bench.do(Read("s", batch((10, 1), (30, 2))))
+    told = bench.do(Mark(Marker(20)))
+    told += bench.do(Tick())
+    assert [note.fields for note in told if isinstance(note, Note) and note.name == "marker.late"] == [{"markers": 1}]
+    bench.do(Mark(Marker(40)))
+    bench.do(
+        Read(
+            "s",
+            batch(
+                (40, 4),
+            ),
+        )
+    )
+    assert bench.rows() == [(10, 40, 3.0)]
+
+
+@pytest.mark.parametrize("interpretation", ["local", "bounds", "overlap"])
+def test_an_open_window_outlives_a_restart(interpretation: str) -> None:
+    """protocol 3.1: what is open, and the readings that wait for markers, are in the spool."""
+    bench = Bench(replace(at(interpretation=interpretation), lateness_us=5))
+    bench.do(Mark(Marker(10, "start")))
+    bench.do(Read("s", batch((10, 1), (30, 2))))
+    bench.start()
+    bench.do(Mark(Marker(29, "end")))
+    bench.do(Read("s", batch((28, 4), (60, 8))))
+    assert bench.rows() == [(10, 29, 5.0)]
+
+
+def test_readings_that_are_late_for_a_closed_window_leave_as_late_rows() -> None:
+    """protocol 4.2."""
+    slicer = Slicer(QUERY.group_at("g"), None, "g")
+    slicer.change((QUERY,))
+    slicer.mark([Marker(10), Marker(20)])
+    slicer.push(batch((15, 1)))
+    assert [release.late for release in slicer.advance(30)] == [False, False]  # the window, and that there is one
+    slicer.push(batch((12, 2), (25, 4)))
+    (late,) = slicer.advance(31)
+    assert (late.late, late.partials.start.tolist(), late.partials.end.tolist()) == (True, [10], [20])
+    slicer.mark([Marker(40)])
+    open_rows = [release for release in slicer.advance(50) if "sum" in release.partials.states]
+    assert [(r.late, r.partials.states["sum"].tolist()) for r in open_rows] == [(True, [4.0])]
+    slicer.check()
+
+
+def test_a_window_that_is_open_at_a_change_gives_no_row_of_what_changed() -> None:
+    """protocol 6.3: no window mixes two definitions; what stays is exact."""
+    other = replace(QUERY, id="r")
+    slicer = Slicer(QUERY.group_at("g"), None, "g")
+    slicer.change((QUERY,))
+    slicer.mark([Marker(10)])
+    slicer.push(batch((15, 1)))
+    slicer.advance(16)
+    servings = {(s.query, s.revision): s for s in slicer.change((QUERY, other))}
+    assert servings["r", 1].start_from_us == 16
+    slicer.push(batch((17, 2)))
+    slicer.mark([Marker(20)])
+    totals = [release.partials for release in slicer.advance(30) if "sum" in release.partials.states]
+    assert [(p.start.tolist(), p.end.tolist()) for p in totals] == [([10], [20]), ([10], [20])]
+    assert sum(p.states["sum"].sum() for p in totals) == 3
+    ended = {(s.query, s.revision): s for s in slicer.change((replace(QUERY, revision=2), other))}
+    assert ended["q", 1].end_until_us == ended["q", 1].start_until_us == ended["q", 2].start_from_us
+
+
+def test_the_first_value_of_a_series_changes_nothing() -> None:
+    changes = Changes()
+    assert changes.of([batch((5, 1), (3, 1))], None) == []
+    again = Changes.restore(changes.snapshot())
+    assert again.of([batch((9, 1), (7, 2))], None) == [(7, 2.0), (9, 1.0)]
+
+
+@pytest.mark.parametrize("after", [-1, 0, 4_094, 4_095, 10**6])
+def test_a_windows_number_comes_back_from_its_key(after: int) -> None:
+    assert [ordinal_of(key_of(after + step), after) for step in (1, 2, 4_096)] == [after + 1, after + 2, after + 4_096]
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b'{"cmd": "mark"}', Marker(77)),
+        (b'{"cmd": "mark", "time": 5, "marker": 7, "kind": "end"}', Marker(5, "end", "7")),
+        (b'{"cmd": "mark", "time": "now"}', "time: wanted microseconds since 1970"),
+        (b'{"cmd": "mark", "time": -1}', "time: wanted microseconds since 1970"),
+        (b'{"cmd": "mark", "kind": "middle"}', "kind: wanted start or end, or nothing"),
+    ],
+)
+def test_a_command_is_a_marker_or_says_why_it_is_none(payload: bytes, said: object) -> None:
+    assert marker_of(asked(payload), 77) == said
