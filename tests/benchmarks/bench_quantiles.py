@@ -21,7 +21,7 @@ from tests.cloud import children
 from tests.cloud.children import SECOND, START, Child
 
 CHILDREN, KEYS, VALUES = 10, 100, 100
-SECONDS_A_BATCH, BATCHES = 40, 4
+SECONDS_A_BATCH, BATCHES = 80, 4  # 8 M values, 50 MB: what a batch of the job may hold
 ASKED: Final = (Aggregate("median", "median"), Aggregate("quantile", "p99", (("q", 0.99),)))
 
 
