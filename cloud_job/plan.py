@@ -109,7 +109,7 @@ PACKED: Final = "packed_"
 
 
 def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: Sequence[int]) -> DataFrame:
-    """Moments about the mean of the whole group, in two passes: adding them gives the group's (docs/protocol.md 7.2)."""
+    """Moments about the mean of the whole group, in two passes: they add up to the group's (docs/protocol.md 7.2)."""
     group = Window.partitionBy(*keys)
     total, count = F.col(name("sum")).cast("double"), F.col("count")
     away = total / count - F.sum(total).over(group) / F.sum(count).over(group)

@@ -21,8 +21,8 @@ def _exact(readings: Sequence[Reading]) -> list[Fraction]:
 def _central(readings: Sequence[Reading], power: int) -> Fraction:
     """The mean of (reading - mean)**power."""
     values = _exact(readings)
-    mean = sum(values) / len(values)
-    return sum((v - mean) ** power for v in values) / len(values)
+    mean = sum(values, Fraction(0)) / len(values)
+    return sum(((v - mean) ** power for v in values), Fraction(0)) / len(values)
 
 
 def all_equal(readings: Sequence[Reading]) -> bool:
@@ -31,15 +31,11 @@ def all_equal(readings: Sequence[Reading]) -> bool:
     return _central(readings, 2) <= (Fraction(1, 10**13) * sum(values) / len(values)) ** 2
 
 
-def _root(number: Fraction) -> float:
-    return math.sqrt(number)
-
-
 def _skewness(readings: Sequence[Reading], params: Params) -> float | None:
     n = len(readings)
     if all_equal(readings) or (params.get("ddof", 1) and n < 3):
         return None
-    value = float(_central(readings, 3)) / float(_central(readings, 2)) ** 1.5
+    value: float = float(_central(readings, 3)) / float(_central(readings, 2)) ** 1.5
     return value * math.sqrt(n * (n - 1)) / (n - 2) if params.get("ddof", 1) else value
 
 
@@ -58,7 +54,8 @@ def _moment(readings: Sequence[Reading], params: Params) -> float | None:
         return float(_central(readings, power))
     if all_equal(readings):
         return None
-    return float(_central(readings, power)) / float(_central(readings, 2)) ** (power / 2)
+    value: float = float(_central(readings, power)) / float(_central(readings, 2)) ** (power / 2)
+    return value
 
 
 def _sum_of_squares(readings: Sequence[Reading], _params: Params) -> float:
@@ -191,7 +188,7 @@ FUNCTIONS: dict[str, Function] = {
     "kurtosis": _kurtosis,
     "moment": _moment,
     "sum_of_squares": _sum_of_squares,
-    "rms": lambda readings, _: _root(sum(v * v for v in _exact(readings)) / len(readings)),
+    "rms": lambda readings, _: math.sqrt(sum(v * v for v in _exact(readings)) / len(readings)),
     "harmonic": _harmonic,
     "delta": lambda readings, _: float(Fraction(readings[-1].value) - Fraction(readings[0].value)),
     "percent_change": _percent_change,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from edge_agent.algebra import where
+from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.frame import MAX_PLAN_BYTES
 from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.algebra.windows import TYPES, Session, Spec, Window
@@ -77,7 +78,7 @@ def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Proble
 
 
 def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
-    """Labels of a query that its sensor does not have: their key is empty, a comparison with them never holds."""
+    """Labels of a query that its sensor does not have: their key is empty, a comparison never holds, no weight is."""
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]
@@ -85,6 +86,9 @@ def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tup
     used = [("by", name) for name in value.by]
     if value.where:
         used += [("where", name) for name in sorted(where.names(where.parse(value.where)) - {where.VALUE})]
+    for n, aggregate in enumerate(value.aggregates):
+        texts = {name for name, param in FUNCTIONS[aggregate.fn].params if param.text}
+        used += [(f"aggregates[{n}].{name}", str(label)) for name, label in aggregate.params if name in texts]
     hint = f"labels are {', '.join(sorted(labels))}" if labels else "it has no labels"
     return tuple(
         Problem(at, name, f'sensor "{sensor.id}" has no label "{name}"', nearest(name, labels) or hint)

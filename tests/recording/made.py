@@ -31,7 +31,7 @@ AGGREGATES: list[dict[str, Any]] = [
     {"aggregates": ["sum", "last", {"fn": "stddev", "ddof": 0, "as": "sd"}]},
     {"aggregates": ["median", "mode", "distinct", "p95", {"fn": "median", "even": "lower", "as": "low"}]},
     {"aggregate": "quantile", "param": {"q": 0.3, "method": "nearest_rank"}},
-    {"aggregates": ["delta", "percent_change", {"fn": "moment", "order": 5}]},
+    {"aggregates": ["delta", "percent_change", "time_weighted_avg"]},
     {"aggregates": ["skewness", {"fn": "kurtosis", "ddof": 0}, "rms", "harmonic", "sum_of_squares"]},
     {"aggregates": ["increase", "rate", "resets", "changes", "time_weighted_avg"]},
     {"aggregates": [{"fn": "integral", "method": "linear"}, {"fn": "time_in_state", "value": 20, "op": "<"}]},

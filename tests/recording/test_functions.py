@@ -52,7 +52,7 @@ def asked(seed: int) -> dict[str, Any]:
 def test_every_function_gives_the_answer_of_the_oracle(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 7.1, 7.2 and 7.3, through mergers and frames."""
     for fn, tell in TOLD.items():
-        monkeypatch.setitem(oracle.FUNCTIONS, fn, tell)  # type: ignore[arg-type]
+        monkeypatch.setitem(oracle.FUNCTIONS, fn, tell)
     given = asked(seed)
     recording = parse(json.dumps(given), "made")
     assert not recording.refused

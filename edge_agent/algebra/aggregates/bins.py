@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
 
 MOST_EDGES: Final = 100
-NUMBER: Final = r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?"  # as `written` writes them
+NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` writes them
 BY_OP: Final = {  # comparison -> (1: readings that it holds for are those of the template, -1: all others; template)
     "<": (1, "below"),
     "<=": (1, "upto"),

@@ -39,6 +39,14 @@ MOST: Final = 5
 NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal
 
 
+def _power(values: NDArray[np.float64], power: int) -> NDArray[np.float64]:
+    """By multiplying: several times faster than `**`."""
+    product = np.ones_like(values) if not power else values
+    for _ in range(1, power):
+        product = product * values
+    return product
+
+
 def _central(power: int) -> Component:
     """The component `m3`, `m4` or `m5`."""
     name = f"m{power}"
@@ -47,14 +55,14 @@ def _central(power: int) -> Component:
         value = readings.value
         distance = value - groups.spread(mean(lifted))
         with np.errstate(over="ignore", invalid="ignore"):
-            return {name: within_reach(groups.sum(distance**power))}
+            return {name: within_reach(groups.sum(_power(distance, power)))}
 
     def combine(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
         away = mean(states) - groups.spread(mean(combined))
         with np.errstate(over="ignore", invalid="ignore"):
-            total = states["count"] * away**power  # of the lower moments the first is 0
+            total = states["count"] * _power(away, power)  # of the lower moments the first is 0
             for lower in range(2, power + 1):
-                total = total + comb(power, lower) * states[f"m{lower}"] * away ** (power - lower)
+                total = total + comb(power, lower) * states[f"m{lower}"] * _power(away, power - lower)
             return {name: within_reach(groups.sum(total))}
 
     needs = ("count", "sum", *(f"m{lower}" for lower in range(2, power)))
