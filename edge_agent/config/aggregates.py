@@ -56,6 +56,7 @@ COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the n
     }
 )
 _PERCENT: Final = re.compile("p([1-9][0-9]?)")  # p95: the quantile 0.95
+_NO_PERCENT: Final = re.compile("p[0-9][0-9._]*")
 _NAME: Final = Text("a column name", "[A-Za-z_][A-Za-z0-9_]{0,63}", "letters, digits and _")
 
 
@@ -77,6 +78,10 @@ class AggregateEntry:
         if percent is not None and "q" not in value:
             value = {"as": percent[0], **value, "fn": "quantile", "q": int(percent[1]) / 100}
         fn = value.get("fn")
+        if percent is None and _NO_PERCENT.fullmatch(str(fn)):
+            return report.wrong(
+                at, fn, f'"{fn}" is no percentage', 'p1 to p99, or fn = "quantile" with any q from 0 to 1'
+            )
         if fn is None:
             near = nearest("fn", value) if value else ""
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
+from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.frame import MAX_COLUMNS
 from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.aggregates import AggregateEntry, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.conditions import Condition
@@ -70,7 +73,7 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         _names_differ(values["aggregates"], (*at, "aggregates"), report)
     if not complete(values):
         return BAD
-    return Query(
+    query = Query(
         id=item,
         revision=revision,
         source=values["source"],
@@ -84,6 +87,23 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         effective_from_us=values["effective_from"],
         on_missing=values["on_missing"],
     )
+    return query if _travels(query, (*at, "aggregates"), report) else BAD
+
+
+def _travels(query: Query, at: Path, report: Report) -> bool:
+    """Whether what the functions need can travel to where the windows are formed."""
+    needed = basis_of(query.aggregates, None)
+    if len(needed) > MAX_COLUMNS:
+        why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
+        report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
+        return False
+    lacking = set(labels_of(needed)) - set(query.by) if query.group.form == RAW else set()
+    for n, aggregate in enumerate(query.aggregates):
+        missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
+        if missing:
+            why = f"a {query.window.type} window knows of each reading its key and value, not its label"
+            report.wrong((*at, n), missing[0], why, f'add "{missing[0]}" to by, or take a window of time')
+    return not lacking
 
 
 def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:

@@ -160,6 +160,8 @@ def test_every_function_of_the_registry_can_be_asked_for(fn: str) -> None:
         ({"fn": "histogram", "edges": [1, 1]}, "is not greater than 1"),
         ({"fn": "histogram", "edges": [1, "2"]}, "without quotes"),
         ({"fn": "count_if", "value": 3, "op": "=="}, '">="'),
+        ("p100", "p1 to p99"),
+        ("p99.9", "p1 to p99"),
         ({"fn": "weighted_avg", "weight": "floor area"}, "no label name"),
     ],
 )
@@ -167,6 +169,17 @@ def test_wrong_parameters_are_refused_with_place_and_remedy(asked: object, says:
     with pytest.raises(ConfigError, match=re.escape(says)) as caught:
         parse_query("x", query(aggregates=[asked]))
     assert "aggregates[0]" in str(caught.value)
+
+
+def test_what_cannot_travel_is_refused_with_place_and_remedy() -> None:
+    weighted = {"fn": "weighted_avg", "weight": "area"}
+    counted = query(window={"type": "count_tumbling", "length": 10}, aggregates=["avg", weighted])
+    with pytest.raises(ConfigError, match='aggregates.1. = "area".* add "area" to by'):
+        parse_query("x", counted)
+    assert parse_query("x", {**counted, "by": ["area"]}).aggregates[1].fn == "weighted_avg"
+    bins = [{"fn": "histogram", "as": f"h{i}", "edges": [100 * i + n for n in range(100)]} for i in range(3)]
+    with pytest.raises(ConfigError, match="301 state columns, at most 256"):
+        parse_query("x", query(aggregates=bins))
 
 
 def test_p95_is_the_quantile_of_that_percentage_and_names_its_column() -> None:
