@@ -70,9 +70,11 @@ def assert_same(got: Partials, want: Partials, scale: float) -> None:
         for name, column in want.states.items():
             if column.dtype == object and isinstance(column[0], bytes):
                 continue  # sketches of one content may differ in bytes; laws of their own hold them
-            plain = narrow(column) if COLUMNS[name].kind == "wide" else column
+            mine, plain = got.states[name], column
+            if COLUMNS[name].kind == "wide":  # a part of some rows may fit where the whole did not
+                mine, plain = narrow(mine), narrow(plain)
             power = int(name[1]) if name in {"m3", "m4", "m5"} else 2
-            assert_same_column(got.states[name], plain, scale**power)
+            assert_same_column(mine, plain, scale**power)
 
 
 def largest(rows: Partials) -> float:
