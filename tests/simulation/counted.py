@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
+from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling, State
-from edge_agent.machines.events import Restored
+from edge_agent.machines.events import Configured, Restored
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.root import Root
 from tests import oracle
-from tests.simulation.fleet import GRACE, LABELS, Fleet, GatewayHost, _text
+from tests.simulation.fleet import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost, _text
 from tests.simulation.world import MS, SECOND, Chaos, Host, RootHost
 from tests.tolerance import close
+
+Rows = dict[oracle.Row, dict[str, float | None]]
 
 
 class CountedFleet(Fleet):
@@ -25,22 +31,40 @@ class CountedFleet(Fleet):
         windows = [CountTumbling(1), CountSliding(length, random.randint(1, length)), State("value > 10", "value < 0")]
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "var", "last", "changes"))
         by, lateness = random.choice([(), ("machine",)]), random.choice([0, 1, 2]) * SECOND
-        return tuple(
+        queries = tuple(
             Query(f"q{i}", 1, "s", window, aggregates, by=by, lateness_us=lateness, late="per_window")
             for i, window in enumerate(windows)
         )
+        window, other = CountTumbling(random.randint(1, 5)), random.choice(["", "value >= -50"])  # that is all
+        self.altered = replace(queries[1], revision=2, window=window, where=other)
+        return queries
 
-    def __init__(self, seed: int, chaos: Chaos) -> None:
-        super().__init__(seed, chaos)
+    def __init__(self, seed: int, chaos: Chaos, *, changes: bool = False) -> None:
+        """changes: the second query gets another length, and often another filter and so another group."""
+        super().__init__(seed, chaos, changes=changes)
         self.root.decider.parent.household.named |= set(self._below("root"))
 
+    def version_at(self, now_us: int) -> int:
+        """0, then 1 with the altered query."""
+        return int(self.changes and now_us >= START + ADDED_US)
+
+    def configuration(self, version: int) -> Configured:
+        """The definitions after that many changes."""
+        queries = (self.queries[0], self.altered, *self.queries[2:]) if version else self.queries
+        return Configured((self.sensor,), queries, (), tuple(_text(query) for query in queries))
+
     def _root(self, journal: int) -> Root:
-        by_text = {_text(query): query for query in self.queries}
+        by_text = {_text(query): query for query in (*self.queries, *self.later)}
         return Root(journal, grace_us=GRACE, parse=by_text.__getitem__)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
         return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
+
+    @property
+    def later(self) -> tuple[Query, ...]:
+        """Revisions to come."""
+        return (self.altered,) if self.changes else ()
 
     def _below(self, name: str) -> list[str]:
         return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
@@ -72,16 +96,35 @@ class CountedFleet(Fleet):
         out = [f"two rows {row}" for row in host.rows if row.revision or row.withdrawn]
         ones = sum(row.query == "q0" for row in host.rows)
         past = sum(beyond.readings for beyond in self.root.beyond)
-        if ones + past != len(readings):
+        twice = self.changes and past > 0  # of two groups, each counts what is past in it
+        if ones + past != len(readings) and not (twice and ones + past > len(readings)):
             out.append(f"{len(readings)} readings on time, {ones} have a position and {past} are past theirs")
         if past:
             return out
-        want = oracle.results(self.queries, readings)
+        want = self._wanted(readings)
         out += [f"missing {place}" for place in want if place not in final]
         out += [f"extra {place}" for place in final if place not in want]
         for place in want.keys() & final.keys():
             if not all(close(final[place].values[name], value) for name, value in want[place].items()):
                 out.append(f"{place}: want {want[place]}, got {dict(final[place].values)}")
+        return out
+
+    def _wanted(self, readings: list[oracle.Reading]) -> Rows:
+        """The oracle's rows. Of a query that changed each revision has the readings of the times that the root has."""
+        if not self.changes:
+            return oracle.results(self.queries, readings)
+        out = oracle.results((self.queries[0], self.queries[2]), readings)
+        taken: Counter[str] = Counter()
+        for query in (self.queries[1], self.altered):
+            serving = self.root.decider._serving.get(query.group, {}).get((query.id, query.revision))
+            low, high = (-math.inf, math.inf) if serving is None else _within(serving)
+            own = [r for r in readings if serving is not None and low <= r.time_us < high]
+            families = self.root.decider.parent.household.families
+            later = families[query.group].begins().get((query.id, query.revision), {}) if own else {}
+            own = [r for r in own if r.time_us >= later.get(r.node, low)]  # a gateway may begin later than all (4.5)
+            for (name, key, start, end), values in oracle.results([query], own).items():
+                out[name, key, start + taken[key], end + taken[key]] = values
+            taken.update(oracle.key_of(query, r) for r in own)
         return out
 
     def _on_time(self, name: str) -> set[object]:
@@ -90,11 +133,19 @@ class CountedFleet(Fleet):
         return set(host.on_time)
 
 
-def counted(first: int, count: int, chaos: Callable[[Random], Chaos]) -> tuple[list[str], int]:
+def _within(serving: Serving) -> tuple[float, float]:
+    """The times of a revision."""
+    ends = [us for us in (serving.start_until_us, serving.end_until_us) if us is not None]
+    return -math.inf if serving.start_from_us is None else serving.start_from_us, min(ends, default=math.inf)
+
+
+def counted(
+    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False
+) -> tuple[list[str], int]:
     """(one line a seed that went wrong, how many had every reading in its place)."""
     out, whole = [], 0
     for seed in range(first, first + count):
-        fleet = CountedFleet(seed, chaos(Random(seed)))
+        fleet = CountedFleet(seed, chaos(Random(seed)), changes=changes)
         wrong = fleet.run()
         whole += not fleet.root.beyond
         if wrong:

@@ -24,6 +24,15 @@ def test_windows_of_positions_are_those_of_one_central_computer(chaos: object, l
     assert whole >= least
 
 
+@pytest.mark.parametrize(("chaos", "least"), [(calm, SEEDS), (everything, 4)])
+def test_a_changed_query_counts_on_without_a_reading_in_two_revisions(chaos: object, least: int) -> None:
+    """protocol 6.3, 7.4: also where its new revision is of another group."""
+    assert callable(chaos)
+    wrong, whole = counted(4_000, SEEDS, chaos, changes=True)
+    assert wrong == []
+    assert whole >= least
+
+
 def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A control: by the furthest frontier instead of the least (7.4) readings come after their places are given."""
 
