@@ -199,9 +199,10 @@ def text_of(one: Explained) -> str:
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for made in one["plans"]:
         feeds = "" if made["feeds"] == "all" else f" of {made['feeds'].replace('_', ' ')} readings"
+        edges = f", edges at multiples of {made['unit']}" if made["unit"] != "1us" else ""  # where there are any
         lines += [
             f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
-            f"             (plan {made['plan']}, edges at multiples of {made['unit']})",
+            f"             (plan {made['plan']}{edges})",
             f"  weighs     {weight(made['weighs'])}",
             f"  formed at  the {made['formed_at']}",
             f"  because    {made['reason']}",

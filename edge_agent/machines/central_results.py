@@ -146,10 +146,14 @@ class CentralResults:
                 coverage=window_coverage(view.leaves, gaps, group, first_us, last_us + 1, begins=begins),
             )
 
-    def free(self, views: Mapping[Group, GroupView]) -> None:
-        """Let go what every query of its plan has had."""
+    def free(self, views: Mapping[Group, GroupView], queries: Mapping[tuple[str, int], Query], horizon_us: int) -> None:
+        """Let go what every query of its plan has had; what no known query asks for, beyond the horizon."""
         for (group, _), waiting in self._waiting.items():
             view = views.get(group)
-            told = [key for key in waiting.plan.queries if view is not None and key in view.serving]
-            if told and len(told) == len(waiting.plan.queries):
-                waiting.free(min(self._decided.get((*key, group.node), NEVER_US) for key in told))
+            if view is None:
+                continue
+            known = [key for key in waiting.plan.queries if key in queries]
+            if not known:
+                waiting.free(view.frontier_us - horizon_us)
+            elif all(key in view.serving for key in known):
+                waiting.free(min(self._decided.get((*key, group.node), NEVER_US) for key in known))

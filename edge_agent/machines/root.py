@@ -259,7 +259,7 @@ class Root:
         gaps = tuple(gap for _, gap in self.decider.gaps)
         begins = view.begins.get((query.id, query.revision), {})
         covers = {
-            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins)
+            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins, within=True)
             for start, end in zip(*(column.tolist() for column in _windows_of(made.rows)), strict=True)
         }
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
@@ -331,7 +331,7 @@ class Root:
             lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 holding.free(view.frontier_us - self._horizon_us - max(lengths))
-        self._central.free(decision.groups)
+        self._central.free(decision.groups, self.queries, self._horizon_us)
         self.decider.release(decision, self._horizon_us, self._reach)
         for group, view in decision.groups.items():
             floor_us = view.frontier_us - self._horizon_us
