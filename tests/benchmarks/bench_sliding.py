@@ -1,0 +1,130 @@
+"""Overlapping windows from 1 s slices: the cost of a result against one of tumbling 1 s windows, at both roots."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cloud_job import session, tables
+from cloud_job.job import Job, Settings
+from cloud_job.warmup import warm
+from edge_agent.algebra.windows import Sliding, Tumbling, Window
+from edge_agent.config.definitions import query_of
+from edge_agent.machines.root import Root
+from edge_agent.wire import frames
+from tests.benchmarks.bench import bench, record
+from tests.cloud import children
+from tests.cloud.children import JOURNAL, SECOND, START, Child
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WINDOWS: Final[dict[str, Window]] = {
+    "tumbling 1 s": Tumbling(SECOND),
+    "10 min by 1 s": Sliding(600 * SECOND, SECOND),
+    "1 h by 1 s": Sliding(3_600 * SECOND, SECOND),
+}
+CHILDREN, KEYS = 2, 100
+SECONDS, BATCHES, FULL = 900, 7, 4  # of event time a batch; batches; from which on an hour of slices lies behind
+
+
+def fleet(window: Window) -> list[Child]:
+    """Children with avg and max over one kind of window."""
+    asked = children.query(window=window, fns=("avg", "max"))
+    return [Child(f"gw-{i}", (asked,), tuple(f"site={key:04d}" for key in range(KEYS))) for i in range(CHILDREN)]
+
+
+def messages(nodes: list[Child], batch: int) -> Iterator[tuple[Child, bytes]]:
+    """A frame a child and second, a row a key."""
+    random, key = np.random.default_rng(batch), np.arange(KEYS)
+    if not batch:
+        yield from ((child, child.birth()) for child in nodes)
+    for second in range(batch * SECONDS, (batch + 1) * SECONDS):
+        start_us = START + second * SECOND
+        for child in nodes:
+            yield child, child.rows(start_us + SECOND, np.full(KEYS, start_us), random.normal(20, 5, KEYS), key)
+
+
+def at_the_plain_root(window: Window) -> float:
+    """Seconds of the core a result, from decoded frames to rows, with an hour of slices behind."""
+    nodes, root, took = fleet(window), Root(JOURNAL, grace_us=60 * SECOND, parse=query_of), []
+    for batch in range(BATCHES):
+        decoded = [(child.node, frames.decode(payload)) for child, payload in messages(nodes, batch)]
+        at_us = START + (batch + 1) * SECONDS * SECOND
+        began_s = time.process_time()
+        for node, frame in decoded:
+            root.take(node, frame, at_us)
+        rows = root.step(at_us)
+        took.append((time.process_time() - began_s) / len(rows))
+        assert len(rows) == SECONDS * KEYS, len(rows)
+    return statistics.median(took[FULL:])
+
+
+class Lane:
+    """A job with empty tables that is handed a batch at a time."""
+
+    def __init__(self, spark: SparkSession, base: Path, window: Window) -> None:
+        """base: an empty folder."""
+        self._nodes, self._landing, self.took = fleet(window), base / "landing", list[float]()
+        self._landing.mkdir(parents=True)
+        settings = Settings(str(self._landing), str(base / "checkpoint"))
+        self.job = Job(spark, tables.place(str(base / "tables")), settings)
+        self.job.open()
+
+    def batch(self, number: int) -> None:
+        """One micro-batch, from the landing file to Delta."""
+        at_us = START + (number + 1) * SECONDS * SECOND
+        records = [children.record(child, at_us, payload) for child, payload in messages(self._nodes, number)]
+        file = self._landing / f"{number:08d}.cborseq"
+        file.write_bytes(b"".join([children.tick(at_us), *records]))
+        began_s = time.monotonic()
+        self.job.process(self.job.spark.read.format("binaryFile").load(str(file)), number)
+        self.took.append(time.monotonic() - began_s)
+        print(f"  {number} {self.took[-1]:.2f} s {self.job.steps}", flush=True)
+
+    def cost(self) -> float:
+        """Seconds a result, the median of the batches with an hour of slices behind."""
+        rows = self.job.place.read(self.job.spark, tables.RESULTS).count()
+        assert rows == BATCHES * SECONDS * KEYS, rows
+        self.job.close()
+        return statistics.median(self.took[FULL:]) / (SECONDS * KEYS)
+
+
+def spark_costs() -> dict[str, float]:
+    """Of each kind of window. They take turns, so that a busy machine is fair to all."""
+    spark = session.start("headwater-bench", "local[2]", "4g")
+    try:
+        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+            lanes = {name: Lane(spark, Path(folder) / str(i), w) for i, (name, w) in enumerate(WINDOWS.items())}
+            warm(spark)
+            for number in range(BATCHES):
+                for lane in lanes.values():
+                    lane.batch(number)
+            return {name: lane.cost() for name, lane in lanes.items()}
+    finally:
+        spark.stop()
+
+
+@bench("sliding_cost_ratio", "sliding_cost_ratio_python", "sliding_cost_ratio_spark", budget_s=400)
+def ratios() -> None:
+    """Of both roots; the worst counts."""
+    how = (
+        f"avg and max of {KEYS} keys from 1 s slices of {CHILDREN} children, batches of {SECONDS} s that close "
+        f"{SECONDS * KEYS} windows with an hour of slices behind, cost a result over that of tumbling 1 s; "
+    )
+    worst, told = 0.0, []
+    by_root = {"python": {name: at_the_plain_root(window) for name, window in WINDOWS.items()}, "spark": spark_costs()}
+    for root, costs in by_root.items():
+        one, *others = costs.values()
+        ratio = max(others) / one
+        worst = max(worst, ratio)
+        text = f"{root} root: " + ", ".join(f"{name} {cost * 1e6:.3g} us" for name, cost in costs.items())
+        told.append(text)
+        record(f"sliding_cost_ratio_{root}", ratio, "1", how + text)
+    record("sliding_cost_ratio", worst, "1", how + "the worst of " + "; ".join(told))
