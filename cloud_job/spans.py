@@ -58,7 +58,7 @@ def covers(
     near = [
         g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
     ]
-    cuts = {whole.upto_us, *leaves.values(), *(begin_us + length_us - 1 for begin_us in begins.values())}
+    cuts = {whole.upto_us, *leaves.values(), *begins.values(), *(us + length_us - 1 for us in begins.values())}
     for gap in near:
         cuts |= {gap.start_us, gap.end_us + length_us - 1}
     after_us = whole.after_us
@@ -66,7 +66,7 @@ def covers(
     for cut_us in sorted(cuts):
         if not whole.after_us < cut_us <= whole.upto_us:
             continue
-        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins)
+        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins, within=True)
         if pieces and pieces[-1][2] == coverage:
             pieces[-1] = (pieces[-1][0], cut_us, coverage)
         else:

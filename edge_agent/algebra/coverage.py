@@ -36,16 +36,22 @@ def window_coverage(
     end_us: int,
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
+    within: bool = False,
 ) -> Coverage:
     """Coverage of [start, end). leaves: leaf -> frontier; gaps: the declared losses known.
 
-    begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
+    within: a leaf that begins within the window is missing with reason 'began', for its readings from then on are in
+    the row and those before are not; else it is not expected there either. begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
     that start before (docs/protocol.md 4.5). A leaf is missing with reason 'behind' while its frontier lies below the
     end, with 'lost' where a gap record of the group covers a part of the window; one that names no nodes concerns all.
     """
+    began: set[str] = set()
     if begins:
-        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) <= start_us}
+        latest_us = end_us - 1 if within else start_us
+        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) <= latest_us}
+        began = {leaf for leaf in leaves if begins.get(leaf, start_us) > start_us}
     missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
+    missing |= {(leaf, "began") for leaf in began}
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
             missing.update((leaf, "lost") for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)

@@ -108,7 +108,7 @@ class Gateway(Node):
     def _configure(self, event: Configured, now_us: int) -> list[Action]:
         """Put definitions in force; the next commit says so upward."""
         if not self._configured:
-            self._recover(event.sensors)
+            self._recover(event.sensors, now_us)
         for source in self.sources.values():  # readings so far belong to the plans so far
             self._slice(source)
         self._queries = event.queries
@@ -174,8 +174,8 @@ class Gateway(Node):
         self._serving[group] = slicer.change(queries, moved)
         self._touched.add(group)
 
-    def _recover(self, sensors: tuple[Sensor, ...]) -> None:
-        """Put the slicers back as the spool holds them."""
+    def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
+        """Put the slicers back as the spool holds them. A source is silent from now on, not since it was heard."""
         known = {s.id: s for s in sensors}
         for slot, state in self._restored.items():
             if slot.startswith("group/") and isinstance(state, dict):
@@ -192,7 +192,7 @@ class Gateway(Node):
         for name, sensor in known.items():
             state = self._restored.get(f"source/{name}")
             if isinstance(state, dict):
-                self.sources[name] = Source(sensor, 0)
+                self.sources[name] = Source(sensor, now_us)
                 self.sources[name].restore(state)
 
     # --- a commit -----------------------------------------------------------------------------------------------

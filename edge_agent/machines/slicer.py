@@ -10,6 +10,7 @@ A reading is touched a few times by numpy, whatever the number of windows. Pure:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +66,7 @@ class Slicer:
         self._where_labels: object = None
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
+        self._ended_us = NEVER_US  # no reading from then on is of any query
         self._plain_tenures: list[dict[str, object]] | None = None
         self._eras: list[Era] = [self._era(NEVER_US, FAR_US, ())]
 
@@ -76,6 +78,16 @@ class Slicer:
         return tuple({(t.query.id, t.query.revision): t.serving for t in self._tenures}.values())
 
     @property
+    def in_force(self) -> Mapping[str, Query]:
+        """The queries that no change has ended, by id."""
+        return tenure.current(self._tenures)
+
+    @property
+    def open_queries(self) -> frozenset[str]:
+        """Ids of the queries of which a window may still begin."""
+        return frozenset(t.query.id for t in self._tenures if t.start_until_us > self.frontier_us)
+
+    @property
     def unit_us(self) -> int:
         """Greatest common divisor of the edges of the plans not yet past; 0 if there is none."""
         units = [era.plan.unit_us for era in self._eras if era.plan is not None]
@@ -83,24 +95,27 @@ class Slicer:
 
     @property
     def drained(self) -> bool:
-        """Whether no query is in force and nothing is open or still to be fed: the slicer may go."""
-        if any(t.fed_until_us > self.frontier_us for t in self._tenures):
+        """Whether no query is in force, nothing is open, and no late reading could still revise a row: it may go."""
+        if self._tenures and self._ended_us + self.group.gap_us + HORIZON_US > self.frontier_us:
             return False
         if self._markers is not None:  # what is open has no end that anybody asks for
             return all(era.first_us is None for era in self._eras if isinstance(era, MarkerEra))
         return not any(era.pending for era in self._eras)
 
-    def change(self, queries: tuple[Query, ...]) -> tuple[Serving, ...]:
+    def change(
+        self, queries: tuple[Query, ...], moved: Mapping[str, int | None] = MappingProxyType({})
+    ) -> tuple[Serving, ...]:
         """Put these queries of the group in force, from the earliest exact event time on. Answers `servings`.
 
-        That time is at or after the frontier, for queries that only come in addition also right after the newest
+        moved: queries that come from another group or go on in one, and from when (see tenure.changed). That time is at or after the frontier, for queries that only come in addition also right after the newest
         reading; readings already sliced at or after it move to the new plan where their slices can be taken whole,
         else the switch comes after them. Raises: ConfigError for what cannot be served; then nothing has changed.
         """
-        if {query.id: query for query in queries} == tenure.current(self._tenures):
+        goes = any(moved.get(name) is not None for name in self.open_queries)
+        if not goes and {query.id: query for query in queries} == tenure.current(self._tenures):
             return self.servings
         at_us = self._earliest_switch(queries)
-        tenures = tenure.changed(self._tenures, queries, at_us)
+        tenures = tenure.changed(self._tenures, queries, at_us, moved)
         fresh = [self._era(*cut) for cut in tenure.eras(tenures, at_us)]
         self._switch(at_us, fresh)
         self._hold(tenures)
@@ -129,6 +144,7 @@ class Slicer:
         """Keep them; as plain values they are made when first asked for, then at every commit."""
         self._tenures = tenures
         self._plain_tenures = None
+        self._ended_us = max((t.fed_until_us for t in tenures), default=NEVER_US)
 
     def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
         """The event time from which these can be fed exactly beside what older revisions still need."""
@@ -189,6 +205,10 @@ class Slicer:
             raise ValueError(f"{value.dtype} values from a sensor of scale {self.scale}")
         counters = self.counters
         counters["readings"] += len(time)
+        if (first := int(time.min())) >= max(self._ended_us, self.frontier_us):  # of no query: not looked at
+            self.gone_until(int(time.max()))
+            counters["outside"] += len(time)
+            return
         keys = self._keys.of(batch)
         ordered = bool((time[1:] >= time[:-1]).all())
         self.newest_us = max(self.newest_us, int(time[-1] if ordered else time.max()))

@@ -47,8 +47,9 @@ class Tenure:
         window = self.query.window
         if isinstance(window, Session | Punctuation) or self.query.group.form == RAW:  # cut where it changes (6.3)
             return min(self.start_until_us, self.end_until_us)
-        last, _ = window.lattices[0].around(np.array([self.start_until_us - 1]))
-        last_end_us = self.start_until_us if last[0] == NO_EDGE else int(window.ends(last)[0])
+        cut = self.query.time_window
+        last, _ = cut.lattices[0].around(np.array([self.start_until_us - 1]))
+        last_end_us = self.start_until_us if last[0] == NO_EDGE else int(cut.ends(last)[0])
         return min(max(last_end_us, self.start_until_us), self.end_until_us)
 
     @property
@@ -68,8 +69,15 @@ def current(tenures: Iterable[Tenure]) -> dict[str, Query]:
     return {tenure.query.id: tenure.query for tenure in tenures if tenure.current}
 
 
-def changed(tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int) -> tuple[Tenure, ...]:
-    """The tenures once the queries in force become these, from event time at_us on (NEVER_US: from the beginning)."""
+def changed(
+    tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int, moved: Mapping[str, int | None]
+) -> tuple[Tenure, ...]:
+    """The tenures once the queries in force become these, from event time at_us on (NEVER_US: from the beginning).
+
+    moved: queries whose new revision belongs to another group than the one before -> the event time of that change:
+    those that come begin there, those that go are succeeded there, as if by a revision of this group. None: of those
+    that went before and have not changed since.
+    """
     wanted = {query.id: query for query in queries}
     before = current(tenures)
     out: list[Tenure] = []
@@ -77,7 +85,10 @@ def changed(tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int)
         successor = wanted.get(tenure.query.id)
         ended = tenure
         if successor is None:
-            ended = replace(tenure, end_until_us=min(tenure.end_until_us, at_us))
+            if tenure.query.id not in moved:
+                ended = replace(tenure, end_until_us=min(tenure.end_until_us, at_us))
+            elif (from_us := moved[tenure.query.id]) is not None:
+                ended = replace(tenure, start_until_us=min(tenure.start_until_us, max(at_us, from_us)))
         elif successor != tenure.query:  # also one that a revision not yet begun, and now replaced, was to end later
             until_us = _start(successor, at_us)
             ended = replace(tenure, start_until_us=min(tenure.start_until_us, until_us))
@@ -86,7 +97,7 @@ def changed(tenures: tuple[Tenure, ...], queries: tuple[Query, ...], at_us: int)
         if ended.start_from_us < min(ended.start_until_us, ended.fed_until_us):
             out.append(ended)
     fresh = (query for query in queries if before.get(query.id) != query)
-    return (*out, *(Tenure(query, _start(query, at_us)) for query in fresh))
+    return (*out, *(Tenure(query, max(_start(query, at_us), moved.get(query.id) or NEVER_US)) for query in fresh))
 
 
 def _start(query: Query, at_us: int) -> int:

@@ -78,7 +78,7 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
     for span, cover in covers(whole, GROUP, leaves, tuple(gaps), begins):
         for end in range(span.after_us + 1, span.upto_us + 1):
             seen.append(end)
-            wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins)
+            wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins, within=True)
             assert cover == Cover.of(wanted)
             assert (span.expected, span.received, span.complete) == (
                 len(wanted.expected),

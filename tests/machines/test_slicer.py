@@ -17,7 +17,7 @@ from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines import slicer as module
 from edge_agent.machines.release import Release
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.slicer import HORIZON_US, Slicer
 from tests import oracle, strategies
 from tests.naive_root import NaiveRoot, expected
 from tests.tolerance import assert_same_rows
@@ -316,6 +316,11 @@ def test_a_removed_query_gives_no_row_after_its_removal_and_the_slicer_drains() 
     assert slicer.counters["outside"] == 1
     assert not slicer.drained
     assert spans(slicer.advance(8)) == [(0, 8, "", 8.0)]
+    assert not slicer.drained, "a late reading may still revise its rows"
+    slicer.push(batch([3, 9]))
+    assert slicer.counters["outside"] == 2
+    assert spans(slicer.advance(9)) == [(3, 4, "", 3.0)]
+    slicer.advance(8 + HORIZON_US)
     assert slicer.drained
 
 
