@@ -79,6 +79,8 @@ class _Open:
 
         nodes: place of each node number. fed: by number of a read order, what is made of its rows.
         """
+        if not any(order.number in fed for order in part.orders):
+            return
         found = series.flat(part.rows.states["series"])
         first_row = _LATE if part.sent.late else 0
         for order in part.orders:
