@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.recording.made import AGGREGATES, _topology
+from tests.recording.made import AGGREGATES, topology
 from tests.strategies import CHANGES_US, ZONES
 
 HOUR = 3_600
@@ -23,7 +23,7 @@ def made_calendars(seed: int) -> dict[str, Any]:
         "unit": "s",
         "queries": [_query(random, n, change) for n in range(random.randint(2, 5))],
         "streams": {child: _stream(random, begin, change) for child in children},
-        **({"topology": _topology(random, children)} if random.random() < 0.8 else {}),
+        **({"topology": topology(random, children)} if random.random() < 0.8 else {}),
         "watermarks": {
             "mode": mode,
             "implicit_lag_ms": random.choice([0, HOUR * 1_000]),
@@ -40,7 +40,11 @@ def _query(random: Random, n: int, change: int) -> dict[str, Any]:
     window |= {"tz": random.choice(ZONES), "offset": offset}
     match random.randrange(6):
         case 0:
-            window = {"type": "fixed_band", "start": change + random.randint(-day, day), "length": random.choice([7, day])}
+            window = {
+                "type": "fixed_band",
+                "start": change + random.randint(-day, day),
+                "length": random.choice([7, day]),
+            }
         case 1:
             window = {"type": "tumbling", "length": random.choice([6 * HOUR + 1, day, 7 * day]), "offset": offset}
         case 2:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from edge_agent.algebra.span import FAR_US, NO_EDGE, union
+from edge_agent.algebra.span import NO_EDGE, union
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
