@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.definitions import parse_recording_query
 from edge_agent.config.durations import UNITS_US
 from edge_agent.errors import ConfigError
@@ -98,6 +99,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     late = given.get("late_policy") or "per_window"
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
+    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])  # positions are given once
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     asked, refused = _queries(given.get("queries"), name, source, unit_us)
     asked = [
@@ -107,7 +109,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
                 one.query,
                 source=source,
                 by=one.query.by if keyed else (),
-                lateness_us=late_by_us,
+                lateness_us=waiting_us if late == "revise" and one.query.group.form == RAW else late_by_us,
                 late=late,
             ),
         )
@@ -185,6 +187,20 @@ def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
         return max([_ms(given, "max_disorder_ms"), *found])
     lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
+
+
+def _furthest_behind(stream: Stream, mode: str) -> int:
+    """How far behind its child's event time any reading comes, in us."""
+    if not len(stream.time_us):
+        return 0
+    if mode == "markers":
+        none = np.array([-FAR_US])  # before the first mark nothing is behind
+        reached = np.maximum.accumulate(np.concatenate([none, stream.mark_us]))[
+            np.searchsorted(stream.mark_item, stream.item)
+        ]
+    else:
+        reached = np.maximum.accumulate(stream.time_us)
+    return max(int((reached - stream.time_us).max()), 0)
 
 
 def _ms(table: Mapping[str, Any], name: str) -> int:

@@ -112,7 +112,7 @@ class Tree:
         self.recording, self.source = recording, recording.source
         times = [int(us.max()) for s in recording.streams for us in (item_times(s), s.mark_us) if len(us)]
         longest_us = max((reach_us(one.query.window) for one in recording.asked), default=0)
-        self.end_us = max([0, *times]) + longest_us + recording.late_by_us + MS  # a session ends past last + gap
+        self.end_us = max([0, *times]) + longest_us + self._most_late_us + MS  # a session ends past last + gap
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
         self.names = names_of(recording)
         self.leaves = {stream.child: self._host(stream.child) for stream in recording.streams}
@@ -202,8 +202,13 @@ class Tree:
     def _all_closed(self) -> bool:
         """Whether every frontier has passed the last window."""
         families = self.root.decider.parent.household.families.values()
-        least_us = self.end_us - self.recording.late_by_us
+        least_us = self.end_us - self._most_late_us
         return all(frontier >= least_us for f in families for frontier, _ in f.leaf_frontiers().values())
+
+    @property
+    def _most_late_us(self) -> int:
+        """How far the furthest frontier stays behind."""
+        return max([self.recording.late_by_us, *(one.query.lateness_us for one in self.recording.asked)])
 
 
 def bottom_up(recording: Recording) -> list[str]:

@@ -22,14 +22,11 @@ MORE: list[dict[str, Any]] = [
 def made_central(seed: int) -> dict[str, Any]:
     """As `made`, asked for windows that only the root can form, beside those of time.
 
-    Late readings are in none of them, or, where that depends on how far other children are, there are none.
+    Late readings are in none of them, or, where they revise others, in theirs.
     """
     random, given = Random(seed), made(seed)
-    policy = given.get("late_policy") or "per_window"
-    if policy == "revise" and given["watermarks"]["mode"] != "end_of_stream":
-        policy = random.choice(["drop", "per_window"])
     asked = [_query(random, n) for n in range(random.randint(1, 3))]
-    return {**given, "id": f"central-{seed}", "late_policy": policy, "queries": [*asked, given["queries"][0]]}
+    return {**given, "id": f"central-{seed}", "queries": [*asked, given["queries"][0]]}
 
 
 def _query(random: Random, n: int) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def expected_central(given: dict[str, Any], name: str) -> dict[Row, Value]:
             continue
         by_key: dict[str, list[Reading]] = {}
         for reading, frontier in judged(given, recording):
-            if math.isfinite(reading.value) and reading.time_us >= frontier:
+            if math.isfinite(reading.value) and (query.late == "revise" or reading.time_us >= frontier):
                 by_key.setdefault(reading.labels["key"] if query.by else "null", []).append(reading)
         for key, readings in by_key.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))

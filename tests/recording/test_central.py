@@ -77,3 +77,14 @@ def test_local_count_windows_are_of_one_child() -> None:
 def test_a_state_window_ends_at_the_reading_that_ends_it_whichever_child_it_is_of() -> None:
     rows = asked_of({"type": "state", "begin": "value > 4", "end": "value < 4"})
     assert [(row["key"], row["start"], row["end"], row["value"]) for row in rows] == [(1, 10, 20, [5, 7])]
+
+
+def test_late_readings_that_revise_have_their_place_in_windows_that_are_never_revised() -> None:
+    """protocol 7.4: positions are final, so event time waits for them."""
+    stream = [[10, None, 1], ["wm", 100], [20, None, 2], [5, None, 3], ["wm", 200], [150, None, 4]]
+    given = {"watermarks": {"mode": "markers"}, "streams": {"c": stream}}
+    counted = {"id": "q", "window": {"type": "count_tumbling", "length": 2}, "aggregate": "sequence"}
+    timed = {"id": "t", "window": {"type": "tumbling", "length": 100}, "aggregate": "count"}
+    for policy, wanted in (("revise", [[3, 1], [2, 4]]), ("per_window", []), ("drop", [])):
+        told = answered({**given, "late_policy": policy, "queries": [counted, timed]})
+        assert [row["value"] for row in told if row["query"] == "q"] == wanted
