@@ -33,7 +33,7 @@ from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
 from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
 from edge_agent.machines.rolled import Rolled
-from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands
+from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands, whole_until
 
 KINDS: Final = ("slice", "window", "session", "raw", "marker")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
@@ -296,10 +296,13 @@ class Root:
         answers = {a.name: made.answers(a) for a in query.aggregates}
         shown = self._sessions.setdefault((query.id, group.node), Shown())
         gaps = tuple(gap for _, gap in self.decider.gaps)
+        whole_us, whole = whole_until(group, view, gaps, view.begins.get(key, {}))
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
         for i, (start, end, code, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
             text, last_us = self._numbers.keys.texts[code], end - 1
             end_us = last_us + group.gap_us
+            if end_us < whole_us and shown.stands(text, (start, end_us), readings, whole):
+                continue
             if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
                 continue
             row = Row(

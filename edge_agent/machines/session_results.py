@@ -7,7 +7,8 @@ with the next revision (5.4); a leaf is missing from a row while its own bound o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,21 +67,21 @@ class Shown:
     """Rows of one query by key and start, withdrawn ones too: a start that comes back goes on with its revision."""
 
     rows: dict[str, dict[int, Row]] = field(default_factory=dict)
+    starts: dict[str, list[int]] = field(default_factory=dict)  # of the rows of each key, in order
+
+    def stands(self, key: str, span: tuple[int, int], readings: int, coverage: Coverage) -> bool:
+        """Whether that row, start and end in span, is shown already: nothing has to be made for it."""
+        row = self.rows.get(key, {}).get(span[0])
+        if row is None or row.withdrawn:
+            return False
+        return (row.end, row.readings) == (span[1], readings) and row.coverage == coverage
 
     def put(self, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
         """Show a row instead of all that it touches; answers what changed, nothing if it is shown already.
 
         Across a cut of the maximum duration or of a change of the definition nothing touches (5.5, 6.3).
         """
-        rows = self.rows.setdefault(row.key, {})
-        touched = [
-            other
-            for other in rows.values()
-            if not other.withdrawn
-            and other.definition_revision == row.definition_revision
-            and (other.start <= row.end and other.end >= row.start)
-            and (not max_us or other.start // max_us == row.start // max_us)
-        ]
+        rows, touched = self.rows.setdefault(row.key, {}), self._touched(row, max_us)
         before = rows.get(row.start)
         if len(touched) == 1 and before is touched[0] and _same(before, row):
             return
@@ -88,17 +89,35 @@ class Shown:
             if other.start != row.start:
                 rows[other.start] = replace(other, withdrawn=True, revision=other.revision + 1)
                 yield rows[other.start]
+        if before is None:
+            insort(self.starts.setdefault(row.key, []), row.start)
         rows[row.start] = row if before is None else replace(row, revision=before.revision + 1)
         yield rows[row.start]
+
+    def _touched(self, row: Row, max_us: int) -> list[Row]:
+        """The rows that one of its key replaces, in order."""
+        rows, starts = self.rows[row.key], self.starts.get(row.key, [])
+        found: list[Row] = []
+        for i in reversed(range(bisect_right(starts, row.end))):
+            other = rows[starts[i]]
+            if other.withdrawn:
+                continue
+            if other.end < row.start:
+                break  # what stands does not overlap: rows before it end before it
+            if other.definition_revision == row.definition_revision and not (
+                max_us and other.start // max_us != row.start // max_us
+            ):
+                found.append(other)
+        return found[::-1]
 
     def free(self, below_us: int) -> None:
         """Forget rows that end below."""
         for key in list(self.rows):
             kept = {start: row for start, row in self.rows[key].items() if row.end > below_us}
             if kept:
-                self.rows[key] = kept
+                self.rows[key], self.starts[key] = kept, sorted(kept)
             else:
-                del self.rows[key]
+                del self.rows[key], self.starts[key]
 
 
 def _same(before: Row, row: Row) -> bool:
@@ -112,6 +131,20 @@ def belongs(serving: Serving, start_us: int, end_us: int) -> bool:
     if serving.start_until_us is not None and start_us >= serving.start_until_us:
         return False
     return serving.end_until_us is None or end_us <= serving.end_until_us
+
+
+def whole_until(group: Group, view: GroupView, gaps: Sequence[Gap], begins: Mapping[str, int]) -> tuple[int, Coverage]:
+    """(time, coverage): a session that ends before, last + gap, lacks nothing; what that coverage is.
+
+    begins: as for session_coverage; where a leaf joined later, or a loss is known, no time is that early.
+    """
+    whole = Coverage(tuple(sorted(view.leaves)), ())
+    if begins or any(group in gap.groups for gap in gaps):
+        return NEVER_US, whole
+    registers = (us for own in view.registers.values() for us in own.values())
+    return min(
+        min((view.bounds[leaf] for leaf in view.leaves), default=NEVER_US), min(registers, default=FAR_US)
+    ), whole
 
 
 def coverage_of(

@@ -265,11 +265,13 @@ def test_what_can_no_longer_be_revised_is_forgotten() -> None:
     for at in range(0, 200, 10):
         start_us = at * HORIZON_US // 40
         start_us -= start_us % (10 * S)
+        root.take("a", a.lose(start_us - S, start_us), start_us)
         frame = a.send((start_us, start_us + 10 * S, "k=x", 1.0), frontier_us=start_us + 10 * S)
         root.take("a", frame, start_us + 10 * S)
         assert len(root.step(start_us + 10 * S)) == 1
     assert sum(len(holding) for holding in root._holdings.values()) <= 6
     assert len(root._shown["ten", ""]) <= 6
+    assert len(root.decider.gaps) <= 6
 
 
 @given(seed=st.integers(0, 2**32))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from edge_agent.machines.results import Row
+from edge_agent.machines.session_results import Shown
 from tests.recording.made import reach, told_rows
 from tests.recording.made_sessions import expected_sessions, made_sessions
 from tests.recording.test_run import answered
@@ -22,3 +27,28 @@ def test_sessions_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
     for place, numbers in want.items():
         pairs = zip(got[place].values(), numbers.values(), strict=True)
         assert all(close(a, b, most) for a, b in pairs), (place, got[place], numbers)
+
+
+def test_rows_that_stand_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round of late readings touches a few sessions; the hundreds that stand cost a look."""
+    made: list[int] = []
+    put = Shown.put
+
+    def counted(self: Shown, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
+        made.append(row.start)
+        return put(self, row, gap_us, max_us)
+
+    monkeypatch.setattr(Shown, "put", counted)
+    stream: list[list[Any]] = []
+    for turn in range(300):
+        stream += [[10 * turn, 0, 1], ["wm", 10 * turn + 3]]
+        stream += [[10 * turn - 995, 0, 1]] if turn % 30 == 29 and turn > 100 else []
+    given = {
+        "queries": [{"id": "q", "window": {"type": "session", "gap": 2}, "aggregate": "count"}],
+        "streams": {"a": stream},
+        "watermarks": {"mode": "markers"},
+        "late_policy": "revise",
+    }
+    rows = answered(given)
+    assert len(rows) == 300 + 7
+    assert len(made) < 2 * len(rows)
