@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.recording.form import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
 
 Told = dict[str, Any]
-TIMES: Final = frozenset({"time_of_min", "time_of_max", "time_of_first", "time_of_last"})
-LISTS: Final = frozenset({"collect", "sequence", "histogram", "time_by_state"})
-COUNTS: Final = frozenset(
-    {"count", "changes", "count_if", "resets", "distinct", "count_distinct", "approx_distinct", "theta_distinct"}
-)
-READ: Final = frozenset(
-    {"sum", "delta", "increase", "sum_of_squares", "min", "max", "range", "first", "last", "mode"}
-)  # whole numbers of whole numbers
 
 
 class Result(Protocol):
@@ -91,17 +84,16 @@ class Teller:
         return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
-        if aggregate.fn in LISTS:
+        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
             return detail
         if value is None or not math.isfinite(value):
             return None
-        if aggregate.fn in TIMES:
+        gives = FUNCTIONS[aggregate.fn].gives
+        if gives == "time":
             return self._time(int(value))
-        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
-            return detail
-        whole = aggregate.fn in READ and self._recording.scale is not None
+        whole = gives == "value" and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
-        return int(value) if whole or truncated or aggregate.fn in COUNTS else value
+        return int(value) if whole or truncated or gives == "count" else value
 
     def _place_of(self, query: Query, at: int) -> int | float:
         """A start or end: a time in the recording's unit, of count windows a position."""

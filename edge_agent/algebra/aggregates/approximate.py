@@ -143,6 +143,7 @@ FAMILY: Final = Family(
             ("hll",),
             _lower_hll,
             "how many different values there are, exact up to 384 values, then standard error 1.6 % (HyperLogLog)",
+            gives="count",
         ),
         Function(
             "theta_distinct",
@@ -150,6 +151,7 @@ FAMILY: Final = Family(
             _lower_theta,
             "how many different values there are, exact up to 4096 values, then standard error 1.6 %; the theta sketch"
             " for set operations in `details` as base64 (at most 44 kB)",
+            gives="count",
         ),
         Function(
             "approx_quantile",

@@ -170,6 +170,7 @@ class Function:
     needs: components; `scaled` those for scaled-integer readings where they differ. params: name -> Param.
     lower(states, scale, params) -> Lowered; params holds every parameter, defaults filled in. One row a group, no
     row without a reading. about: one line for people. asks(params): further components, made from templates.
+    gives: 'count' (whole), 'value' (whole where the readings are), 'time' (us) or 'number': how its answers are told.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Function:
     params: tuple[tuple[str, Param], ...] = ()
     scaled: tuple[str, ...] | None = None
     asks: Callable[[Params], tuple[str, ...]] | None = None
+    gives: str = "number"
 
     def components(self, scale: int | None, params: Params) -> tuple[str, ...]:
         """What it needs for floats (scale None) or scaled integers."""

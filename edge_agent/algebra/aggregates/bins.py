@@ -150,6 +150,7 @@ FAMILY = Family(
             "how many readings are above (op) a value",
             COMPARISON,
             asks=compared,
+            gives="count",
         ),
         Function(
             "share_if",

@@ -89,16 +89,26 @@ FAMILY = Family(
     columns=(*_columns("first"), *_columns("last")),
     components=(_end("first"), _end("last")),
     functions=(
-        Function("first", ("first",), _lower_value("first_value"), "the earliest reading; ties: node, then arrival"),
-        Function("last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival"),
-        Function("delta", ("first", "last"), _lower_delta, "last minus first"),
+        Function(
+            "first",
+            ("first",),
+            _lower_value("first_value"),
+            "the earliest reading; ties: node, then arrival",
+            gives="value",
+        ),
+        Function(
+            "last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival", gives="value"
+        ),
+        Function("delta", ("first", "last"), _lower_delta, "last minus first", gives="value"),
         Function(
             "percent_change",
             ("first", "last"),
             _lower_percent,
             "last minus first in percent of the size of the first; null if that is 0",
         ),
-        Function("time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us"),
-        Function("time_of_last", ("last",), _lower_time("last_time"), "when the latest was read, in us"),
+        Function(
+            "time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us", gives="time"
+        ),
+        Function("time_of_last", ("last",), _lower_time("last_time"), "when the latest was read, in us", gives="time"),
     ),
 )

@@ -83,10 +83,22 @@ FAMILY = Family(
     ),
     components=(_extreme("min"), _extreme("max"), _extreme_time("argmin"), _extreme_time("argmax")),
     functions=(
-        Function("min", ("min",), _lower_column("min"), "the smallest value"),
-        Function("max", ("max",), _lower_column("max"), "the greatest value"),
-        Function("range", ("min", "max"), _lower_range, "greatest minus smallest"),
-        Function("time_of_min", ("argmin",), _lower_time("argmin_time"), "when the smallest was first read, in us"),
-        Function("time_of_max", ("argmax",), _lower_time("argmax_time"), "when the greatest was first read, in us"),
+        Function("min", ("min",), _lower_column("min"), "the smallest value", gives="value"),
+        Function("max", ("max",), _lower_column("max"), "the greatest value", gives="value"),
+        Function("range", ("min", "max"), _lower_range, "greatest minus smallest", gives="value"),
+        Function(
+            "time_of_min",
+            ("argmin",),
+            _lower_time("argmin_time"),
+            "when the smallest was first read, in us",
+            gives="time",
+        ),
+        Function(
+            "time_of_max",
+            ("argmax",),
+            _lower_time("argmax_time"),
+            "when the greatest was first read, in us",
+            gives="time",
+        ),
     ),
 )

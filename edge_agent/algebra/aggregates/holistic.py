@@ -125,9 +125,11 @@ FAMILY = Family(
                 ("q", Param((0.0, 0.07, 0.9, 1.0), None, (0.0, 1.0))),
             ),
         ),
-        Function("mode", ("bag",), _mode, "the most frequent value, of equally frequent ones the smallest"),
-        Function("distinct", ("bag",), _distinct, _COUNT_ABOUT),
-        Function("count_distinct", ("bag",), _distinct, _COUNT_ABOUT + "; the same as distinct"),
+        Function(
+            "mode", ("bag",), _mode, "the most frequent value, of equally frequent ones the smallest", gives="value"
+        ),
+        Function("distinct", ("bag",), _distinct, _COUNT_ABOUT, gives="count"),
+        Function("count_distinct", ("bag",), _distinct, _COUNT_ABOUT + "; the same as distinct", gives="count"),
         Function("collect", ("bag",), _collect, "every value in order, as a JSON list in `details`"),
     ),
 )

@@ -146,8 +146,8 @@ FAMILY = Family(
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(
-        Function("count", ("count",), _lower_count, "how many readings"),
-        Function("sum", ("sum",), _lower_sum, "their sum"),
+        Function("count", ("count",), _lower_count, "how many readings", gives="count"),
+        Function("sum", ("sum",), _lower_sum, "their sum", gives="value"),
         Function("avg", ("count", "sum"), _lower_avg, "sum / count; rounding = 'truncate': toward zero", _ROUNDING),
         Function(
             "var",

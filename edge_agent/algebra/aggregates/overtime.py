@@ -155,8 +155,10 @@ _METHOD: Final[tuple[tuple[str, Param], ...]] = (("method", Param(("previous", "
 _STATE: Final[tuple[tuple[str, Param], ...]] = (("op", Param(OPS, "=")), ("value", Param((1.0, 0.3), None, ANY)))
 
 
-def _function(name: str, lower: Any, about: str, params: tuple[tuple[str, Param], ...] = ()) -> Function:
-    return Function(name, ("series",), lower, about, params)
+def _function(
+    name: str, lower: Any, about: str, params: tuple[tuple[str, Param], ...] = (), gives: str = "number"
+) -> Function:
+    return Function(name, ("series",), lower, about, params, gives=gives)
 
 
 FAMILY = Family(
@@ -168,9 +170,10 @@ FAMILY = Family(
             _increase,
             "how far a counter rose from the first to the last reading; where it falls it began again at 0; null for "
             "one reading",
+            gives="value",
         ),
         _function("rate", _rate, "increase a second, from the first to the last reading; null where no time passes"),
-        _function("resets", _resets, "how often a counter fell"),
+        _function("resets", _resets, "how often a counter fell", gives="count"),
         _function(
             "time_weighted_avg",
             _time_weighted_avg,

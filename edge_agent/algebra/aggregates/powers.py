@@ -81,6 +81,7 @@ FAMILY = Family(
             _lower_squares,
             "the sum of the squares",
             scaled=("count", "sum", "square"),
+            gives="value",
         ),
         Function(
             "rms",

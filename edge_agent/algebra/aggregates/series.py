@@ -64,7 +64,9 @@ FAMILY = Family(
     columns=(Column("series", "series", 1),),
     components=(Component("series", ("series",), _lift, _combine),),
     functions=(
-        Function("changes", ("series",), _changes, "how often the value differs from the reading before"),
+        Function(
+            "changes", ("series",), _changes, "how often the value differs from the reading before", gives="count"
+        ),
         Function("sequence", ("series",), _sequence, "every value in order of time, as a JSON list in `details`"),
     ),
 )
