@@ -6,10 +6,11 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final
 
-from edge_agent.algebra.zones import zone
 from edge_agent.algebra.windows import Calendar, FixedBand, Sliding, Tumbling, Window
+from edge_agent.algebra.zones import zone
 
 Bounds = tuple[int, int]
 
@@ -50,7 +51,7 @@ def _calendar(window: Calendar, time_us: int) -> list[Bounds]:
     if window.every == "month":
         dates = [each for each in dates if each.day == 1]
     edges = sorted({shown(window.tz, each + window.offset_us * US) for each in dates})
-    return [(low, high) for low, high in zip(edges, edges[1:], strict=False) if low <= time_us < high]
+    return [(low, high) for low, high in pairwise(edges) if low <= time_us < high]
 
 
 @functools.cache

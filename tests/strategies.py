@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ def _mended(window: Window) -> Window:
     wrong = window.wrong()
     while wrong is not None:
         inside = next(key.inside for key in window.KEYS if key.name == wrong.key)
-        window = dataclasses.replace(window, **{inside: wrong.hint})
+        window = type(window)(**{key.inside: getattr(window, key.inside) for key in window.KEYS} | {inside: wrong.hint})
         wrong = window.wrong()
     return window
 

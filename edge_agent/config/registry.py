@@ -19,7 +19,15 @@ from itertools import islice
 from typing import Any, Final
 
 from edge_agent.algebra.query import Group, Query, Sensor
-from edge_agent.config.crosscheck import MOST_ID_BYTES, edges_per_second, id_bytes, not_usable, too_much, unmet, warnings
+from edge_agent.config.crosscheck import (
+    MOST_ID_BYTES,
+    edges_per_second,
+    id_bytes,
+    not_usable,
+    too_much,
+    unmet,
+    warnings,
+)
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
 from edge_agent.config.refusal import Refusal, revision_in, said_of

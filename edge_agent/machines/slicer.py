@@ -107,9 +107,10 @@ class Slicer:
     ) -> tuple[Serving, ...]:
         """Put these queries of the group in force, from the earliest exact event time on. Answers `servings`.
 
-        moved: queries that come from another group or go on in one, and from when (see tenure.changed). That time is at or after the frontier, for queries that only come in addition also right after the newest
+        That time is at or after the frontier, for queries that only come in addition also right after the newest
         reading; readings already sliced at or after it move to the new plan where their slices can be taken whole,
-        else the switch comes after them. Raises: ConfigError for what cannot be served; then nothing has changed.
+        else the switch comes after them. moved: queries that come from another group or go on in one, and from when
+        (see tenure.changed). Raises: ConfigError for what cannot be served; then nothing has changed.
         """
         goes = any(moved.get(name) is not None for name in self.open_queries)
         if not goes and {query.id: query for query in queries} == tenure.current(self._tenures):

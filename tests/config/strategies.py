@@ -10,12 +10,11 @@ from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Spec
-from edge_agent.algebra.windows.sliding import Sliding
+from edge_agent.algebra.windows.sliding import MOST_OVERLAP, Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import COLUMNS
 from edge_agent.config.topics import is_item_id
 from tests.strategies import large_windows
-from edge_agent.algebra.windows.sliding import MOST_OVERLAP
 
 DAY_US: Final = 86_400_000_000
 ITEMS: Final = st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True).filter(is_item_id)

@@ -87,7 +87,7 @@ def test_lengths_and_order_are_as_the_type_says(of: tuple[Window, list[int]]) ->
 
 
 @given(moments(), st.booleans())
-def test_runs_of_even_windows_are_the_windows_that_end_there(of: tuple[Window, list[int]], whole: bool) -> None:  # noqa: FBT001
+def test_runs_of_even_windows_are_the_windows_that_end_there(of: tuple[Window, list[int]], whole: bool) -> None:
     window, times = of
     found = windows_at(window, times)
     after, upto = (found[0][1] - 1, found[-1][1]) if found and whole else (times[0] - 1, times[-1])
@@ -96,9 +96,8 @@ def test_runs_of_even_windows_are_the_windows_that_end_there(of: tuple[Window, l
     assert all(earlier.upto_us <= later.after_us for earlier, later in pairwise(combs))
     got = [bounds for comb in combs for bounds in spread(comb)]
     edges = window.edges(max(after + 1, 0), upto)
-    ends = {end for edge in edges.tolist() if edge for _, end in oracle_windows.holding(window, edge - 1) if end == edge}
-    starts = {bounds for end in ends for bounds in oracle_windows.holding(window, end - 1) if bounds[1] == end}
-    assert got == sorted(starts)
+    wanted = {each for e in edges.tolist() if e for each in oracle_windows.holding(window, e - 1) if each[1] == e}
+    assert got == sorted(wanted)
 
 
 def spread(comb: Comb) -> list[Bounds]:
@@ -169,7 +168,9 @@ def test_a_cut_gives_the_slices_between_neighbouring_edges(windows: list[Window]
             assert end.tolist() == [int(known[known > t].min()) for t in time_us[rows]]
 
 
-@given(windows=st.lists(strategies.large_windows(), min_size=1, max_size=3), change=st.sampled_from(strategies.CHANGES_US))
+@given(
+    windows=st.lists(strategies.large_windows(), min_size=1, max_size=3), change=st.sampled_from(strategies.CHANGES_US)
+)
 def test_slices_of_large_windows_lie_whole_in_their_windows(windows: list[Window], change: int) -> None:
     """Every reading of a slice is in the same windows: so a slice counts in all or none (protocol 6.2)."""
     edges = Edges(windows)

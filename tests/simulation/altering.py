@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
@@ -30,9 +31,9 @@ class AlteringFleet(Fleet):
         random = Random(f"altered {seed}")
         self.ahead = ahead
         first = self.queries[0]
-        window: Session | Tumbling | Sliding = Session(random.choice([400 * MS, 3 * SECOND]))
+        window: Any = Session(random.choice([400 * MS, 3 * SECOND]))
         if not sessions:
-            window = random.choice([Tumbling(3 * SECOND), Sliding(3 * SECOND, 2 * SECOND), first.window])  # type: ignore[arg-type]
+            window = random.choice([Tumbling(3 * SECOND), Sliding(3 * SECOND, 2 * SECOND), first.window])
         from_us = FROM_US if ahead else random.choice([None, ALTERED_US - 5 * SECOND])
         aggregates = first.aggregates[: random.randint(1, len(first.aggregates))]
         self.altered = replace(first, revision=2, window=window, aggregates=aggregates, effective_from_us=from_us)
@@ -72,9 +73,9 @@ class AlteringFleet(Fleet):
         shown = set(final)
         if not self.ahead:  # a row that went out without a gateway which then had another revision for it says so
             final = {place: row for place, row in final.items() if row.complete}
-        starts = {revision: [r.start for r in final.values() if r.definition_revision == revision] for revision in (1, 2)}
-        if starts[1] and starts[2] and max(starts[1]) >= min(starts[2]):
-            out.append(f"revision 1 has {max(starts[1])}, revision 2 {min(starts[2])}")
+        old, new = ([r.start for r in final.values() if r.definition_revision == revision] for revision in (1, 2))
+        if old and new and max(old) >= min(new):
+            out.append(f"revision 1 has {max(old)}, revision 2 {min(new)}")
         for place, row in final.items():
             values = self.rows_of(row.definition_revision, row.coverage.expected).get(place)
             if values is None:

@@ -26,7 +26,7 @@ def test_sessions_are_cut_where_a_revision_holds_also_one_of_another_gap(chaos: 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("chaos", [calm, lossy, everything])
-def test_a_complete_row_is_of_one_revision_whenever_a_gateway_hears_of_the_new_one(chaos: object, late: bool) -> None:  # noqa: FBT001
+def test_a_complete_row_is_of_one_revision_whenever_a_gateway_hears_of_the_new_one(chaos: object, late: bool) -> None:
     """protocol 6.3, 4.5, 4.7: a gateway that comes later is not expected before, and missing where it begins within."""
     assert callable(chaos)
     assert altering(200, SEEDS, chaos, ahead=False, late=late) == []

@@ -39,8 +39,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What one key of a window alone cannot show. why: may name keys in braces, for their text ('longer than {length}').
+    """What one key of a window alone cannot show.
 
+    why: may name keys in braces, for the text that people wrote ('longer than {length}').
     hint: a value that would do, as it is inside, or a text. A spec's `wrong` is asked for values that its keys let
     through, and for those of recordings, which have no bounds.
     """

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Final
 
 import numpy as np
@@ -97,9 +98,9 @@ def _edges(every: str, tz: str, offset_us: int, year: int) -> Ints:
 def _dates(every: str, year: int) -> Iterator[datetime.datetime]:
     """The beginnings of a year's days, weeks or months on the wall."""
     if every == "month":
-        yield from (datetime.datetime(year, month, 1) for month in range(1, 13))
+        yield from (datetime.datetime(year, month, 1) for month in range(1, 13))  # noqa: DTZ001 - on the wall
         return
-    date, days = datetime.datetime(year, 1, 1), 1
+    date, days = datetime.datetime(year, 1, 1), 1  # noqa: DTZ001 - on the wall
     if every == "week":
         date, days = date + datetime.timedelta(-date.weekday() % 7), 7
     while date.year == year:
@@ -180,7 +181,7 @@ class Calendar:
         edges = edges[max(int(np.searchsorted(edges, after_us, side="right")) - 1, 0) :]
         lengths = np.diff(edges)
         cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in pairwise(cuts):
             if first < last:
                 length, start = int(lengths[first]), int(edges[first])
                 yield Comb(length, length, start % length, max(after_us, start), int(edges[last]))

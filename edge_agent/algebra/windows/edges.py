@@ -33,10 +33,10 @@ class Edges:
         self._low = self._high = 0  # the cache holds every slice that touches [low, high)
 
     def cut(self, time_us: Ints) -> tuple[Ints, Ints, Ints]:
-        """Slices of sorted times in [first_us, last_us): (index of the first row, slice start, slice end), a row each, none empty.
+        """Slices of sorted times in [first_us, last_us): (index of the first row, slice start, slice end), a row each.
 
-        time_us: shape (k,), int64, non-decreasing; k > 0. Few edges: they are searched in the times; more edges than
-        times (sparse or far scattered readings): the slice of each time is computed.
+        None is empty. time_us: shape (k,), int64, non-decreasing; k > 0. Few edges: they are searched in the times;
+        more edges than times (sparse or far scattered readings): the slice of each time is computed.
         """
         low, high = int(time_us[0]), int(time_us[-1])
         if (high - low) * self._per_us > _DENSE * len(time_us) + _AHEAD:
