@@ -84,13 +84,15 @@ class Teller:
         return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
-        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
+        gives = FUNCTIONS[aggregate.fn].gives
+        if gives == "details":
             return detail
         if value is None or not math.isfinite(value):
             return None
-        gives = FUNCTIONS[aggregate.fn].gives
         if gives == "time":
             return self._time(int(value))
+        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
+            return detail
         whole = gives == "value" and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
         return int(value) if whole or truncated or gives == "count" else value

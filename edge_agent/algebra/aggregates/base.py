@@ -170,7 +170,8 @@ class Function:
     needs: components; `scaled` those for scaled-integer readings where they differ. params: name -> Param.
     lower(states, scale, params) -> Lowered; params holds every parameter, defaults filled in. One row a group, no
     row without a reading. about: one line for people. asks(params): further components, made from templates.
-    gives: 'count' (whole), 'value' (whole where the readings are), 'time' (us) or 'number': how its answers are told.
+    gives: 'count' (whole), 'value' (whole where the readings are), 'time' (us), 'details' (no number, all is there) or
+    'number': how its answers are told.
     """
 
     name: str

@@ -142,6 +142,7 @@ FAMILY = Family(
             "readings in [edge, next edge), as JSON in `details`: below the first edge, between, from the last on",
             (("edges", EDGES),),
             asks=columns_of,
+            gives="details",
         ),
         Function(
             "count_if",

@@ -130,6 +130,6 @@ FAMILY = Family(
         ),
         Function("distinct", ("bag",), _distinct, _COUNT_ABOUT, gives="count"),
         Function("count_distinct", ("bag",), _distinct, _COUNT_ABOUT + "; the same as distinct", gives="count"),
-        Function("collect", ("bag",), _collect, "every value in order, as a JSON list in `details`"),
+        Function("collect", ("bag",), _collect, "every value in order, as a JSON list in `details`", gives="details"),
     ),
 )

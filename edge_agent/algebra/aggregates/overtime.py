@@ -193,7 +193,10 @@ FAMILY = Family(
             _STATE,
         ),
         _function(
-            "time_by_state", _time_by_state, "seconds of every value, as a JSON object in `details`: for few states"
+            "time_by_state",
+            _time_by_state,
+            "seconds of every value, as a JSON object in `details`: for few states",
+            gives="details",
         ),
     ),
 )

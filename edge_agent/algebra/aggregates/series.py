@@ -67,6 +67,12 @@ FAMILY = Family(
         Function(
             "changes", ("series",), _changes, "how often the value differs from the reading before", gives="count"
         ),
-        Function("sequence", ("series",), _sequence, "every value in order of time, as a JSON list in `details`"),
+        Function(
+            "sequence",
+            ("series",),
+            _sequence,
+            "every value in order of time, as a JSON list in `details`",
+            gives="details",
+        ),
     ),
 )
