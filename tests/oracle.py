@@ -72,7 +72,7 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
         return oracle_central.windows(query.window, readings)
     out: dict[tuple[int, int], list[Reading]] = {}
     for reading in readings:
-        for bounds in oracle_windows.holding(query.window, reading.time_us):
+        for bounds in oracle_windows.holding(query.time_window, reading.time_us):
             out.setdefault(bounds, []).append(reading)
     return out
 
