@@ -1,0 +1,17 @@
+"""Windows of one gateway and windows between markers in random fleets: the oracle's, over crashes and losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.marked import marked
+from tests.simulation.test_fleets import calm, crashing, everything, lossy
+
+SEEDS = 6  # a test; some 0.5 s each
+
+
+@pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
+def test_windows_between_markers_and_of_one_gateway_are_the_oracles(chaos: object) -> None:
+    """protocol 1.3, 3.1, 4, 5.1, 5.4, 6.2 and 8.3: complete in the end, none missing, none twice."""
+    assert callable(chaos)
+    assert marked(4_000, SEEDS, chaos) == []
