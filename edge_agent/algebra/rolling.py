@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import overlap
 from edge_agent.algebra.partial import NOTHING, Ints, Partials, Store, combine, concat, in_windows
+from edge_agent.algebra.stacks import suffixes
 from edge_agent.algebra.windows import Sliding, Window
 
 _NEVER: Final = -(2**62)
@@ -127,7 +128,7 @@ class Rolling:
         self._base = base
         self._held = [rows.take(begun)]
         self.add(rows.take(needed & ~begun))
-        self._left = overlap.suffixes(self._held[0], final[begun], self.basis, ranks)
+        self._left = suffixes(self._held[0], final[begun], self.basis, ranks)
 
     def _step(self, low: int, last: int, ranks: Ints | None) -> Partials:
         """Windows low..last of the block under way; ranges are their numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import tempfile
 import time
@@ -31,7 +32,7 @@ WINDOWS: Final[dict[str, Window]] = {
     "1 h by 1 s": Sliding(3_600 * SECOND, SECOND),
 }
 CHILDREN, KEYS = 2, 100
-SECONDS, BATCHES, FULL = 900, 7, 4  # of event time a batch; batches; from which on an hour of slices lies behind
+BEFORE, SECONDS, BATCHES = 3_600, 900, 3  # of event time: an hour that lies behind, then a batch; batches measured
 
 
 def fleet(window: Window) -> list[Child]:
@@ -40,12 +41,17 @@ def fleet(window: Window) -> list[Child]:
     return [Child(f"gw-{i}", (asked,), tuple(f"site={key:04d}" for key in range(KEYS))) for i in range(CHILDREN)]
 
 
+def span(batch: int) -> tuple[int, int]:
+    """From and until which second of event time a batch is; the first is what lies behind the others."""
+    return (BEFORE + (batch - 1) * SECONDS, BEFORE + batch * SECONDS) if batch else (0, BEFORE)
+
+
 def messages(nodes: list[Child], batch: int) -> Iterator[tuple[Child, bytes]]:
     """A frame a child and second, a row a key."""
     random, key = np.random.default_rng(batch), np.arange(KEYS)
     if not batch:
         yield from ((child, child.birth()) for child in nodes)
-    for second in range(batch * SECONDS, (batch + 1) * SECONDS):
+    for second in range(*span(batch)):
         start_us = START + second * SECOND
         for child in nodes:
             yield child, child.rows(start_us + SECOND, np.full(KEYS, start_us), random.normal(20, 5, KEYS), key)
@@ -54,23 +60,24 @@ def messages(nodes: list[Child], batch: int) -> Iterator[tuple[Child, bytes]]:
 def at_the_plain_root(window: Window) -> float:
     """Seconds of the core a result, from decoded frames to rows, with an hour of slices behind."""
     nodes, root, took = fleet(window), Root(JOURNAL, grace_us=60 * SECOND, parse=query_of), []
-    for batch in range(BATCHES):
+    for batch in range(BATCHES + 1):
         decoded = [(child.node, frames.decode(payload)) for child, payload in messages(nodes, batch)]
-        at_us = START + (batch + 1) * SECONDS * SECOND
+        at_us = START + span(batch)[1] * SECOND
         began_s = time.process_time()
         for node, frame in decoded:
             root.take(node, frame, at_us)
         rows = root.step(at_us)
         took.append((time.process_time() - began_s) / len(rows))
-        assert len(rows) == SECONDS * KEYS, len(rows)
-    return statistics.median(took[FULL:])
+        first, until = span(batch)
+        assert len(rows) == (until - first) * KEYS, len(rows)
+    return statistics.median(took[1:])
 
 
 class Lane:
     """A job with empty tables that is handed a batch at a time."""
 
     def __init__(self, spark: SparkSession, base: Path, window: Window) -> None:
-        """base: an empty folder."""
+        """base: a folder with empty tables."""
         self._nodes, self._landing, self.took = fleet(window), base / "landing", list[float]()
         self._landing.mkdir(parents=True)
         settings = Settings(str(self._landing), str(base / "checkpoint"))
@@ -79,7 +86,7 @@ class Lane:
 
     def batch(self, number: int) -> None:
         """One micro-batch, from the landing file to Delta."""
-        at_us = START + (number + 1) * SECONDS * SECOND
+        at_us = START + span(number)[1] * SECOND
         records = [children.record(child, at_us, payload) for child, payload in messages(self._nodes, number)]
         file = self._landing / f"{number:08d}.cborseq"
         file.write_bytes(b"".join([children.tick(at_us), *records]))
@@ -91,19 +98,24 @@ class Lane:
     def cost(self) -> float:
         """Seconds a result, the median of the batches with an hour of slices behind."""
         rows = self.job.place.read(self.job.spark, tables.RESULTS).count()
-        assert rows == BATCHES * SECONDS * KEYS, rows
+        assert rows == span(BATCHES)[1] * KEYS, rows
         self.job.close()
-        return statistics.median(self.took[FULL:]) / (SECONDS * KEYS)
+        return statistics.median(self.took[1:]) / (SECONDS * KEYS)
 
 
 def spark_costs() -> dict[str, float]:
     """Of each kind of window. They take turns, so that a busy machine is fair to all."""
     spark = session.start("headwater-bench", "local[2]", "4g")
     try:
-        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
-            lanes = {name: Lane(spark, Path(folder) / str(i), w) for i, (name, w) in enumerate(WINDOWS.items())}
+        with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
+            folder = Path(name)
+            tables.create(spark, tables.place(str(folder / "empty")))
+            lanes = {}
+            for about, window in WINDOWS.items():
+                shutil.copytree(folder / "empty", folder / about / "tables")
+                lanes[about] = Lane(spark, folder / about, window)
             warm(spark)
-            for number in range(BATCHES):
+            for number in range(BATCHES + 1):
                 for lane in lanes.values():
                     lane.batch(number)
             return {name: lane.cost() for name, lane in lanes.items()}
