@@ -7,6 +7,7 @@ here" elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -188,6 +189,8 @@ class Section:
         if len(kinds) != len(basis):
             raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
         _check_basis(basis)
+        if plan.kind == "raw" and "series" not in basis:
+            raise WireError(f"plan {self.plan}: raw readings without their series")
         key = self.extent.key if self.extent is not None else int(rows.key.max())
         if key >= keys:
             raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
@@ -202,26 +205,23 @@ class Section:
                 high = self.extent.high[i] if self.extent is not None else _bounds(columns[i])[1]
                 if high >= nodes:
                     raise WireError(f"column {name}: node number {high}, {nodes} are defined")
-        if len(rows) and "min" in basis and "max" in basis:
-            least, most = (columns[basis.index(name)] for name in ("min", "max"))
-            if bool((least > most).any()):
-                raise WireError(f"plan {self.plan}: a minimum above the maximum")
-        if len(rows) and "bag" in basis:
-            held, counted = flat(columns[basis.index("bag")]).totals(), columns[basis.index("count")]
-            if bool((held != counted).any()):
-                raise WireError(f"plan {self.plan}: bags that do not hold as many readings as are counted")
-        if len(rows) and "series" in basis:
-            held, counted = series.flat(columns[basis.index("series")]).sizes, columns[basis.index("count")]
-            if bool((held != counted).any()):
-                raise WireError(f"plan {self.plan}: series that do not hold as many readings as are counted")
-        if len(rows) and "kll" in basis:
-            held, counted = sketches.kll.readings(columns[basis.index("kll")]), columns[basis.index("count")]
-            if bool((held != counted).any()):
-                raise WireError(f"plan {self.plan}: sketches that do not hold as many readings as are counted")
-        if len(rows) and "frequent" in basis:
-            held, counted = flat(columns[basis.index("frequent")]).totals(), columns[basis.index("count")]
-            if bool((held > counted).any()):
-                raise WireError(f"plan {self.plan}: frequent values that are more than the readings that are counted")
+        if len(rows):
+            _check_held(self.plan, dict(zip(basis, columns, strict=True)))
+
+
+def _check_held(plan: int, states: Mapping[str, Column]) -> None:
+    """Refuse columns of one row that contradict each other. Raises: WireError."""
+    if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
+        raise WireError(f"plan {plan}: a minimum above the maximum")
+    for name, held in (
+        ("bags", flat(states["bag"]).totals() if "bag" in states else None),
+        ("series", series.flat(states["series"]).sizes if "series" in states else None),
+        ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
+    ):
+        if held is not None and bool((held != states["count"]).any()):
+            raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
+    if "frequent" in states and bool((flat(states["frequent"]).totals() > states["count"]).any()):
+        raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
 
 
 def _bounds(column: Column) -> tuple[int, int]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.query import Group
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.errors import WireError
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain
 from edge_agent.machines.events import BadFrame
@@ -105,7 +106,12 @@ class ParentHalf:
                 for section in (*part.sections, *part.late):
                     if section.plan not in book.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
-                    section.check(book.plans[section.plan][1], len(book.keys), len(book.nodes))
+                    group, plan = book.plans[section.plan]
+                    section.check(plan, len(book.keys), len(book.nodes))
+                    if (plan.kind == RAW) != (group.form == RAW):
+                        raise WireError(
+                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.form!r}"
+                        )
                 if any(number >= len(book.keys) for number, _ in part.registers):
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
         except WireError as err:

@@ -110,7 +110,8 @@ class Root:
                     self._closed[place] = max(closed_us, view.frontier_us)
                     continue
                 if group.form == RAW:
-                    raw.append((query, group, view))
+                    if query.group.form == RAW:  # else not what the definition says
+                        raw.append((query, group, view))
                     continue
                 starts = self._due(place, view.frontier_us, touched, now_us, flush=flush)
                 wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
@@ -344,6 +345,12 @@ class Root:
                 shown = self._shown.get((query, group.node), {})
                 for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
                     del shown[start]
+        for group in decision.ended:
+            for place in [(*key, group.node) for key in decision.groups[group].serving]:
+                for known in (self._closed, self._revised, self._pending):
+                    known.pop(place, None)
+            for plan in [plan for of, plan in self._holdings if of == group]:
+                del self._holdings[group, plan]
 
 
 def _windows_of(rows: Partials) -> tuple[Ints, Ints]:

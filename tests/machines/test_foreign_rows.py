@@ -14,6 +14,7 @@ import pytest
 from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
+from edge_agent.algebra.series import Series
 from edge_agent.machines.parent import ParentHalf
 from edge_agent.wire import frames, heads
 
@@ -45,6 +46,32 @@ BAD = {
     "a negative node": (1, rows(3, NOW, -1, 0, 1.5)),
     "a time beyond 64 bits": (1, rows(3, 2**70, 0, 0, 1.5)),
 }
+
+
+SERIES = np.empty(1, object)
+SERIES[0] = Series(*(np.array([number]) for number in (NOW, 1.5, 0, 7)))
+
+
+@pytest.mark.parametrize(
+    ("form", "basis", "why"),
+    [
+        ("raw", ("count", "series"), ""),
+        ("raw", ("count", "sum"), "without their series"),
+        ("", ("count", "series"), "kind raw in a group of form ''"),
+    ],
+)
+def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[str, ...], why: str) -> None:
+    """protocol 6.2, 7.4, 3.6"""
+    half = ParentHalf(7, 60 * SECOND)
+    plan = Plan(b"readings", "raw", basis, None, 1, (("q", 1),))
+    define = replace(DEFINE, groups=((0, replace(GROUP, form=form)),), plans=((0, 0, plan),))
+    half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)
+    one = np.array([NOW])
+    states = {"0": np.array([1]), "1": SERIES if "series" in basis else np.array([1.5])}
+    section = Section(0, Partials(one, one + 1, np.array([0]), states))
+    [applied] = half.take("a", Frame(1, 1, groups=(GroupPart(0, NOW, (section,)),)), NOW)
+    assert (applied.effect.frame is None) == bool(why)
+    assert why in applied.effect.why
 
 
 def parent() -> ParentHalf:
