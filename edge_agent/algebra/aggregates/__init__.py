@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query import Aggregate
 
 __all__ = [
-    "BUILT_IN", "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES", "Column", "Component",
-    "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "columns_of", "combine", "components_of", "convert",
-    "lift", "lower", "params_of", "renumbered",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES",
+    "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "columns_of",
+    "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
 BUILT_IN: Final[tuple[Family, ...]] = (
