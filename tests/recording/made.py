@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.recording.form import Recording, parse
 from tests import oracle
 from tests.oracle import Reading
@@ -131,6 +133,9 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
         query = asked.query
         if query.window.type == "session":
             continue  # a reading alone does not say in which it is
+        if query.group.form == RAW:
+            out |= in_order(asked.given, query, judged(given, recording), recording.unit_us)
+            continue
         inside: dict[tuple[str, int, int], list[Reading]] = {}
         for reading, frontier in judged(given, recording):
             late = reading.time_us < frontier
@@ -142,6 +147,21 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
         for (key, start, end), readings in inside.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
             out[str(asked.given), key, start, end] = oracle.answers(query, readings)
+    return out
+
+
+def in_order(name: object, query: Query, readings: Iterable[tuple[Reading, float]], unit_us: int) -> dict[Row, Value]:
+    """Windows of readings in one order, of those that were on time; positions as if they were in the unit."""
+    lines: dict[str, list[Reading]] = {}
+    for reading, frontier in readings:
+        if math.isfinite(reading.value) and reading.time_us >= frontier:
+            lines.setdefault(_key(query, reading), []).append(reading)
+    step = unit_us if query.central.positions else 1
+    out: dict[Row, Value] = {}
+    for key, line in lines.items():
+        line.sort(key=lambda r: (r.time_us, r.node, r.order))
+        for (start, end), inside in oracle.windows(query, line).items():
+            out[str(name), key, start * step, end * step] = oracle.answers(query, inside)
     return out
 
 
