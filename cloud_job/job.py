@@ -43,6 +43,7 @@ from edge_agent.machines.decider import Decider, Decision
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Row as SparkRow
     from pyspark.sql import SparkSession
 
     from edge_agent.algebra.query import Query
@@ -54,12 +55,17 @@ FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the ste
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """grace_us: of the children, on the lander's receive times. landing: folder of the landing files."""
+    """grace_us: of the children, on the lander's receive times. landing: folder of the landing files.
+
+    members: children expected before they are heard; retired: nodes that will not come back (protocol 4.5, 1.5).
+    """
 
     landing: str
     checkpoint: str
     grace_us: int = 60_000_000
     limits: Limits = field(default_factory=Limits)
+    members: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
 
 
 class Job:
@@ -69,7 +75,10 @@ class Job:
         """Nothing is read or written before `open`."""
         self.spark, self.place, self.settings = spark, place, settings
         self.owner = uuid.uuid4().hex[:16]
-        self.decider = Decider(0, settings.grace_us)
+        self.decider = Decider(0, settings.grace_us, settings.members)
+        self.decider.parent.household.link(
+            0, up=False
+        )  # until a tick of the lander says that it hears its broker (4.4)
         self.ledger = Ledger(settings.limits)
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
@@ -87,11 +96,15 @@ class Job:
         self._lease = Lease(self.place, self.owner)
         tables.create(self.spark, self.place)
         rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
-        if not rows:
-            return
-        last = rows[0]
+        if rows:
+            self._resume(rows[0])
+        for node in self.settings.retired:
+            self.decider.parent.household.retire(node)
+
+    def _resume(self, last: SparkRow) -> None:
+        """Go on after the decision of that row of ops.batches."""
         self.decider, self.ledger, self.parts = state.loads(
-            bytes(last["state"]), self.settings.limits, self.settings.grace_us
+            bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
         )
         self._files = frozenset(last["files"])
         self._recent = Recent(max((end for _, end in self.ledger.extent.values()), default=NEVER_US))

@@ -96,7 +96,7 @@ class MarkerQueries:
             found = marked.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
             out.closing.extend(_span(key, joint, made) for joint in found.closing)
             out.revising.extend(_span(key, joint, made) for joint in found.revising)
-            out.gone.extend(Gone(*key, *place) for place in found.gone)
+            out.gone.extend(Gone(key[0], key[1], node, start, end) for node, start, end in found.gone)
         return out
 
     def snapshot(self) -> list[object]:

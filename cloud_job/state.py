@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
@@ -38,12 +38,12 @@ def dumps(decider: Decider, ledger: Ledger, parts: Parts) -> bytes:
     return zlib.compress(snapshot.dumps(plain), 1)
 
 
-def loads(content: bytes, limits: Limits, grace_us: int) -> tuple[Decider, Ledger, Parts]:
-    """The twin of `dumps`. Raises: WireError for bytes of another version."""
+def loads(content: bytes, limits: Limits, grace_us: int, members: Iterable[str] = ()) -> tuple[Decider, Ledger, Parts]:
+    """The twin of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
     if plain["version"] != VERSION:
         raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
-    decider = Decider(plain["journal"], grace_us)
+    decider = Decider(plain["journal"], grace_us, members)
     decider.restore(plain["decider"], _unpack)
     parts = {(n, e, s): tuple(Part(*[*part, b""]) for part in found) for n, e, s, found in plain["parts"]}
     return decider, _restored(plain["ledger"], limits), parts

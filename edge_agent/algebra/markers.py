@@ -55,7 +55,7 @@ def interpretation_of(group: Group) -> str:
 
 def is_ordered(group: Group) -> bool:
     """Whether windows merge by their number at the node."""
-    return interpretation_of(group) == "order"
+    return is_marked(group) and interpretation_of(group) == "order"
 
 
 def leading_of(group: Group) -> bool:

@@ -54,6 +54,7 @@ def main(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     _tell("starting Spark and warming it up: half a minute before the first rows")
     spark = session.start("headwater-root", args.master, args.driver_memory)
+    lower = settings.lower
     job = Job(
         spark,
         place,
@@ -62,6 +63,8 @@ def main(args: argparse.Namespace) -> int:
             settings.root.checkpoint,
             settings.grace_us,
             Limits(settings.root.revise_every_us, settings.root.horizon_us),
+            lower.members if lower is not None else (),
+            lower.retired if lower is not None else (),
         ),
     )
     job.open()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.markers import is_ordered
 from edge_agent.algebra.query import Group
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
@@ -119,6 +120,11 @@ class Family:
     def expected(self) -> dict[str, Member]:
         """Members that list leaves; a child that lists none is not counted (4.6)."""
         return {n: m for n, m in self.members.items() if m.leaves}
+
+    @property
+    def gone(self) -> bool:
+        """Whether all who were here have left: their last query of the group is removed, and no row can change."""
+        return any(m.frontier_us > NEVER_US for m in self.members.values()) and not self.expected()
 
     def weigh(self, now_us: int, silent: Mapping[str, bool]) -> int:
         """Decide who is left out and the frontier that follows. silent: child -> heard of in the grace time or not."""
@@ -376,12 +382,15 @@ class Household:
                 member.exceptions.pop(node, None)
 
     def weigh(self, now_us: int) -> dict[Group, int]:
-        """The frontier of every group, now. One of a single node waits for no other child."""
+        """The frontier of every group, now. One of a single node waits for no other child; where windows of all nodes
+        merge by their number, it waits until whoever is named has been heard, however long that takes.
+        """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
-        return {
-            group: family.published_us if missing and not group.node else family.weigh(now_us, silent)
-            for group, family in self.families.items()
-        }
+        unheard, out = bool(self.unheard()), {}
+        for group, family in self.families.items():
+            waits = unheard if is_ordered(group) else missing and not group.node
+            out[group] = family.published_us if waits else family.weigh(now_us, silent)
+        return out
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""

@@ -47,11 +47,14 @@ class Roots:
         self.files = self.batches = 0
         self.job = self.start()
 
-    def start(self, place: Place | None = None) -> FragileJob:
+    def start(
+        self, place: Place | None = None, *, members: tuple[str, ...] = (), retired: tuple[str, ...] = ()
+    ) -> FragileJob:
         """Another run of the job, as after a crash or a stop. place: to have it beside the one that runs."""
         if place is None and hasattr(self, "job"):
             self.job.close()
-        settings = Settings(str(self.landing), str(self.base / "checkpoint"), GRACE_US, self.limits)
+        checkpoint = str(self.base / "checkpoint")
+        settings = Settings(str(self.landing), checkpoint, GRACE_US, self.limits, members, retired)
         self.job = FragileJob(self.spark, place or self.place, settings)
         self.job.open()
         return self.job

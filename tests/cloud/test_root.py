@@ -115,6 +115,24 @@ def test_late_readings_revise_what_has_closed_and_are_put_off_when_they_come_oft
     assert (row["revision"], row["readings"], row["late"]) == (3, 4, 3)
 
 
+def test_members_of_the_configuration_are_waited_for_and_retired_nodes_are_not(roots: Start) -> None:
+    """protocol 4.5, 1.5"""
+    root = roots()
+    root.start(members=("gw-2",))
+    one, two = Child("gw-1", (query(),)), Child("gw-2", (query(),))
+    birth, first = one.birth(), one.rows(at(2), starts(0), np.array([1.0]))
+    root.take(tick(at(1)), record(one, at(1), birth), record(one, at(2), first))
+    assert not root.results()
+    late = at(2) + GRACE_US + SECOND
+    root.take(record(one, late, one.rows(at(3), starts(1), np.array([2.0]))))
+    assert {(r["expected"], r["received"]) for r in root.results().values()} == {(2, 1)}
+    root.take(record(two, late, two.birth()), record(two, late, two.rows(at(4), starts(3), np.array([7.0]))))
+    root.start(retired=("gw-2",))
+    root.take(record(one, late + SECOND, one.rows(at(9), starts(4), np.array([5.0]))))
+    row = root.results()[key_of("q", 4)]
+    assert (row["expected"], row["received"], row["complete"]) == (1, 1, True)
+
+
 def test_rows_say_who_is_missing_and_are_revised_when_they_return(roots: Start) -> None:
     """protocol 4.4, 4.7: a silent child is left out after the grace time."""
     root = roots()

@@ -13,11 +13,13 @@ from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
-from edge_agent.machines.events import Read
+from edge_agent.machines.events import Read, Restored
+from edge_agent.machines.merger import Merger
+from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.results import Row
 from tests import oracle, oracle_markers
-from tests.simulation.fleet import LABELS, START, Fleet, GatewayHost, Reading
-from tests.simulation.world import MS, SECOND, Chaos, RootHost
+from tests.simulation.fleet import GRACE, LABELS, START, Fleet, GatewayHost, Reading
+from tests.simulation.world import MS, SECOND, Chaos, Host, RootHost
 from tests.tolerance import close
 
 Place = tuple[str, str, str, int, int]  # query, node, key, start, end
@@ -74,6 +76,18 @@ class MarkedFleet(Fleet):
             old = self.world.hosts[name]
             assert isinstance(old, GatewayHost)
             self.world.hosts[name] = MarkedHost(self.world, name, old.parent, self.truth[name], self)
+
+        root = self.world.hosts["root"]
+        assert isinstance(root, RootHost)
+        root.root.decider.parent.household.named |= set(self._below("root"))
+
+    def _below(self, name: str) -> list[str]:
+        return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
+
+    def _merger(self, host: Host, restored: Restored) -> Merger:
+        """Every parent names its children: the i-th windows are of those that anybody expects."""
+        settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
+        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "median", "last"))
