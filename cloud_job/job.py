@@ -76,9 +76,8 @@ class Job:
         self.spark, self.place, self.settings = spark, place, settings
         self.owner = uuid.uuid4().hex[:16]
         self.decider = Decider(0, settings.grace_us, settings.members)
-        self.decider.parent.household.link(
-            0, up=False
-        )  # until a tick of the lander says that it hears its broker (4.4)
+        # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
+        self.decider.parent.household.link(0, up=False)
         self.ledger = Ledger(settings.limits)
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
