@@ -259,6 +259,15 @@ def _delta(states: States, _params: Params) -> Answer:
     return _number(states.wide("last_value") - states.wide("first_value"), states.scale)
 
 
+def _length_s(states: States) -> Column:
+    return (states["last_time"] - states["first_time"]) / 1_000_000.0
+
+
+def _derivative(states: States, params: Params) -> Answer:
+    length = _length_s(states)
+    return Answer(F.when(length > 0, _delta(states, params).value / length))
+
+
 def _percent_change(states: States, _params: Params) -> Answer:
     first = states["first_value"].cast("double")
     last_value, first_value = states["last_value"], states["first_value"]
@@ -320,6 +329,8 @@ LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> t
     "harmonic": _harmonic,
     "delta": _delta,
     "percent_change": _percent_change,
+    "duration": lambda states, _params: Answer(_length_s(states)),
+    "derivative": _derivative,
     "time_of_first": _time("first_time"),
     "time_of_last": _time("last_time"),
     "histogram": _histogram,

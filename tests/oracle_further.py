@@ -72,6 +72,18 @@ def _percent_change(readings: Sequence[Reading], _params: Params) -> float | Non
     return None if first == 0 else float(100 * (last - first) / abs(first))
 
 
+def _derivative(readings: Sequence[Reading], _params: Params) -> float | None:
+    length_us = readings[-1].time_us - readings[0].time_us
+    rise = Fraction(readings[-1].value) - Fraction(readings[0].value)
+    return float(rise * 1_000_000 / length_us) if length_us else None
+
+
+def value_counts(readings: Sequence[Reading]) -> dict[float, int]:
+    """What `value_counts` tells in its details."""
+    values = sorted(float(r.value) for r in readings)
+    return {value: values.count(value) for value in values}
+
+
 def edge(number: object, value: object) -> Fraction:
     """An edge beside a reading: a decimal beside exact readings, a float beside floats."""
     assert isinstance(number, int | float)
@@ -192,6 +204,9 @@ FUNCTIONS: dict[str, Function] = {
     "harmonic": _harmonic,
     "delta": lambda readings, _: float(Fraction(readings[-1].value) - Fraction(readings[0].value)),
     "percent_change": _percent_change,
+    "duration": lambda readings, _: (readings[-1].time_us - readings[0].time_us) / 1_000_000,
+    "derivative": _derivative,
+    "value_counts": lambda _readings, _: None,  # see `value_counts`
     "time_of_first": lambda readings, _: float(readings[0].time_us),
     "time_of_last": lambda readings, _: float(readings[-1].time_us),
     "count_if": _count_if,

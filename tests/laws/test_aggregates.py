@@ -139,11 +139,12 @@ def terms_of(aggregate: Aggregate, readings: list[oracle.Reading]) -> float:
                 | "share_if"
                 | "resets"
                 | "time_in_state"
+                | "duration"
             ),
             _,
         ):
             return 0.0
-        case "rate", _:
+        case (("rate" | "derivative"), _):
             return largest * len(values) * 1e6  # times are microseconds here
         case "increase", _:
             return largest * len(values)
@@ -152,7 +153,7 @@ def terms_of(aggregate: Aggregate, readings: list[oracle.Reading]) -> float:
         case "percent_change", _ if values[0]:
             return 100.0 * largest / abs(values[0])
         case "moment", "central":
-            return largest ** int(params["order"])  # type: ignore[arg-type]
+            return float(largest ** int(str(params["order"])))
         case (("skewness" | "kurtosis" | "moment"), _):
             return 100.0 * len(values) ** 2 * condition**2
     return largest
@@ -359,7 +360,10 @@ def test_variance_far_from_zero_is_no_difference_of_squares() -> None:
 def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, list[Readings]]) -> None:
     scale, parts = case
     edges = (-3.0, 0.0, 0.3, 20.0, 1e6)
-    asked = [Aggregate("histogram", "h", (("edges", edges),)), Aggregate("time_by_state", "t")]
+    asked = [
+        Aggregate("histogram", "h", (("edges", edges),)),
+        *(Aggregate(n, n) for n in ("time_by_state", "value_counts")),
+    ]
     basis = basis_of(asked, scale)
     row = combine(concat(lifted(parts, basis, scale)), basis, ranks=RANKS)
     readings = naive(parts, scale, NODES)
@@ -369,6 +373,8 @@ def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, lis
     assert json.loads((told[0] or [""])[0] or "") == oracle_further.histogram(readings, {"edges": edges})
     states = json.loads((told[1] or [""])[0] or "")
     assert {float(value): seconds for value, seconds in states.items()} == oracle_further.time_by_state(readings)
+    counts = json.loads((told[2] or [""])[0] or "")
+    assert {float(value): count for value, count in counts.items()} == oracle_further.value_counts(readings)
 
 
 def test_sums_beyond_what_travels_have_no_answer_and_stay_so() -> None:

@@ -113,7 +113,7 @@ EVERY = [
 def test_the_pieces_of_a_row_are_the_row(scale: int | None, case: tuple[Any, Any], most: int) -> None:
     values = case[0].astype(np.float64) if scale is None else np.rint(case[0]).astype(np.int64)
     k, basis = len(values), basis_of(EVERY, scale)
-    readings = Readings(np.arange(k), values, np.arange(k), numbers={"area": np.arange(k) % 3.0})
+    readings = Readings(np.arange(k), values, np.arange(k), numbers={"area": (np.arange(k) % 3).astype(np.float64)})
     states = aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), k), basis, scale)
     one = np.ones(1, np.int64)
     row = Partials(0 * one, one, one, states)

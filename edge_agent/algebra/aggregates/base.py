@@ -273,6 +273,11 @@ def times(values: Array, factor: int) -> Array:
     return values.astype(object) * factor
 
 
+def number_name(value: float) -> str:
+    """A number as the key of a JSON object: 1, not 1.0."""
+    return str(int(value)) if value.is_integer() and abs(value) <= EXACT else repr(value)
+
+
 def _decimal_text(units: int, places: int) -> str:
     digits = str(abs(units)).rjust(places + 1, "0")
     whole, part = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")

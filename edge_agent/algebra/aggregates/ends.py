@@ -73,6 +73,23 @@ def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lower
         return answered(within_reach(100.0 * (change / np.where(null, 1.0, np.abs(first)))), null)
 
 
+def _length_s(states: States) -> Array:
+    """Seconds from the first to the last reading."""
+    length: Array = (states["last_time"] - states["first_time"]) / 1_000_000
+    return length
+
+
+def _lower_duration(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(_length_s(states))
+
+
+def _lower_derivative(states: States, scale: int | None, _params: Params) -> Lowered:
+    rise, length = _lower_delta(states, scale, {}).value, _length_s(states)
+    null = length == 0
+    with np.errstate(over="ignore"):
+        return answered(within_reach(rise / np.where(null, 1.0, length)), null)
+
+
 def _lower_time(column: str) -> Any:
     def lower(states: States, _scale: int | None, _params: Params) -> Lowered:
         return answered(states[column])
@@ -105,6 +122,13 @@ FAMILY = Family(
             ("first", "last"),
             _lower_percent,
             "last minus first in percent of the size of the first; null if that is 0",
+        ),
+        Function("duration", ("first", "last"), _lower_duration, "seconds from the first to the last reading"),
+        Function(
+            "derivative",
+            ("first", "last"),
+            _lower_derivative,
+            "delta a second, from the first to the last reading; null where no time passes (of counters: rate)",
         ),
         Function(
             "time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us", gives="time"

@@ -23,6 +23,7 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
     difference,
+    number_name,
 )
 from edge_agent.algebra.segments import Segments
 
@@ -102,6 +103,16 @@ def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
     return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), list(texts))
 
 
+def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered:
+    """How often each value came, values in order, as a JSON object in the details."""
+    found = bags.flat(states["bag"])
+    names = [number_name(value) for value in decimals(found.values, scale).value.tolist()]
+    pairs = list(zip(names, found.counts.tolist(), strict=True))
+    ends = np.cumsum(found.sizes).tolist()
+    texts: list[str | None] = [json.dumps(dict(pairs[a:b])) for a, b in zip([0, *ends], ends, strict=False)]
+    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
+
+
 _COUNT_ABOUT = "how many different values there are, exactly"
 
 FAMILY = Family(
@@ -130,6 +141,13 @@ FAMILY = Family(
         ),
         Function("distinct", ("bag",), _distinct, _COUNT_ABOUT, gives="count"),
         Function("count_distinct", ("bag",), _distinct, _COUNT_ABOUT + "; the same as distinct", gives="count"),
+        Function(
+            "value_counts",
+            ("bag",),
+            _value_counts,
+            "how often each value came, as a JSON object in `details`: for few values",
+            gives="details",
+        ),
         Function("collect", ("bag",), _collect, "every value in order, as a JSON list in `details`", gives="details"),
     ),
 )

@@ -25,6 +25,7 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
     difference,
+    number_name,
     out_of_reach,
     ratio,
     times,
@@ -141,14 +142,9 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
     names, owner = decimals(value[begins], scale).value.tolist(), row[begins].tolist()
     told: list[dict[str, float]] = [{} for _ in found.sizes]
     for name, of_row, length_s in zip(names, owner, seconds, strict=True):
-        told[of_row][_name(name)] = length_s
+        told[of_row][number_name(name)] = length_s
     texts: list[str | None] = [json.dumps(each) for each in told]
     return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
-
-
-def _name(value: float) -> str:
-    """A state as the key of a JSON object: 1, not 1.0."""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 _METHOD: Final[tuple[tuple[str, Param], ...]] = (("method", Param(("previous", "linear"), "previous")),)
