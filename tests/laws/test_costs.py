@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from edge_agent.algebra.aggregates import Readings, basis_of, lift
 from edge_agent.algebra.costs import FRAME_BYTES, Cost, of_rows, overlap, rates
@@ -82,6 +82,7 @@ def test_the_group_as_a_whole_decides() -> None:
     assert plan((odd, fine), None)[0].kind == "slice"
 
 
+@settings(deadline=None)  # on a machine that does other things too
 @given(queries=strategies.queries(), scale=strategies.scales)
 def test_what_is_chosen_is_never_more_bytes_whatever_the_readings(
     queries: tuple[Query, ...], scale: int | None
