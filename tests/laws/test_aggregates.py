@@ -386,3 +386,23 @@ def test_sums_beyond_what_travels_have_no_answer_and_stay_so() -> None:
     row = combine(concat(lifted([part, part], basis, None)), basis)
     assert all(np.isfinite(column).all() for column in row.states.values())
     assert [bool(aggregates.lower(each, row.states, None).null[0]) for each in asked] == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "name", ["below:", "below:x", "below:1e9999", "upto:0x1", "weight:a b", "nothing:1", "count:1"]
+)
+def test_a_template_makes_nothing_of_what_is_no_argument_of_it(name: str) -> None:
+    """A peer's plan may name any column: what is not known is refused, not computed."""
+    assert name not in COLUMNS
+    assert name not in COMPONENTS
+    with pytest.raises(ValueError, match="not a basis"):
+        components_of(("count", name))
+
+
+@given(edge=st.floats(-1e300, 1e300))
+def test_every_edge_has_one_column_that_says_it_exactly(edge: float) -> None:
+    below = Aggregate("count_if", "a", (("op", "<"), ("value", edge)))
+    bins = Aggregate("histogram", "b", (("edges", (edge,)),))
+    (name,) = set(basis_of([below, bins], None)) - {"count"}
+    assert name in COLUMNS
+    assert float(name.partition(":")[2]) == edge
