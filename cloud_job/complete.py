@@ -160,7 +160,7 @@ class Ledger:
                     self.closed[run.place] = max(self.closed.get(run.place, NEVER_US), view.frontier_us)
                     continue
                 if group.gap_us:
-                    found += self._islands(run, makings, decision, flush=flush)
+                    found += () if group in decision.ended else self._islands(run, makings, decision, flush=flush)
                     continue
                 if group.form == RAW:
                     ordered += self._ordering(run, makings, revisions)
@@ -174,6 +174,7 @@ class Ledger:
         marks = self._marks(decision, makings, flush=flush)
         closing += marks.closing
         revising += marks.revising
+        self._forget(decision)
         self.needed_us = self._needed(decision)
         spans = [*closing, *revising]
         return Work(
@@ -312,6 +313,15 @@ class Ledger:
         if islands.revises:
             self.revised[place] = decision.now_us
         yield islands, covers
+
+    def _forget(self, decision: Decision) -> None:
+        """What was kept of groups that nobody serves any more and none of whose rows can change."""
+        for group in decision.ended:
+            for place in [(*key, group.node) for key in decision.groups[group].serving]:
+                for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
+                    known.pop(place, None)
+            for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
+                del self.plans[digest]
 
     def _recover(self, decision: Decision, touched: dict[Place, Ranges]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""

@@ -56,7 +56,7 @@ class Decision:
     effects: frames that took effect since the last decision, in order (Effect.frame None = settled without content).
     caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
     another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts first
-    seen. beats: newest frontier report of each child, for ops.nodes.
+    seen. ended: groups that nobody serves any more, none of whose rows can change: here for the last time.
     """
 
     now_us: int
@@ -66,6 +66,7 @@ class Decision:
     gaps: tuple[tuple[str, Gap], ...]
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
+    ended: tuple[Group, ...] = ()
 
 
 class Decider:
@@ -135,7 +136,12 @@ class Decider:
             tuple(self._new_gaps),
             tuple(self._new_queries),
             tuple(self._new_sensors),
+            tuple(group for group, family in self.parent.household.families.items() if family.gone),
         )
+        for group in decision.ended:
+            del self.parent.household.families[group], self._serving[group]
+            for leaf in [leaf for of, leaf in self._behind if of == group]:
+                del self._behind[group, leaf]
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision

@@ -183,6 +183,10 @@ class Merger(Node):
         for group, frontier_us in frontiers.items():
             steps.append(self._group_step(group, frontier_us, now_us))
             self._promised[group] = frontier_us
+            if self.parent.household.families[group].gone and not self.pool.holds(group):  # said with this step
+                del self.parent.household.families[group]
+                for known in (self._promised, self._said_leaves, self._said_serving, self._said_out):
+                    known.pop(group, None)
         gaps, self._gaps = tuple(self._gaps), []
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
 

@@ -97,6 +97,10 @@ class Pool:
         starts = [*(start for _, start in lows), np.array(list(below.values()), np.int64)]
         return Hints(self.keys.texts, np.concatenate(codes), np.concatenate(starts))
 
+    def holds(self, group: Group) -> bool:
+        """Whether rows of a group are open here."""
+        return any(key[0] == group and len(store) for key, store in self._stores.items())
+
     def release(
         self, group: Group, frontier_us: int, below: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[Release, ...]:

@@ -106,7 +106,7 @@ class Root:
                     self._closed[place] = max(closed_us, view.frontier_us)
                     continue
                 if group.gap_us:
-                    out += self._session_rows(query, group, view)
+                    out += () if group in decision.ended else self._session_rows(query, group, view)
                     self._closed[place] = max(closed_us, view.frontier_us)
                     continue
                 if group.form == RAW:
@@ -349,6 +349,7 @@ class Root:
             for place in [(*key, group.node) for key in decision.groups[group].serving]:
                 for known in (self._closed, self._revised, self._pending):
                     known.pop(place, None)
+                self._rolled.pop(place, None)
             for plan in [plan for of, plan in self._holdings if of == group]:
                 del self._holdings[group, plan]
 

@@ -35,6 +35,7 @@ from edge_agent.machines.weights import Weights
 
 LIMITS: Final = {"f": 1e150, "i": 2**53}  # beyond, squares of floats overflow; integers are refused at the sensor (7.1)
 HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
+SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member leaves, rows are final everywhere
 MAX_ERAS: Final = 64  # plans kept, should definitions change all the time
 
 Mask = NDArray[np.bool_]
@@ -96,7 +97,7 @@ class Slicer:
     @property
     def drained(self) -> bool:
         """Whether no query is in force, nothing is open, and no late reading could still revise a row: it may go."""
-        if self._tenures and self._ended_us + self.group.gap_us + HORIZON_US > self.frontier_us:
+        if self._tenures and self._ended_us + self.group.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
             return False
         if self._markers is not None:  # what is open has no end that anybody asks for
             return all(era.first_us is None for era in self._eras if isinstance(era, MarkerEra))

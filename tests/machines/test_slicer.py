@@ -17,7 +17,7 @@ from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines import slicer as module
 from edge_agent.machines.release import Release
-from edge_agent.machines.slicer import HORIZON_US, Slicer
+from edge_agent.machines.slicer import HORIZON_US, SETTLE_US, Slicer
 from tests import oracle, strategies
 from tests.naive_root import NaiveRoot, expected
 from tests.tolerance import assert_same_rows
@@ -320,7 +320,7 @@ def test_a_removed_query_gives_no_row_after_its_removal_and_the_slicer_drains() 
     slicer.push(batch([3, 9]))
     assert slicer.counters["outside"] == 2
     assert spans(slicer.advance(9)) == [(3, 4, "", 3.0)]
-    slicer.advance(8 + HORIZON_US)
+    slicer.advance(8 + HORIZON_US + SETTLE_US)
     assert slicer.drained
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.altering import altering
+from edge_agent.machines import slicer
+from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.merger import Merger
+from tests.simulation.altering import AlteringFleet, altering
+from tests.simulation.fleet import GatewayHost
 from tests.simulation.test_fleets import calm, everything, lossy
+from tests.simulation.world import SECOND, Chaos, MergerHost, RootHost
 
 SEEDS = 6
 
@@ -30,3 +35,29 @@ def test_a_complete_row_is_of_one_revision_whenever_a_gateway_hears_of_the_new_o
     """protocol 6.3, 4.5, 4.7: a gateway that comes later is not expected before, and missing where it begins within."""
     assert callable(chaos)
     assert altering(200, SEEDS, chaos, ahead=False, late=late) == []
+
+
+def test_what_a_fleet_keeps_of_a_group_goes_once_no_row_of_it_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 6.3: with a short horizon the group of the old gap leaves gateways, mergers and the root, and no row."""
+    monkeypatch.setattr(slicer, "HORIZON_US", 20 * SECOND)  # more than any reading of these fleets is late
+    monkeypatch.setattr(slicer, "SETTLE_US", 5 * SECOND)
+    ended = 0
+    for seed in range(300, 330):
+        fleet = AlteringFleet(seed, Chaos(), ahead=True, sessions=True)
+        old, new = fleet.queries[0].group, fleet.altered.group
+        others = [query.group for query in fleet.queries[1:] if not fleet.removed]
+        if old in (new, *others) or len(fleet.gateways) > 1 or not any(fleet.truth.values()):
+            continue  # of several the last to go counts: with so short a horizon rows would still be revised before
+        assert fleet.run() == []
+        ended += 1
+        root = fleet.world.hosts["root"]
+        assert isinstance(root, RootHost)
+        assert old not in root.root.decider.parent.household.families
+        assert not [group for group, _ in root.root._holdings if group == old]
+        assert (fleet.altered.id, 1, "") not in root.root._closed
+        for host in fleet.world.hosts.values():
+            if isinstance(host, GatewayHost) and isinstance(host.machine, Gateway):
+                assert old not in host.machine.slicers
+            if isinstance(host, MergerHost) and isinstance(host.machine, Merger):
+                assert old not in host.machine.parent.household.families
+    assert ended
