@@ -15,24 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import overlap
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, Store, combine, concat, in_windows
+from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, Store, combine, concat, in_windows
 from edge_agent.algebra.stacks import suffixes
 from edge_agent.algebra.windows import Sliding, Window
 
 _NEVER: Final = -(2**62)
+_MANY: Final = 65_536  # slices that may wait before those that nothing needs are let go: some 3 MB
 
 
 class Rolling:
     """The windows of one sliding spec in the order of time. Rows are slices cut at (at least) its edges."""
 
-    __slots__ = ("_base", "_fresh", "_held", "_left", "_next", "_run", "basis", "window")
+    __slots__ = (
+        *("_base", "_fresh", "_held", "_left", "_left_keys", "_next", "_places", "_run", "_span"),
+        *("basis", "reach", "window"),
+    )
 
     def __init__(self, window: Sliding, basis: tuple[str, ...]) -> None:
         """Nothing formed yet."""
         self.window, self.basis = window, basis
+        self.reach = -(-window.length_us // window.slide_us)  # in how many windows a slice is, at most
         self._next = _NEVER  # windows before have been formed
         self._base: int | None = None  # `_left` and `_run` serve reach windows from here on
         self._left = NOTHING  # end = the last window of a row: combined with all later ones of its key from `_base` on
+        self._left_keys = NO_INTS  # keys in it, and its rows as one integer a (key, window)
+        self._places = NO_INTS
+        self._span = 1
         self._run = NOTHING  # one row a key: what begins after `_base` and was in a window formed
         self._held: list[Partials] = []  # rows in `_left` and `_run`, as they came
         self._fresh: list[Partials] = []  # in neither
@@ -58,16 +66,15 @@ class Rolling:
         if last < lowest:
             self._next = last + 1
             return NOTHING
-        reach = -(-window.length_us // window.slide_us)
         made: list[Partials] = []
-        if last - lowest >= reach:
+        if last - lowest >= self.reach:
             made.append(self._at_once(lowest, last, ranks))
         else:
             while lowest <= last:
-                if self._base is None or lowest >= self._base + reach:
+                if self._base is None or lowest >= self._base + self.reach:
                     self._rebase(lowest, ranks)
                 assert self._base is not None
-                upto = min(last, self._base + reach - 1)
+                upto = min(last, self._base + self.reach - 1)
                 made.append(self._step(lowest, upto, ranks))
                 lowest = upto + 1
         self._next = last + 1
@@ -129,6 +136,10 @@ class Rolling:
         self._held = [rows.take(begun)]
         self.add(rows.take(needed & ~begun))
         self._left = suffixes(self._held[0], final[begun], self.basis, ranks)
+        self._left_keys, index = np.unique(self._left.key, return_inverse=True)
+        self._span = 1 + (int(self._left.end.max()) - base if len(self._left) else 0)
+        self._span = max(self._span, self.reach) + 1
+        self._places = index * self._span + self._left.end - base
 
     def _step(self, low: int, last: int, ranks: Ints | None) -> Partials:
         """Windows low..last of the block under way; ranges are their numbers."""
@@ -150,18 +161,16 @@ class Rolling:
 
     def _ends(self, low: int, last: int) -> Partials:
         """Of each window low..last and key the state of the block's rows that reach it."""
-        left = self._left
+        left, keys = self._left, self._left_keys
         if not len(left):
             return NOTHING
-        many, span = last - low + 1, int(left.end.max()) + 1 - low
-        keys, index = np.unique(left.key, return_inverse=True)
-        key = np.tile(np.arange(len(keys)), many)
-        number = np.repeat(np.arange(many), len(keys))
-        reached = np.maximum(left.end - low, -1) + 1  # 0 for what is over
-        place = np.searchsorted(index * (span + 1) + reached, key * (span + 1) + number + 1)
+        assert self._base is not None
+        key = np.tile(np.arange(len(keys)), last - low + 1)
+        number = np.repeat(np.arange(low, last + 1), len(keys))
+        place = np.searchsorted(self._places, key * self._span + number - self._base)
         place = np.minimum(place, len(left) - 1)
-        there = (index[place] == key) & (reached[place] > number)
-        place, number, key = place[there], number[there] + low, key[there]
+        there = (left.key[place] == keys[key]) & (left.end[place] >= number)
+        place, number, key = place[there], number[there], key[there]
         states = {name: column[place] for name, column in left.states.items()}
         return Partials(number, number, keys[key], states)
 
@@ -182,6 +191,7 @@ class WindowStore:
         self._others = [w for w in each if w not in rolled]
         self._store = Store(basis, None, nodes)
         self._slices: list[Partials] = []  # those that the rolling ones hold, once
+        self._rows, self._kept = 0, 0  # in them; and after they were last looked through
 
     def __len__(self) -> int:
         """Rows held."""
@@ -200,6 +210,9 @@ class WindowStore:
             self._store.add(in_windows(slices, self._others))
         if self._rolls:
             self._slices.append(slices)
+            self._rows += len(slices)
+            if self._rows > 2 * self._kept + _MANY:
+                self._needed()
             for roll in self._rolls:
                 roll.add(slices)
 
@@ -212,7 +225,7 @@ class WindowStore:
         """Remove and return all windows that are open; what comes later for them is another delta."""
         ranks = self._store.ranks()
         windows = self._once([self._store.flush(), *(roll.open(ranks) for roll in self._rolls)])
-        self._slices = []
+        self._slices, self._rows, self._kept = [], 0, 0
         for roll in self._rolls:
             roll.clear()
         return windows
@@ -236,7 +249,7 @@ class WindowStore:
         self._store.restore(state["whole"])
         told = state["slices"]
         slices = Partials(told["start"], told["end"], told["key"], dict(told["states"]))
-        self._slices = [slices] if len(slices) else []
+        self._slices, self._rows, self._kept = [slices], len(slices), len(slices)
         for roll, formed_us in zip(self._rolls, state["formed"], strict=True):
             roll.restore(slices, formed_us)
 
@@ -246,13 +259,12 @@ class WindowStore:
     def _needed(self) -> Partials:
         """The slices that some window still needs, combined."""
         slices = concat(self._slices)
-        if not len(slices):
-            return NOTHING
         keep = np.zeros(len(slices), np.bool_)
         for roll in self._rolls:
             keep |= roll.needs(slices)
         slices = combine(slices if keep.all() else slices.take(keep), self.basis, None, self._store.ranks())
-        self._slices = [slices] if len(slices) else []
+        self._slices = [slices]
+        self._rows = self._kept = len(slices)
         return slices
 
     def _once(self, parts: list[Partials]) -> Partials:
