@@ -300,6 +300,15 @@ def test_what_is_wrong_with_a_window_of_positions_or_states_is_said(window: dict
     assert why in str(caught.value)
 
 
+def test_only_windows_that_wait_for_missing_nodes_can_skip_them() -> None:
+    counted = query(on_missing="skip", window={"type": "count_tumbling", "length": 7})
+    asked = parse_query("x", counted)
+    assert asked.on_missing == "skip"
+    assert query_of(canonical_query(asked)) == asked
+    with pytest.raises(ConfigError, match="on_missing.*waits no longer than the grace time"):
+        parse_query("x", query(on_missing="skip"))
+
+
 @pytest.mark.parametrize(
     "window", [{"type": "tumbling", "length": 0}, {"type": "sliding", "length": 5, "slide": 9}, {}, None]
 )
