@@ -2,7 +2,7 @@
 
 Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
 (edge_agent/machines/central.py), called once a task and query for all keys; here stands what brings it the readings and
-turns its answers into rows. The state of a key is a row of silver.positions: the one of the latest batch before.
+turns its answers into rows. The state of a key stands in silver.positions (cloud_job/held.py).
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def advanced(
     raw, held = met(batches)
     made, states = [], []
     for place, name in enumerate(places(orderings)):
-        known = restored(held.only(-1 - place))
-        before, touched = known.positions, NO_INTS
+        stood = restored(held.only(-1 - place))
+        before, touched = stood.positions, NO_INTS
         turns = [i for i, ordering in enumerate(orderings) if (ordering.query, ordering.node) == name]
         for i in sorted(turns, key=lambda i: orderings[i].revision):
             came, query = _raw(raw.only(i), orderings[i].target), queries[i]
@@ -135,7 +135,7 @@ def advanced(
             after, windows = advance(query, before.take(mine), came, raw.keys)
             before, touched = before.take(~mine).joined(after), np.union1d(touched, came.key)
             made.append(_rows(windows, orderings[i], query, raw.keys))
-        states.append(changed(known, before.take(np.isin(before.key, touched)), name, raw.keys, number))
+        states.append(changed(stood, before.take(np.isin(before.key, touched)), name, raw.keys, number))
     return pa.concat_tables([_NO_ROWS, *made]), pa.concat_tables(states)
 
 
