@@ -87,7 +87,22 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         effective_from_us=values["effective_from"],
         on_missing=values["on_missing"],
     )
-    return query if _travels(query, (*at, "aggregates"), report) else BAD
+    sound = _travels(query, (*at, "aggregates"), report) and _fits_window(query, at, report)
+    return query if sound else BAD
+
+
+def _fits_window(query: Query, at: Path, report: Report) -> bool:
+    """Whether the rest of the query goes with its window."""
+    if query.group.form != RAW:
+        if query.on_missing != "hold":
+            why = f"a {query.window.type} window waits no longer than the grace time for anybody"
+            report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
+        return query.on_missing == "hold"
+    missing = sorted(query.central.labels - set(query.by))
+    if missing:
+        why = "its conditions know of each reading its key and value, not this label"
+        report.wrong((*at, "window"), missing[0], why, f'add "{missing[0]}" to by')
+    return not missing
 
 
 def _travels(query: Query, at: Path, report: Report) -> bool:

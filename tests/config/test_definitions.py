@@ -305,8 +305,15 @@ def test_only_windows_that_wait_for_missing_nodes_can_skip_them() -> None:
     asked = parse_query("x", counted)
     assert asked.on_missing == "skip"
     assert query_of(canonical_query(asked)) == asked
-    with pytest.raises(ConfigError, match="on_missing.*waits no longer than the grace time"):
+    with pytest.raises(ConfigError, match=r"on_missing.*waits no longer than the grace time"):
         parse_query("x", query(on_missing="skip"))
+
+
+def test_conditions_of_a_window_look_at_labels_of_the_key_only() -> None:
+    state = {"type": "state", "begin": "site = 'a' and value > 3"}
+    assert parse_query("x", query(window=state, by=["site"])).by == ("site",)
+    with pytest.raises(ConfigError, match='add "site" to by'):
+        parse_query("x", query(window=state))
 
 
 @pytest.mark.parametrize(
