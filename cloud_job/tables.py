@@ -135,7 +135,11 @@ COVERAGE: Final = Table(
     {
         "coverage_id": ("STRING", "as in gold.results"),
         "leaf": ("STRING", "gateway that is missing"),
-        "reason": ("STRING", "behind: it has not got that far; lost: a gap record covers a part; began: it serves the query from within the window on"),
+        "reason": (
+            "STRING",
+            "behind: it has not got that far; lost: a gap record covers a part; "
+            "began: it serves the query from within the window on",
+        ),
         "batch": ("BIGINT", "micro-batch that used it first"),
     },
 )

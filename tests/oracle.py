@@ -13,8 +13,7 @@ from fractions import Fraction
 
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling, Session, State
-from tests import oracle_central, oracle_windows
-from tests import oracle_further
+from tests import oracle_central, oracle_further, oracle_windows
 
 Number = float | int | Fraction
 Row = tuple[str, str, int, int]  # query, key, start, end

@@ -40,10 +40,11 @@ def window_coverage(
 ) -> Coverage:
     """Coverage of [start, end). leaves: leaf -> frontier; gaps: the declared losses known.
 
-    within: a leaf that begins within the window is missing with reason 'began', for its readings from then on are in
-    the row and those before are not; else it is not expected there either. begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
-    that start before (docs/protocol.md 4.5). A leaf is missing with reason 'behind' while its frontier lies below the
-    end, with 'lost' where a gap record of the group covers a part of the window; one that names no nodes concerns all.
+    begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
+    that start before (docs/protocol.md 4.5). within: one that begins within the window is missing, with reason 'began',
+    for its readings from then on are in the row and those before are not; else it is not expected there either. A leaf
+    is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the group
+    covers a part of the window; one that names no nodes concerns all.
     """
     began: set[str] = set()
     if begins:

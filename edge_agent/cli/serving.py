@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from edge_agent.algebra.query import Query, Sensor
-from edge_agent.config.windows import window_text
 from edge_agent.config.settings import DEFAULT_FILE, Settings, load, notes
+from edge_agent.config.windows import window_text
 from edge_agent.log import setup
 from edge_agent.loop import Loop
 

@@ -133,7 +133,8 @@ def _answer(aggregate: Aggregate, raw: Raw) -> float:
         case "range":
             return float(value.max() - value.min())
         case "var" | "stddev":
-            ddof = int(aggregate.param("ddof", 1) or 0)
+            ddof = aggregate.param("ddof", 1)
+            assert isinstance(ddof, int)
             if len(value) <= ddof:
                 return math.nan
             spread = float(np.var(value, ddof=ddof))
