@@ -137,8 +137,7 @@ COVERAGE: Final = Table(
         "leaf": ("STRING", "gateway that is missing"),
         "reason": (
             "STRING",
-            "behind: it has not got that far; lost: a gap record covers a part; "
-            "began: it serves the query from within the window on",
+            "behind: not that far yet; lost: a gap record covers a part; began: serves only a part of it",
         ),
         "batch": ("BIGINT", "micro-batch that used it first"),
     },
