@@ -78,6 +78,12 @@ class Query:
         return cast("Window", self.window)
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The sensors that it needs: its source, and that of its markers if one gives them."""
+        giver = getattr(self.window, "markers", "")
+        return (self.source, giver) if giver else (self.source,)
+
+    @property
     def group(self) -> Group:
         """The group the query belongs to: one slicer serves all its queries."""
         gap_us = max_us = 0

@@ -71,10 +71,12 @@ def edges_per_second(window: Spec) -> float:
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
     """What a query waits for."""
-    if not isinstance(value, Query) or value.source in sensors:
+    missing = [name for name in value.sources if name not in sensors] if isinstance(value, Query) else []
+    if not missing:
         return None
     why = "no such sensor on this node; the query waits for it"
-    return Problem("source", value.source, why, nearest(value.source, sensors) or "publish the sensor")
+    at = "source" if isinstance(value, Query) and missing[0] == value.source else "window.markers"
+    return Problem(at, missing[0], why, nearest(missing[0], sensors) or "publish the sensor")
 
 
 def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:

@@ -105,7 +105,7 @@ class Registry:
         queries = [d.value for d in self._effective("query") if isinstance(d.value, Query)]
         return (
             tuple(sorted(sensors.values(), key=lambda s: s.id)),
-            tuple(sorted((q for q in queries if q.source in sensors), key=lambda q: q.id)),
+            tuple(sorted((q for q in queries if sensors.keys() >= {*q.sources}), key=lambda q: q.id)),
         )
 
     def state(self) -> dict[str, Any]:
@@ -301,8 +301,8 @@ class Registry:
         chosen = self._choose(kind, item)
         value = None if chosen is None else chosen.value
         if isinstance(value, Query):
-            source = self._choose("sensor", value.source)
-            return value if source is not None and not source.removed else None
+            sources = [self._choose("sensor", name) for name in value.sources]
+            return value if all(source is not None and not source.removed for source in sources) else None
         return value
 
     def _hash(self) -> str:

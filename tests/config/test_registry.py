@@ -203,6 +203,17 @@ def test_a_query_waits_for_its_sensor() -> None:
     assert item(registry) == {"ok": True, "revision": 1}
 
 
+def test_a_query_waits_for_the_sensor_of_its_markers() -> None:
+    registry = started()
+    registry.take("all", "query", "x", query(window={"type": "punctuation", "markers": "mode"}))
+    said = item(registry)
+    assert (said["ok"], said["waiting"], said["errors"][0]["at"]) == (False, True, "window.markers")
+    assert registry.in_force()[1] == ()
+    registry.take("all", "sensor", "mode", sensor())
+    assert item(registry) == {"ok": True, "revision": 1}
+    assert [each.id for each in registry.in_force()[1]] == ["x"]
+
+
 def test_nodes_narrow_what_is_for_all() -> None:
     registry = started()
     registry.take("all", "query", "x", query("1m", 1, nodes=["press-*"]))
