@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
+from edge_agent.algebra.partial import NOTHING, Ints, Partials, assign_windows, combine, concat
 from edge_agent.algebra.stacks import Elements, Places, formed, order_of
 from edge_agent.algebra.windows import Sliding
 
@@ -45,13 +45,7 @@ def in_windows_of(
     aggregates.combine. Equal to partial.assign_windows.
     """
     if not isinstance(window, Sliding) or window.length_us == window.slide_us:  # others do not overlap
-        index, start = window.assign(rows.start, rows.end)
-        if between is not None:
-            wanted = (start >= between[0]) & (start <= between[1])
-            index, start = index[wanted], start[wanted]
-        states = {name: column[index] for name, column in rows.states.items()}
-        moved = Partials(start, window.ends(start), rows.key[index], states)
-        return combine(moved, basis, None, ranks)
+        return assign_windows(rows, window, basis, ranks, between)
     length_us, slide_us, offset_us = window.length_us, window.slide_us, window.offset_us
     first, last = numbers(window, rows.start, rows.end)
     if between is not None:

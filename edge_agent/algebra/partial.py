@@ -112,9 +112,22 @@ def combine(
     return Partials(rows.start[starts], rows.end[starts], rows.key[starts], states)
 
 
-def assign_windows(partials: Partials, window: Window, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
-    """Partials of slices to partials of the windows that contain them, combined: a row a (window, key)."""
+def assign_windows(
+    partials: Partials,
+    window: Window,
+    basis: tuple[str, ...],
+    ranks: Ints | None = None,
+    between: tuple[int, int] | None = None,
+) -> Partials:
+    """Partials of slices to partials of the windows that contain them, combined: a row a (window, key).
+
+    Each row once for each of its windows: algebra.overlap is for windows that overlap. between: lowest and highest
+    start that are wanted, in us; None: all.
+    """
     row, start = window.assign(partials.start, partials.end)
+    if between is not None:
+        wanted = (start >= between[0]) & (start <= between[1])
+        row, start = row[wanted], start[wanted]
     return combine(_moved(partials, row, start, window.ends(start)), basis, window.rhythm[0].step_us, ranks)
 
 
