@@ -253,8 +253,9 @@ def notes(settings: Settings) -> tuple[str, ...]:
     said = []
     sensors = {d.id for d in settings.definitions if d.kind == "sensor"}
     for definition in settings.definitions:
-        source = getattr(definition.value, "source", None)
-        if definition.kind == "query" and source is not None and source not in sensors:
+        for source in getattr(definition.value, "sources", ()):
+            if source in sensors:
+                continue
             near = nearest(source, sensors)
             hint = f"; did you mean {near}?" if near else ""
             said.append(f'query "{definition.id}": no sensor "{source}" in this file; it waits for one by topic{hint}')

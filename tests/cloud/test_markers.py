@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +16,20 @@ from cloud_job.complete import Limits
 from cloud_job.job import FAILPOINT, Job, Settings
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows import Punctuation
+from edge_agent.cli.progress import Progress
+from edge_agent.cli.replay import of_python, of_spark
 from edge_agent.config.definitions import query_of
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
+from edge_agent.recording.form import parse
 from tests.cloud.recorded import File, RecordedFleet, content, grouped
 from tests.cloud.test_sessions import CrashedError, same
+from tests.recording.test_punctuation import by_place, made
 from tests.simulation.fleet import GRACE
 from tests.simulation.marked import MarkedFleet
 from tests.simulation.test_fleets import everything, lossy
 from tests.simulation.world import RootHost
+from tests.tolerance import close
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,3 +124,15 @@ def _plain(groups: list[list[Sent]], by_end: set[str]) -> dict[tuple[str, str, s
                 root.take(node, message, received_us)
         rows |= {_place(row, by_end): row for row in root.step(group[-1][0][0])}
     return rows
+
+
+def test_recordings_with_markers_give_the_rows_of_the_plain_root(spark: SparkSession) -> None:
+    """protocol 4.2, 6.1, 6.2: every interpretation, late readings, windows of each child alone, in one job."""
+    texts = {f"markers-{seed}": json.dumps(made(seed)) for seed in range(6)}
+    recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
+    bar = Progress("replaying", len(recordings))
+    plain, job = list(of_python(recordings, bar, revisions=False)), list(of_spark(recordings, bar, spark))
+    for name in texts:
+        got, want = (by_place([row for row in rows if row["recording"] == name]) for rows in (job, plain))
+        assert got.keys() == want.keys(), name
+        assert all(close(got[place], value) for place, value in want.items()), name
