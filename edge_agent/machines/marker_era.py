@@ -60,6 +60,12 @@ class MarkerEra(Era):
         return bool(self._held or len(self._open) or len(self._tardy) or len(self._late))
 
     @property
+    def readings_open(self) -> int:
+        """Readings that have not left; where values get another scale they stay behind."""
+        open_rows = sum(int(store.view().states["count"].sum()) for store in (self._open, self._tardy) if len(store))
+        return open_rows + sum(len(run.time_us) for run in self._held)
+
+    @property
     def first_us(self) -> int | None:
         """The earliest reading that waits for the frontier."""
         return min((int(run.time_us[0]) for run in self._held), default=None)

@@ -346,6 +346,9 @@ class Slicer:
         after.counters = dict(self.counters)
         after._keys = Keys(self.group.by, self._keys.table)
         after._hold(self._tenures)
+        if self._markers is not None and after._markers is not None:  # the open window goes on, with what is to come
+            after._markers.restore(self._markers.snapshot())
+            after.counters["outside"] += sum(era.readings_open for era in self._eras if isinstance(era, MarkerEra))
         after._eras = [after._era(*cut) for cut in tenure.eras(self._tenures, NEVER_US)]
         for era in after._eras:
             era.gone_until(self.newest_us)

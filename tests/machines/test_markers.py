@@ -197,6 +197,22 @@ def test_a_window_that_is_open_at_a_change_gives_no_row_of_what_changed() -> Non
     assert ended["q", 1].end_until_us == ended["q", 1].start_until_us == ended["q", 2].start_from_us
 
 
+def test_another_scale_leaves_what_is_open_behind_and_counts_it() -> None:
+    """The window goes on, numbers of windows too; that readings are missing from it is seen in the counters."""
+    slicer = Slicer(QUERY.group_at("g"), None, "g")
+    slicer.change((QUERY,))
+    slicer.mark([Marker(10), Marker(20)])
+    slicer.push(batch((15, 1), (25, 2), (40, 4)))
+    slicer.advance(30)
+    slicer.flush()
+    after = slicer.rescaled(0)
+    assert after.counters["outside"] == 2
+    after.mark([Marker(50)])
+    after.push(Batch(np.array([45]), np.array([7]), np.zeros(1, np.int64), [()]))
+    rows = [r.partials for r in after.advance(60) if "sum" in r.partials.states]
+    assert [(p.start.tolist(), p.end.tolist(), p.states["sum"].tolist()) for p in rows] == [([20], [50], [7])]
+
+
 def test_the_first_value_of_a_series_changes_nothing() -> None:
     changes = Changes()
     assert changes.of([batch((5, 1), (3, 1))], None) == []
