@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
-CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.end <> s.end OR t.withdrawn)"
+CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)"
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Span]) -> None:
@@ -29,7 +29,7 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Sp
     near = _near({s.query for s in spans}, low, high)
     by_end = {s.query for s in spans if s.by_end}
     if by_end:
-        near += f" AND (t.end = s.end OR t.query NOT IN ({_quoted(by_end)}))"
+        near += f" AND (t.`end` = s.`end` OR t.query NOT IN ({_quoted(by_end)}))"
     (
         _target(spark, place)
         .merge(rows.alias("s"), f"{near} AND {SAME}")
@@ -59,7 +59,7 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: in
     """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
     of = [
         f"(t.query = '{g.query}' AND t.definition_revision = {g.revision} AND t.node = '{g.node}' "
-        f"AND t.start = {g.start_us} AND t.end = {g.end_us})"
+        f"AND t.start = {g.start_us} AND t.`end` = {g.end_us})"
         for g in gone
     ]
     news = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
