@@ -10,7 +10,7 @@ from random import Random
 
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.windows import CountSliding, CountTumbling, State
+from edge_agent.algebra.windows import Central, CountSliding, CountTumbling, State
 from edge_agent.machines.events import Configured, Restored
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
@@ -28,7 +28,11 @@ class CountedFleet(Fleet):
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         length = random.randint(1, 9)
-        windows = [CountTumbling(1), CountSliding(length, random.randint(1, length)), State("value > 10", "value < 0")]
+        windows: list[Central] = [
+            CountTumbling(1),
+            CountSliding(length, random.randint(1, length)),
+            State("value > 10", "value < 0"),
+        ]
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "var", "last", "changes"))
         by, lateness = random.choice([(), ("machine",)]), random.choice([0, 1, 2]) * SECOND
         queries = tuple(
