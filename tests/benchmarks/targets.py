@@ -50,6 +50,7 @@ TARGETS: Final[dict[str, Target]] = {
     "lander_frames": Target(15e3, "frames/s"),
     "root_windows": Target(200e3, "windows/s"),
     "sessions_root": Target(150e3, "sessions/s"),
+    "central_root": Target(150e3, "readings/s"),
     "root_small_batch_s": Target(2.5, "s", at_most=True),
     "payload_one_bytes": Target(40, "B", at_most=True),
     "payload_key_bytes": Target(11, "B", at_most=True),
