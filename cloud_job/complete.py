@@ -8,19 +8,19 @@ of their coverage (4.7); beyond the correction horizon nothing is revised (4.2);
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from cloud_job import orderings, told
+from cloud_job.makings import KINDS, Key, Makings, Place, Run, makings_of
 from cloud_job.marker_queries import Making, MarkerQueries, Marks
 from cloud_job.open_sessions import Moment
 from cloud_job.session_queries import SessionQueries
-from cloud_job.spans import Cover, coverage_rows, covers, join
-from cloud_job.work import Beyond, Islands, Order, Ordering, Refused, Row, Span, Work, identity
+from cloud_job.spans import Cover, coverage_rows, join
+from cloud_job.work import Beyond, Islands, Ordering, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.markers import is_marked
-from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import Punctuation, reach_us
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.definitions import query_of
@@ -30,11 +30,8 @@ from edge_agent.machines.decider import Decision, GroupView
 from edge_agent.machines.inbox import Effect
 from edge_agent.wire.heads import Part
 
-Key = tuple[str, int]  # query and revision
-Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
 Line = tuple[str, int]  # node and epoch
 Ranges = list[tuple[int, int]]
-KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +40,6 @@ class Limits:
 
     revise_every_us: int = 60_000_000
     horizon_us: int = 7 * 86_400_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A query's revision in its group, at a decision."""
-
-    key: Key
-    query: Query
-    group: Group
-    view: GroupView
-
-    @property
-    def place(self) -> Place:
-        """What its rows are counted under."""
-        return (*self.key, self.group.node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Makings:
-    """How rows are made at a decision: numbers of the shapes, read orders, known losses.
-
-    feeding: numbers of the orders that feed a query. lowest_us: no row starts before.
-    """
-
-    shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
-    orders: Sequence[Order]
-    feeding: Mapping[Place, list[int]]
-    gaps: tuple[Gap, ...]
-    lowest_us: int
-
-    def of(self, place: Place) -> tuple[int, ...]:
-        """Numbers of the orders that feed a query."""
-        return tuple(self.feeding.get(place, ()))
 
 
 @dataclass(slots=True)
@@ -144,7 +108,13 @@ class Ledger:
         self.sessions.join(decision, books, self.limits.horizon_us)
         self.markers.join(decision, books)
         self._recover(decision, touched)
-        makings = self._makings(decision, tuple(gap for _, gap in gaps))
+        served = {
+            group: {key: query for key in view.serving if (query := self.query(key)) is not None}
+            for group, view in decision.groups.items()
+        }
+        lowest_us = min((low for low, _ in self.extent.values()), default=decision.now_us)
+        known = tuple(gap for _, gap in gaps)
+        makings = makings_of(self.plans.items(), served, self.target, gaps=known, lowest_us=lowest_us)
         found: list[tuple[Islands, tuple[Cover, ...]]] = []
         closing: list[tuple[Span, Cover]] = []
         revising: list[tuple[Span, Cover]] = []
@@ -155,7 +125,7 @@ class Ledger:
                 query = self.query(key)
                 if query is None:
                     continue
-                run = _Run(key, query, group, view)
+                run = Run(key, query, group, view)
                 if is_marked(group):
                     self.closed[run.place] = max(self.closed.get(run.place, NEVER_US), view.frontier_us)
                     continue
@@ -166,10 +136,10 @@ class Ledger:
                     ordered += self._ordering(run, makings, revisions)
                     continue
                 for after, upto in self._due(run, touched.get(run.place, []), decision.now_us, flush=flush):
-                    revising += self._spans(run, makings, after, upto)
+                    revising += makings.spans(run, after, upto)
                 closed_us = self.closed.get(run.place, NEVER_US)
                 if view.frontier_us > closed_us:
-                    closing += self._spans(run, makings, closed_us, view.frontier_us)
+                    closing += makings.spans(run, closed_us, view.frontier_us)
                     self.closed[run.place] = view.frontier_us
         marks = self._marks(decision, makings, flush=flush)
         closing += marks.closing
@@ -278,7 +248,7 @@ class Ledger:
             yield Beyond(effect.node, effect.epoch, effect.seq, part.number, queries[0].source, before_us, decided=True)
 
     def _ordering(
-        self, run: _Run, makings: _Makings, revisions: orderings.Revisions
+        self, run: Run, makings: Makings, revisions: orderings.Revisions
     ) -> Iterable[tuple[Ordering, tuple[Cover, ...]]]:
         """What of a query's raw readings gets its position."""
         after_us = self.closed.get(run.place, NEVER_US)
@@ -294,7 +264,7 @@ class Ledger:
             yield found
 
     def _islands(
-        self, run: _Run, makings: _Makings, decision: Decision, *, flush: bool
+        self, run: Run, makings: Makings, decision: Decision, *, flush: bool
     ) -> Iterable[tuple[Islands, tuple[Cover, ...]]]:
         """What of a query of sessions gets rows now."""
         query, view, key, place = run.query, run.view, run.key, run.place
@@ -306,7 +276,7 @@ class Ledger:
         self.closed[place] = max(self.closed.get(place, NEVER_US), view.frontier_us)
         if ended is None:
             return
-        shape = makings.shapes[query.aggregates, self.target(key)]
+        shape = makings.shape(query)
         islands, covers = self.sessions.islands(
             query, now, ended, shape=shape, orders=makings.of(place), gaps=makings.gaps
         )
@@ -362,21 +332,21 @@ class Ledger:
             return closed_us
         return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
 
-    def _marks(self, decision: Decision, makings: _Makings, *, flush: bool) -> Marks:
+    def _marks(self, decision: Decision, makings: Makings, *, flush: bool) -> Marks:
         """What of the queries of windows between markers gets rows now."""
 
         def making(key: Key) -> Making | None:
             query = self.query(key)
             if query is None:
                 return None
-            shape = makings.shapes[query.aggregates, self.target(key)]
+            shape = makings.shape(query)
             by_end = isinstance(query.window, Punctuation) and query.window.by_end
             return Making(shape, lambda node: makings.of((*key, node)), by_end)
 
         due_us = decision.now_us if flush else decision.now_us - self.limits.revise_every_us
         return self.markers.step(decision, making, makings.gaps, due_us=due_us, horizon_us=self.limits.horizon_us)
 
-    def _due(self, run: _Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
+    def _due(self, run: Run, touched: Ranges, now_us: int, *, flush: bool) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
         floor_us = run.view.frontier_us - self.limits.horizon_us
         ranges = join([*self.pending.pop(run.place, []), *touched])
@@ -388,50 +358,6 @@ class Ledger:
         if ranges:
             self.revised[run.place] = now_us
         return ranges
-
-    def _makings(self, decision: Decision, gaps: tuple[Gap, ...]) -> _Makings:
-        """For everything that is served, whether it closes now or not: so Spark's plans stay the same."""
-        groups = {group: [key for key in view.serving if self.query(key)] for group, view in decision.groups.items()}
-        served = {key for keys in groups.values() for key in keys}
-        shaped = {key for group, keys in groups.items() if group.form != RAW for key in keys}
-        found = {(query.aggregates, self.target(key)) for key in shaped if (query := self.query(key)) is not None}
-        shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
-        wanted: dict[tuple[bytes, int | None], set[Place]] = {}
-        for digest, (group, plan) in self.plans.items():
-            for key in plan.queries:
-                if plan.kind in KINDS and key in served:
-                    wanted.setdefault((digest, self.target(key)), set()).add((*key, group.node))
-        orders: list[Order] = []
-        feeding: dict[Place, list[int]] = {}
-        for number, ((digest, target), places) in enumerate(sorted(wanted.items(), key=repr)):
-            group, plan = self.plans[digest]
-            edges = (group.gap_us, group.max_us)
-            orders.append(Order(number, digest, plan.kind, plan.basis, plan.scale, target, *edges))
-            for place in places:
-                feeding.setdefault(place, []).append(number)
-        lowest_us = min((low for low, _ in self.extent.values()), default=decision.now_us)
-        return _Makings(shapes, orders, feeding, gaps, lowest_us)
-
-    def _spans(self, run: _Run, makings: _Makings, after_us: int, upto_us: int) -> Iterable[tuple[Span, Cover]]:
-        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
-        query, serving = run.query, run.view.serving[run.key]
-        shape = makings.shapes[query.aggregates, self.target(run.key)]
-        after_us = max(after_us, makings.lowest_us)
-        for comb in query.time_window.combs(after_us, upto_us) if after_us < upto_us else ():
-            low_us = max(serving.start_from_us or 0, comb.after_us + 1 - comb.length_us, 0)
-            high_us = comb.upto_us - comb.length_us
-            if serving.start_until_us is not None:
-                high_us = min(high_us, serving.start_until_us - 1)
-            if serving.end_until_us is not None:
-                high_us = min(high_us, serving.end_until_us - comb.length_us)
-            whole = Span(
-                *(query.id, query.revision, shape, comb.after_us, comb.upto_us),
-                *(comb.length_us, comb.slide_us, comb.offset_us, low_us, high_us),
-                *(makings.of(run.place), "", 0, 0, False),
-                node=run.group.node,
-            )
-            pieces = covers(whole, run.group, run.view.leaves, makings.gaps, run.view.begins.get(run.key, {}))
-            yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
     def _new_covers(self, used: Iterable[Cover]) -> tuple[Row, ...]:
         rows: list[Row] = []
