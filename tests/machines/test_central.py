@@ -137,9 +137,7 @@ def test_windows_are_those_of_one_list_of_all_readings_whatever_the_steps(
 
 
 @given(Specs, Specs, lines, st.integers(0, 30), st.randoms(use_true_random=False))
-def test_a_new_revision_goes_on_from_the_next_position(
-    old: Any, new: Any, rows: Line, at: int, random: Random
-) -> None:
+def test_a_new_revision_goes_on_from_the_next_position(old: Any, new: Any, rows: Line, at: int, random: Random) -> None:
     """protocol 6.3, 7.4: windows that the older one left open give no row."""
     before, after = query_of(old), query_of(new, 2)
     early, late = ([row for row in rows if (row[0] < at) == first] for first in (True, False))
