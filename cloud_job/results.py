@@ -70,8 +70,9 @@ def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: 
     """The same of parts that are on the driver: columns READ."""
     batches = list(reader(iter(parts.to_batches())))
     kinds = tables.struct(columns)
-    found = pa.Table.from_batches(batches, None if batches else to_arrow_schema(kinds))
-    return spark.createDataFrame(found, kinds).coalesce(1)
+    if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
+        batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]
+    return spark.createDataFrame(pa.Table.from_batches(batches), kinds).coalesce(1)
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
