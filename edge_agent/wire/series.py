@@ -18,7 +18,6 @@ from edge_agent.algebra.series import Flat
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.fields import TIME_LIMIT_US
 from edge_agent.wire.packed import LEAST, pack, unpack, unpack_ints
 
 LIMIT: Final = 2**61  # of integers; what is decoded stays within it
@@ -102,7 +101,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
         if start is None or (start % tick).any():
             raise WireError(f"{what}: times from the starts of rows that are not in its ticks")
         steps = [start // tick, steps[1]]
-    time = _along(steps, sizes, TIME_LIMIT_US // tick, f"{what}, times") * tick
+    time = _along(steps, sizes, LIMIT // tick, f"{what}, times") * tick
     order = _along(an_array(order_item, f"{what}, arrivals", 2, 2), sizes, LIMIT, f"{what}, arrivals")
     found = Flat(time, _decode_values(value_item, sizes, what), node, order, sizes)
     same = time[1:] == time[:-1]
@@ -128,6 +127,8 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Column:
         units = _along(item[1:], sizes, LIMIT, f"{what}, values")
     else:
         units = unpack_ints(item[1], k, f"{what}, values")
+        if not -LIMIT < int(units.min()) <= int(units.max()) < LIMIT:
+            raise WireError(f"{what}, values: beyond 61 bits")
     if item[0] is None:
         return units
     places = an_int(item[0], 0, bags.MOST_PLACES, f"{what}, decimals")
@@ -154,6 +155,6 @@ def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
         raise WireError(f"{what}: beyond 61 bits")
     along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
     numbers: Ints = np.repeat(first, sizes) + (along - np.repeat(along[starts], sizes)).astype(np.int64)
-    if max(-int(numbers.min()), int(numbers.max())) > limit:
+    if not -limit < int(numbers.min()) <= int(numbers.max()) < limit:
         raise WireError(f"{what}: beyond 61 bits")
     return numbers

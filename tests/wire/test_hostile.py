@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import MAX_COLUMNS, Frame, Heartbeat, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, frames, heads, landing, readings, receipts, snapshot
 from tests.wire import strategies as any_
@@ -141,7 +141,7 @@ BODIES: dict[str, object] = {
     "a frontier below -2^62": [0, -(2**62) - 1],
     "a section that is a text": [0, None, "x"],
     "a section too short": [0, None, [0, 0, 0]],
-    "a section with 65 columns": [0, None, [0, 0, 0, 0, *range(65)]],
+    "a section with too many columns": [0, None, [0, 0, 0, 0, *range(MAX_COLUMNS + 1)]],
     "a plan beyond 65535": [0, None, [65_536, 0, 0, 0]],
     "a tick that is not in the table": [0, None, [0, 21, 0, 0]],
     "a negative tick": [0, None, [0, -1, 0, 0]],
