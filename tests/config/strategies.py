@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from edge_agent.algebra import where
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query, Sensor
-from edge_agent.algebra.windows import Spec
 from edge_agent.algebra.windows.sliding import MOST_OVERLAP, Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import COLUMNS
@@ -28,7 +27,7 @@ WHERES: Final = st.sampled_from(
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Spec:
+def windows(draw: st.DrawFn) -> Any:
     """Every type of the registry; the oldest two in every measure."""
     if draw(st.booleans()):
         return draw(large_windows())

@@ -174,7 +174,7 @@ def test_wrong_parameters_are_refused_with_place_and_remedy(asked: object, says:
 def test_what_cannot_travel_is_refused_with_place_and_remedy() -> None:
     weighted = {"fn": "weighted_avg", "weight": "area"}
     counted = query(window={"type": "count_tumbling", "length": 10}, aggregates=["avg", weighted])
-    with pytest.raises(ConfigError, match='aggregates.1. = "area".* add "area" to by'):
+    with pytest.raises(ConfigError, match=r'aggregates.1. = "area".* add "area" to by'):
         parse_query("x", counted)
     assert parse_query("x", {**counted, "by": ["area"]}).aggregates[1].fn == "weighted_avg"
     bins = [{"fn": "histogram", "as": f"h{i}", "edges": [100 * i + n for n in range(100)]} for i in range(3)]

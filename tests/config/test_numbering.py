@@ -215,5 +215,5 @@ def test_a_node_below_a_parent_ends_with_the_last_word(messages: list[tuple[str,
         parsed = topics.parse(message.topic)
         assert parsed is not None
         registry.take(parsed.scope, parsed.kind, parsed.other, message.payload)
-    found = {q.id: q.time_window.length_us for q in registry.in_force()[1]}
+    found = {q.id: q.time_window.longest_us for q in registry.in_force()[1]}
     assert found["x"] == 7 * 60_000_000

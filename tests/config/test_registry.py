@@ -43,7 +43,7 @@ def started(**more: Any) -> Registry:
 
 def lengths(registry: Registry) -> dict[str, tuple[int, int]]:
     """Id -> (revision, window length in seconds) of the queries in force."""
-    return {q.id: (q.revision, q.time_window.length_us // 10**6) for q in registry.in_force()[1]}
+    return {q.id: (q.revision, q.time_window.longest_us // 10**6) for q in registry.in_force()[1]}
 
 
 def item(registry: Registry, name: str = "query/x") -> dict[str, Any]:

@@ -51,13 +51,13 @@ GAP: Final = query("sum", type="session", gap=50)
 def _t2() -> Probe:
     asked = [query("median", f"m{n}", UPPER, type="tumbling", length=n) for n in (100, 400)]
     long = {("m400", None, 0, 400): 200, ("m400", None, 400, 800): 600}
-    stream = [[time, None, time] for time in range(0, 800, 20)]
+    stream: list[list[Any]] = [[time, None, time] for time in range(0, 800, 20)]
     short = {("m100", None, start, start + 100): start + 40 for start in range(0, 800, 100)}
     return Probe(tree(asked, stream), {**short, **long}, "the short window's end takes slices that the long one needs")
 
 
 def _d1(topology: Mapping[str, Any] | None) -> Probe:
-    stream = [[time, None, 100 if time // 100 % 2 == 0 else 0] for time in range(0, 800, 10)]
+    stream: list[list[Any]] = [[time, None, 100 if time // 100 % 2 == 0 else 0] for time in range(0, 800, 10)]
     given = tree([query("median", param=UPPER, type="sliding", length=200, slide=100)], stream, stream)
     rows = {("q", None, start, start + 200): 100 for start in range(0, 700, 100)}
     rows[("q", None, 700, 900)] = 0
@@ -111,7 +111,7 @@ def _d4(topology: Mapping[str, Any] | None) -> Probe:
 
 def _d5(last: int) -> Probe:
     rows = {("q", None, 0, last + 50): last // 10 + 1, ("q", None, 1000, 1050): 1}
-    stream = [
+    stream: list[list[Any]] = [
         *ones(0, last),
         *ones(1000, 1000),
     ]
@@ -138,14 +138,14 @@ def _t6() -> Probe:
 
 def _t7() -> Probe:
     begin = 1_570_000_000_000
-    stream = [[begin + 10 * i, None, 1] for i in range(100_000)]
+    stream: list[list[Any]] = [[begin + 10 * i, None, 1] for i in range(100_000)]
     rows = {("q", None, begin + 1000 * i, begin + 1000 * (i + 1)): 100 for i in range(1000)}
     given = tree([query("sum", type="tumbling", length=1000)], stream)
     return Probe(given, rows, "the clock of windows begins at 0 and never gets to 2019", tuple(rows)[:250])
 
 
 def _t8(policy: str) -> Probe:
-    stream = [*ones(20, 90), ["wm", 150], [10, None, 5], [160, None, 1], ["wm", 300]]
+    stream: list[list[Any]] = [*ones(20, 90), ["wm", 150], [10, None, 5], [160, None, 1], ["wm", 300]]
     given = tree([query("sum", type="tumbling", length=100)], stream, watermarks={"mode": "markers"})
     first = 13 if policy == "revise" else 8
     rows = {("q", None, 0, 100): first, ("q", None, 100, 200): 1}
@@ -163,7 +163,7 @@ def _t9() -> Probe:
         asked("lower", "median", even="lower"),
         asked("upper", "median", even="upper"),
     ]
-    stream = [[i, None, value] for i, value in enumerate((1, 2, 3, 4))]
+    stream: list[list[Any]] = [[i, None, value] for i, value in enumerate((1, 2, 3, 4))]
     answers = {"avg": 2.5, "truncated": 2, "median": 2.5, "lower": 2, "upper": 3}
     rows = {(name, None, 0, 10): value for name, value in answers.items()}
     return Probe(tree(queries, stream), rows, "whole numbers only: 2 and 3, and the median's convention is not said")
@@ -171,7 +171,7 @@ def _t9() -> Probe:
 
 def _in_between() -> Probe:
     """A reading out of order joins what would be two sessions; one beyond the gap does not."""
-    stream = [*([time, 0, 1] for time in (1, 9, 15, 30, 12, 41)), ["wm", 70]]
+    stream: list[list[Any]] = [*([time, 0, 1] for time in (1, 9, 15, 30, 12, 41)), ["wm", 70]]
     given = tree([query("sum", type="session", gap=10)], stream, watermarks={"mode": "markers"})
     rows = {("q", 0, 1, 25): 4, ("q", 0, 30, 40): 1, ("q", 0, 41, 51): 1}
     return Probe(given, rows, "a session is asked for its place before all of it has come")
@@ -184,14 +184,14 @@ def _exactly_one_gap() -> Probe:
 
 
 def _late_joins() -> Probe:
-    stream = [[100, 1, 1], [200, 1, 2], ["wm", 400], [150, 1, 4], [500, 1, 8], ["wm", 900]]
+    stream: list[list[Any]] = [[100, 1, 1], [200, 1, 2], ["wm", 400], [150, 1, 4], [500, 1, 8], ["wm", 900]]
     given = tree([GAP], stream, [[600, 2, 1], ["wm", 900]], watermarks={"mode": "markers"}, late_policy="revise")
     rows = {("q", 1, 100, 250): 7, ("q", 1, 500, 550): 8, ("q", 2, 600, 650): 1}
     return Probe(given, rows, "a late reading between two closed sessions leaves both standing beside the joined one")
 
 
 def _slide_beside_length() -> Probe:
-    stream = [[time, 0, 1] for time in (1, 10, 11, 12, 13, 14, 15)] + [[19, 0, 3], [29, 0, 4], [36, 0, 5]]
+    stream: list[list[Any]] = [[time, 0, 1] for time in (1, 10, 11, 12, 13, 14, 15)] + [[19, 0, 3], [29, 0, 4], [36, 0, 5]]
     given = tree([query("sum", type="sliding", length=10, slide=4)], [*stream, ["wm", 55]], watermarks="markers")
     totals = (1, 4, 6, 7, 3, 4, 4, 9, 5, 5)
     rows = {("q", 0, 4 * i, 4 * i + 10): total for i, total in enumerate(totals)}
