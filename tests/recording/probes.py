@@ -191,7 +191,8 @@ def _late_joins() -> Probe:
 
 
 def _slide_beside_length() -> Probe:
-    stream: list[list[Any]] = [[time, 0, 1] for time in (1, 10, 11, 12, 13, 14, 15)] + [[19, 0, 3], [29, 0, 4], [36, 0, 5]]
+    stream: list[list[Any]] = [[time, 0, 1] for time in (1, 10, 11, 12, 13, 14, 15)]
+    stream += [[19, 0, 3], [29, 0, 4], [36, 0, 5]]
     given = tree([query("sum", type="sliding", length=10, slide=4)], [*stream, ["wm", 55]], watermarks="markers")
     totals = (1, 4, 6, 7, 3, 4, 4, 9, 5, 5)
     rows = {("q", 0, 4 * i, 4 * i + 10): total for i, total in enumerate(totals)}
