@@ -343,7 +343,7 @@ class Root:
                 if (query, group.node) in self._sessions:
                     self._sessions[query, group.node].free(floor_us)
                 shown = self._shown.get((query, group.node), {})
-                for start in [s for s, rows in shown.items() if next(iter(rows.values())).end <= floor_us]:
+                for start in _before(shown, floor_us):
                     del shown[start]
         for group in decision.ended:
             for place in [(*key, group.node) for key in decision.groups[group].serving]:
@@ -352,6 +352,16 @@ class Root:
                 self._rolled.pop(place, None)
             for plan in [plan for of, plan in self._holdings if of == group]:
                 del self._holdings[group, plan]
+
+
+def _before(shown: Mapping[int, Mapping[str, Row]], floor_us: int) -> list[int]:
+    """Starts of the windows that end by then, up to the first that does not: they mostly came in the order of time."""
+    out = []
+    for start, rows in shown.items():
+        if next(iter(rows.values())).end > floor_us:
+            break
+        out.append(start)
+    return out
 
 
 def _windows_of(rows: Partials) -> tuple[Ints, Ints]:
