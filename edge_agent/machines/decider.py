@@ -149,6 +149,7 @@ class Decider:
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
 
+        One of which nobody knows what was in it, as of a frame damaged on disk, stays.
         reach: of a query's revision, how long after a reading a row that holds it may end; None: not known.
         """
         before: dict[Group, int] = {}
@@ -159,7 +160,7 @@ class Decider:
         self.gaps = [
             (node, gap)
             for node, gap in self.gaps
-            if any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
+            if gap.end_us <= gap.start_us or any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
         ]
 
     def _note_behind(
