@@ -65,7 +65,7 @@ def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_j
         assert isinstance(root, RootHost)
         files += [((at_us, tuple(objects)), root.journal) for at_us, objects in root.files]
     files.sort(key=lambda file: file[0][0])
-    groups: list[list[Sent]] = grouped(files, BATCHES, Random(5))  # type: ignore[assignment]
+    groups: list[list[Sent]] = grouped(files, BATCHES, Random(7))  # type: ignore[assignment]
     by_end = {
         query.id
         for fleet in fleets
