@@ -89,6 +89,7 @@ def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_j
             with pytest.raises(CrashedError):
                 job.process(landed, number)
             monkeypatch.delenv(FAILPOINT)
+            job.close()  # a process that is gone holds no lock
             job = Job(spark, place, settings)
             job.open()
         job.process(landed, number)

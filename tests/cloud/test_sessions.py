@@ -97,6 +97,7 @@ def test_sessions_equal_the_plain_root_through_crashes_of_the_job(
             with pytest.raises(CrashedError):
                 job.process(files, number)
             monkeypatch.delenv(FAILPOINT)
+            job.close()  # a process that is gone holds no lock
             job = Job(spark, place, settings)
             job.open()
         job.process(files, number)
