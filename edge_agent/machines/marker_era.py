@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
+from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.markers import Markers
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials, Store
-from edge_agent.algebra.planner import plan
+from edge_agent.algebra.partial import NO_INTS, Partials, Store
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import NODES, Era, Run
+from edge_agent.machines.era import NODES, Run
+from edge_agent.machines.whole_era import WholeEra
 
 
-class MarkerEra(Era):
+class MarkerEra(WholeEra):
     """Readings with from_us <= ts < until_us are put into the windows of the markers here. plan None: no query is fed.
 
     marker_plan: of the rows that say which windows there are. markers: those of the slicer, which all its eras share.
@@ -34,25 +34,16 @@ class MarkerEra(Era):
     def __init__(
         self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None, markers: Markers
     ) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served.
-
-        Nothing of `Era` is used but its shape: it has edges, markers have none.
-        """
-        self.from_us, self.until_us = from_us, until_us
-        self.queries, self.scale = queries, scale
-        placements = plan(queries, scale)
-        self.plan: Plan | None = placements[0].plan if placements else None
-        self.marker_plan: Plan | None = placements[1].plan if placements else None
+        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        super().__init__(from_us, until_us, queries, scale)
+        self.marker_plan: Plan | None = self._placements[1].plan if self._placements else None
         self.outside = 0  # readings in no window since it was last asked for
         self._markers = markers
-        basis = self.plan.basis if self.plan else ()
-        self._basis = basis
-        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
+        basis = self._basis
         self._held: list[Run] = []
         # rows of the open window, whose end is not known: on time, and late ones
         self._open, self._tardy = Store(basis, None, NODES), Store(basis, None, NODES)
         self._late = Store(basis, None, NODES)
-        self._newest_us = NEVER_US
 
     @property
     def pending(self) -> bool:
@@ -160,27 +151,6 @@ class MarkerEra(Era):
     def hold(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """Those of the windows that have just closed which this era tells of."""
         return [window for window in windows if self.plan and self.from_us < window[1] <= self.until_us]
-
-    # --- a change of plan ---------------------------------------------------------------------------------------
-
-    def gone_until(self, newest_us: int) -> None:
-        """Readings up to there (NEVER_US: none) went by: what comes in force begins after them."""
-        self._newest_us = max(self._newest_us, newest_us)
-
-    def earliest_switch(self, trial: Era, cuts: Ints, at_us: int) -> int:
-        """The event time from which another plan may be fed: after the newest reading."""
-        del trial, cuts
-        return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
-
-    def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """End the era at at_us."""
-        if self.until_us > at_us:
-            self.until_us = max(at_us, self.from_us)
-        return []
-
-    def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Never asked for: `cut` gives nothing away."""
-        raise NotImplementedError
 
     # --- the spool ----------------------------------------------------------------------------------------------
 

@@ -13,33 +13,25 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import Column, Ints, Partials
-from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import Era, Run
+from edge_agent.machines.era import Run
+from edge_agent.machines.whole_era import WholeEra
 
 Rows = tuple[Ints, Ints, Ints, Column]  # time, key code, arrival number, value
 
 
-class RawEra(Era):
+class RawEra(WholeEra):
     """Readings with from_us <= ts < until_us are kept here as they are. plan None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served.
-
-        Nothing of `Era` is used but its shape: it has edges, readings for the root have none.
-        """
-        self.from_us, self.until_us = from_us, until_us
-        self.queries, self.scale = queries, scale
-        placements = plan(queries, scale)
-        self.plan: Plan | None = placements[0].plan if placements else None
-        self._basis = self.plan.basis if self.plan else ()
+        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        super().__init__(from_us, until_us, queries, scale)
         self._open: list[Rows] = []
         self._tardy: list[Rows] = []
-        self._newest_us = NEVER_US
 
     @property
     def pending(self) -> bool:
@@ -89,27 +81,6 @@ class RawEra(Era):
         groups = Segments.runs(begins, len(time))
         states = lift(Readings(time, value[by], order[by]), groups, made.basis, self.scale)
         return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
-
-    # --- a change of plan ---------------------------------------------------------------------------------------
-
-    def gone_until(self, newest_us: int) -> None:
-        """Readings up to there (NEVER_US: none) went by: what comes in force begins after them."""
-        self._newest_us = max(self._newest_us, newest_us)
-
-    def earliest_switch(self, trial: Era, cuts: Ints, at_us: int) -> int:
-        """The event time from which another plan may be fed: after the newest reading."""
-        del trial, cuts
-        return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
-
-    def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """End the era at at_us."""
-        if self.until_us > at_us:
-            self.until_us = max(at_us, self.from_us)
-        return []
-
-    def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Never asked for: `cut` gives nothing away."""
-        raise NotImplementedError
 
     # --- the spool ----------------------------------------------------------------------------------------------
 

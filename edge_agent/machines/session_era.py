@@ -12,39 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
-from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.aggregates import Readings, lift
+from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
-from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sessions import SessionStore, pieces_of
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.era import NODES, Era, Run
+from edge_agent.machines.era import NODES, Run
+from edge_agent.machines.whole_era import WholeEra
 
 
-class SessionEra(Era):
+class SessionEra(WholeEra):
     """Readings with from_us <= ts < until_us make sessions here. plan None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group, so of one gap. Raises: ConfigError for what cannot be served.
-
-        Nothing of `Era` is used but its shape: it has edges, sessions have none.
-        """
-        self.from_us, self.until_us = from_us, until_us
-        self.queries, self.scale = queries, scale
-        placements = plan(queries, scale)
-        self.plan: Plan | None = placements[0].plan if placements else None
-        basis = self.plan.basis if self.plan else ()
-        self._basis = basis
-        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
+        """queries: of one group, so of one gap. Raises: ConfigError for what cannot be served."""
+        super().__init__(from_us, until_us, queries, scale)
+        basis = self._basis
         window = queries[0].window if queries else Session(1)
         assert isinstance(window, Session)
         self._gap_us, self._max_us = window.gap_us, window.max_us
         self._open = SessionStore(basis, window.gap_us, window.max_us, NODES)
         self._tardy = SessionStore(basis, window.gap_us, window.max_us, NODES)
-        self._newest_us = NEVER_US
 
     @property
     def pending(self) -> bool:
@@ -97,27 +88,6 @@ class SessionEra(Era):
     def lows(self) -> tuple[Ints, Ints]:
         """(key codes, earliest start still open of each)."""
         return self._open.lows()
-
-    # --- a change of plan ---------------------------------------------------------------------------------------
-
-    def gone_until(self, newest_us: int) -> None:
-        """Readings up to there (NEVER_US: none) went by: what comes in force begins after them."""
-        self._newest_us = max(self._newest_us, newest_us)
-
-    def earliest_switch(self, trial: Era, cuts: Ints, at_us: int) -> int:
-        """The event time from which another plan may be fed: after the newest reading."""
-        del trial, cuts
-        return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
-
-    def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """End the era at at_us."""
-        if self.until_us > at_us:
-            self.until_us = max(at_us, self.from_us)
-        return []
-
-    def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Never asked for: `cut` gives nothing away."""
-        raise NotImplementedError
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
