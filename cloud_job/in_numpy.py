@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cloud_job import answers
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
 from edge_agent.algebra.bags import Flat
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates import Lowered
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.query import Aggregate
 
@@ -47,12 +47,10 @@ def _quoted(name: str) -> str:
     return f"`{name}`"
 
 
-def answers(
+def answered(
     asked: Sequence[Aggregate], scale: int | None, native: Callable[[str], bool], name: Names
 ) -> dict[str, tuple[Column, Column]]:
     """(value, details) of each of these, by name. native: whether Spark combined a component."""
-    from pyspark.sql.pandas.functions import arrow_udf
-
     basis = basis_of(asked, scale)
     components = [component.name for component in aggregates.components_of(basis)]
     foreign = tuple(component for component in components if not native(component))
@@ -60,47 +58,22 @@ def answers(
     plain = tuple(column for column in basis if column not in elsewhere)
     columns = (*plain, *(ROWS + component for component in foreign))
     given = F.struct(*(F.col(_quoted(name(column))).alias(f"c{i}") for i, column in enumerate(columns)))
-    fields = ",".join(f"v{i}:double,d{i}:string" for i in range(len(asked)))
-    made = Lowering(tuple(asked), scale, plain, foreign)
-
-    def lower(rows: pa.Array) -> pa.Array:
-        return made.answers(rows)
-
-    both = arrow_udf(lower, f"struct<{fields}>")(given)  # type: ignore[call-overload]
-    return {aggregate.name: (both[f"v{i}"], both[f"d{i}"]) for i, aggregate in enumerate(asked)}
+    return answers.answers(asked, scale, Cells(plain, foreign).states, given)
 
 
 @dataclass(frozen=True, slots=True)
-class Lowering:
-    """Structs of plain columns and, a component, of an array of structs to struct<v0, d0, v1, d1, ...>.
+class Cells:
+    """Structs of plain columns and, for each component, of an array of structs."""
 
-    Rows whose states are not there, as those of queries of another shape, have no answers.
-    """
-
-    asked: tuple[Aggregate, ...]
-    scale: int | None
     plain: tuple[str, ...]
     foreign: tuple[str, ...]
 
-    def answers(self, given: pa.Array) -> pa.Array:
-        """All rows of a batch at once."""
-        n, asked = len(given), self.asked
+    def states(self, given: pa.Array) -> answers.Found:
+        """(row numbers, their states): none of rows whose states are not there."""
         lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
-        value, null = np.zeros((len(asked), n)), np.ones((len(asked), n), np.bool_)
-        texts: list[list[str | None]] = [[None] * n for _ in asked]
         place = self._present(given, lists)
         if len(place):
-            states = self._states(given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists])
-            for i, aggregate in enumerate(asked):
-                needed = {name: states[name] for name in basis_of([aggregate], self.scale)}
-                lowered: Lowered = aggregates.lower(aggregate, needed, self.scale)
-                value[i, place], null[i, place] = lowered.value, lowered.null
-                for row, text in zip(place.tolist(), lowered.details or (), strict=False):
-                    texts[i][row] = text
-        arrays: list[pa.Array] = []
-        for i in range(len(asked)):
-            arrays += [pa.array(value[i], mask=null[i]), pa.array(texts[i], pa.string())]
-        return pa.StructArray.from_arrays(arrays, names=[f"{letter}{i}" for i in range(len(asked)) for letter in "vd"])
+            yield place, self._states(given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists])
 
     def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
         """Numbers of the rows that have all states."""

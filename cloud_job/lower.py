@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cloud_job import bags, in_numpy, series
+from cloud_job.answers import answers as answered
 from cloud_job.plan import WIDE_TYPE, Shape, is_native, spark_name
 from edge_agent.algebra.aggregates import FUNCTIONS, bins, central, params_of, weighted
 from edge_agent.algebra.aggregates.base import EXACT, HUGE
@@ -52,12 +53,12 @@ def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     """The answers of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
     states = States(scale)
     together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
-    found = bags.answers(together, scale, states["bag"]) if together else {}
+    found = answered(together, scale, bags.merged, states["bag"]) if together else {}
     in_order = [aggregate for aggregate in asked if aggregate.fn in series.ORDERED]
-    found |= series.answers(in_order, scale, states["series"]) if in_order else {}
+    found |= answered(in_order, scale, series.ordered, states["series"]) if in_order else {}
     others = [a for a in asked if a.name not in found and not native(a, scale)]
     if others:
-        found |= in_numpy.answers(others, scale, is_native, lambda column: spark_name(column, scale))
+        found |= in_numpy.answered(others, scale, is_native, lambda column: spark_name(column, scale))
     return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
 
 

@@ -6,22 +6,19 @@ place of each node in the bytewise order of ids: the same in all tasks of a quer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edge_agent.algebra import aggregates, series
+from cloud_job.answers import Found
+from edge_agent.algebra import series
 from edge_agent.algebra.aggregates import FUNCTIONS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from edge_agent.algebra.aggregates import Lowered
     from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.query import Aggregate
 
 PARTS: Final = ("t", "v", "n", "o")  # event time, value, place of the node, arrival
 FLOATS: Final = "struct<t:array<bigint>,v:array<double>,n:array<bigint>,o:array<bigint>>"
@@ -57,38 +54,8 @@ def _places(nodes: Sequence[str]) -> Any:
     return places
 
 
-def answers(asked: Sequence[Aggregate], scale: int | None, cell: Column) -> dict[str, tuple[Column, Column]]:
-    """(value, details) of each of these, by name. cell: the joined arrays, in any order."""
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    fields = ",".join(f"v{i}:double,d{i}:string" for i in range(len(asked)))
-    both = arrow_udf(lowering(tuple(asked), scale), f"struct<{fields}>")(cell)  # type: ignore[call-overload]
-    return {aggregate.name: (both[f"v{i}"], both[f"d{i}"]) for i, aggregate in enumerate(asked)}
-
-
-def lowering(asked: tuple[Aggregate, ...], scale: int | None) -> Callable[[pa.Array], pa.Array]:
-    """For arrow_udf: struct<t, v, n, o> a row to struct<v0, d0, v1, d1, ...>; a row without readings has no answers."""
-
-    def lower(rows: pa.Array) -> pa.Array:
-        value = np.zeros((len(asked), len(rows)))
-        null = np.ones((len(asked), len(rows)), np.bool_)
-        texts: list[list[str | None]] = [[None] * len(rows) for _ in asked]
-        place, states = _ordered(rows)
-        for i, aggregate in enumerate(asked if len(place) else ()):
-            lowered: Lowered = aggregates.lower(aggregate, states, scale)
-            value[i, place], null[i, place] = lowered.value, lowered.null
-            for row, text in zip(place.tolist(), lowered.details or (), strict=False):
-                texts[i][row] = text
-        arrays: list[pa.Array] = []
-        for i in range(len(asked)):
-            arrays += [pa.array(value[i], mask=null[i]), pa.array(texts[i], pa.string())]
-        return pa.StructArray.from_arrays(arrays, names=[f"{letter}{i}" for i in range(len(asked)) for letter in "vd"])
-
-    return lower
-
-
-def _ordered(rows: pa.Array) -> tuple[Any, dict[str, Array]]:
-    """(row numbers, their states) of the rows that have an answer: readings in their order."""
+def ordered(rows: pa.Array) -> Found:
+    """(row numbers, their states) of struct<t, v, n, o> cells, in any order; none for those without readings."""
     sizes = pc.fill_null(pc.list_value_length(rows.field("t")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     place = np.flatnonzero(sizes)
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -100,4 +67,5 @@ def _ordered(rows: pa.Array) -> tuple[Any, dict[str, Array]]:
         time, value, node, order, owner = (flat[sound] for flat in (time, value, node, order, owner))
     at = np.lexsort((order, node, time, owner))
     found = series.Flat(time[at], value[at], node[at], order[at], sizes[place])
-    return place, {"series": found.column(), "count": found.sizes}
+    if len(place):
+        yield place, {"series": found.column(), "count": found.sizes}
