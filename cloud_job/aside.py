@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cloud_job.decision.work import Beyond, Work
 from cloud_job.decode import Page
 from cloud_job.tables import LATE, QUARANTINE, arrow_schema
-from cloud_job.work import Beyond, Work
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Partials
 from edge_agent.wire import heads

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job import bags, series
-from cloud_job.names import Names
-from cloud_job.partials import WIDE, to_arrow
-from cloud_job.plan import spark_name
-from cloud_job.work import Order, Span
+from cloud_job.decision.names import Names
+from cloud_job.decision.work import Order, Span
+from cloud_job.native import bags, series
+from cloud_job.native.partials import WIDE, to_arrow
+from cloud_job.native.plan import spark_name
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.overlap import in_windows_of

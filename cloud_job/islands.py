@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job import plan
+from cloud_job.decision.work import Islands, Work
+from cloud_job.native import plan
 from cloud_job.results import RESULT_COLUMNS, shown
-from cloud_job.work import Islands, Work
 from edge_agent.algebra.span import FAR_US
 
 if TYPE_CHECKING:

@@ -23,20 +23,21 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
 
-from cloud_job import islands, state, tables
+from cloud_job import islands, tables
 from cloud_job.aside import late, parts_of, quarantined
-from cloud_job.complete import Ledger, Limits
+from cloud_job.central.positions import Central, Made
+from cloud_job.decision import state
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.spans import join
+from cloud_job.decision.work import Order, Row, Span, Work, identity
 from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
-from cloud_job.plan import Shape, state_columns
-from cloud_job.positions import Central, Made
+from cloud_job.native.plan import Shape, state_columns
 from cloud_job.recent import Recent
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
 from cloud_job.revise import merge, merge_sessions, withdraw
-from cloud_job.spans import join
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
-from cloud_job.work import Order, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.decider import Decider, Decision

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.complete import Limits
-from cloud_job.state import loads
+from cloud_job.decision.complete import Limits
+from cloud_job.decision.state import loads
 from cloud_job.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query import Group

@@ -15,10 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cloud_job import lower, plan, tables
+from cloud_job import tables
+from cloud_job.decision.spans import join
+from cloud_job.decision.work import Span, Work
 from cloud_job.decode import READ, Lookup, Reader, windows_of
-from cloud_job.spans import join
-from cloud_job.work import Span, Work
+from cloud_job.native import lower, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

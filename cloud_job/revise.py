@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cloud_job.decision.work import Gone, Span
 from cloud_job.tables import RESULTS, Place
-from cloud_job.work import Gone, Span
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

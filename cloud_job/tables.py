@@ -345,7 +345,7 @@ def struct(columns: Mapping[str, str]) -> StructType:
 
 
 def _bag(value: DataType) -> DataType:
-    """Of a column of bags (cloud_job/bags.py)."""
+    """Of a column of bags (cloud_job/native/bags.py)."""
     from pyspark.sql import types as T
 
     return T.StructType([T.StructField("v", T.ArrayType(value)), T.StructField("c", T.ArrayType(T.LongType()))])
@@ -356,7 +356,7 @@ def _series_text(value: str) -> str:
 
 
 def _series(value: DataType) -> DataType:
-    """Of a column of series (cloud_job/series.py)."""
+    """Of a column of series (cloud_job/native/series.py)."""
     from pyspark.sql import types as T
 
     kinds = {"t": T.LongType(), "v": value, "n": T.LongType(), "o": T.LongType()}

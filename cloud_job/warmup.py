@@ -6,10 +6,10 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from cloud_job import tables
+from cloud_job.decision.work import Order, Span, Work
 from cloud_job.decode import READ, Lookup
-from cloud_job.plan import Shape, state_columns
+from cloud_job.native.plan import Shape, state_columns
 from cloud_job.results import results, results_of
-from cloud_job.work import Order, Span, Work
 from edge_agent.algebra.query import Aggregate
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cloud_job.decision.work import Span
 from cloud_job.decode import _windows
-from cloud_job.work import Span
 from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.windows import Calendar, FixedBand, Window
 from tests import oracle_windows, strategies

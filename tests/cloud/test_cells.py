@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.cells import Known, grid
-from cloud_job.open_sessions import Where
-from cloud_job.spans import Cover
+from cloud_job.decision.cells import Known, grid
+from cloud_job.decision.open_sessions import Where
+from cloud_job.decision.spans import Cover
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query import Group

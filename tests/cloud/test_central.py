@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloud_job import maintain, tables
-from cloud_job.positions import Central
+from cloud_job.central.positions import Central
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling

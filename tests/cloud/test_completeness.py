@@ -11,13 +11,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job import state
-from cloud_job.complete import Ledger, Limits
+from cloud_job.decision import state
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.spans import Cover, covers, join
+from cloud_job.decision.work import Beyond, Order, Refused, Span, Work
 from cloud_job.intake import Intake, Parts
 from cloud_job.recent import Recent
-from cloud_job.spans import Cover, covers, join
 from cloud_job.tables import MESSAGES, arrow_schema
-from cloud_job.work import Beyond, Order, Refused, Span, Work
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query import Aggregate, Group

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud_job.decision.work import Span
 from cloud_job.decode import _windows
-from cloud_job.work import Span
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query import Aggregate

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cloud_job import state
-from cloud_job.complete import Ledger, Limits
+from cloud_job.decision import state
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.spans import Cover
+from cloud_job.decision.work import Span, Work, identity
 from cloud_job.intake import Intake, Parts
-from cloud_job.spans import Cover
-from cloud_job.work import Span, Work, identity
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decider
 from edge_agent.machines.results import Row

@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from cloud_job import state
-from cloud_job.complete import Limits
-from cloud_job.spans import Cover
-from cloud_job.work import Work
+from cloud_job.decision import state
+from cloud_job.decision.complete import Limits
+from cloud_job.decision.spans import Cover
+from cloud_job.decision.work import Work
 from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.windows import Session

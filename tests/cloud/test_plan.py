@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job import bags, lower, plan, series
-from cloud_job.partials import to_arrow
+from cloud_job.native import bags, lower, plan, series
+from cloud_job.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
 from edge_agent.algebra.query import Aggregate

@@ -14,16 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job import central, held, state
 from cloud_job.aside import late
-from cloud_job.chunks import chunks_of
-from cloud_job.complete import Ledger, Limits
+from cloud_job.central import held
+from cloud_job.central import windows as central
+from cloud_job.central.chunks import chunks_of
+from cloud_job.central.held import STATES
+from cloud_job.central.positions import Positions
+from cloud_job.decision import state
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.work import Work, identity
 from cloud_job.decode import READ, Lookup, Page
-from cloud_job.held import STATES
 from cloud_job.intake import Intake, Parts
-from cloud_job.positions import Positions
 from cloud_job.tables import MESSAGES, arrow_schema
-from cloud_job.work import Work, identity
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling

@@ -1,7 +1,7 @@
 """The job's decisions carried out in plain numpy, for sessions: what cloud_job/islands.py does, row by row and slowly.
 
-It holds the pure half (cloud_job/open_sessions.py, cells.py, complete.py) to the plain-Python root over many fleets, in
-the time that Spark takes to start.
+It holds the pure half (cloud_job/decision: open_sessions, cells, complete) to the plain-Python root over many fleets,
+in the time that Spark takes to start.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloud_job import state
-from cloud_job.complete import Ledger, Limits
+from cloud_job.decision import state
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.work import Islands, Work
 from cloud_job.intake import Intake, Parts
-from cloud_job.work import Islands, Work
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import Decider
 from edge_agent.wire import heads

@@ -16,9 +16,9 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job import bags, in_numpy, series
-from cloud_job.answers import answers as answered
-from cloud_job.plan import WIDE_TYPE, Shape, is_native, spark_name
+from cloud_job.native import bags, in_numpy, series
+from cloud_job.native.answers import answers as answered
+from cloud_job.native.plan import WIDE_TYPE, Shape, is_native, spark_name
 from edge_agent.algebra.aggregates import FUNCTIONS, bins, central, params_of, weighted
 from edge_agent.algebra.aggregates.base import EXACT, HUGE
 from edge_agent.algebra.query import Aggregate
@@ -308,7 +308,7 @@ def _weighted_avg(states: States, params: Params) -> Answer:
     return Answer(F.when(weight > 0, total / weight))
 
 
-LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; others: cloud_job.bags, .series
+LOWER: Final[dict[str, Callable[[States, Params], Answer]]] = {  # function -> twin; others: .bags, .series
     "count": lambda states, _params: Answer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from cloud_job.complete import Ledger, Limits
+from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.marker_queries import MarkerQueries
+from cloud_job.decision.names import Names
+from cloud_job.decision.open_sessions import Track
+from cloud_job.decision.session_queries import SessionQueries
+from cloud_job.decision.work import identity
 from cloud_job.intake import Parts, bare
-from cloud_job.marker_queries import MarkerQueries
-from cloud_job.names import Names
-from cloud_job.open_sessions import Track
-from cloud_job.session_queries import SessionQueries
-from cloud_job.work import identity
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partial import NOTHING
 from edge_agent.errors import WireError

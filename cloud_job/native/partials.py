@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job import bags, series
+from cloud_job.native import bags, series
 from edge_agent.algebra.partial import Column
 
 WIDE: Final = pa.decimal128(38, 0)

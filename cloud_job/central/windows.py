@@ -2,7 +2,7 @@
 
 Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
 (edge_agent/machines/central.py), called once a task and query for all keys; here stands what brings it the readings and
-turns its answers into rows. The state of a key stands in silver.positions (cloud_job/held.py).
+turns its answers into rows. The state of a key stands in silver.positions (cloud_job/central/held.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
+from cloud_job.central.chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
+from cloud_job.central.held import AS_CHUNKS, PlaceOf, changed, restored
+from cloud_job.decision.work import Cell, Ordering
 from cloud_job.decode import Reader
-from cloud_job.held import AS_CHUNKS, PlaceOf, changed, restored
 from cloud_job.islands import small
 from cloud_job.results import RESULT_COLUMNS, labels
-from cloud_job.work import Cell, Ordering
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.machines.central import Made as Windows
 from edge_agent.machines.central import Raw, advance, at_scale

@@ -1,7 +1,7 @@
 """Members of the registry without a native twin in Spark: their states are collected, numpy combines and answers.
 
 One call of numpy a batch of windows, never one a window. So a family of aggregates, a package's own too, is one file
-and one line of the registry; a native twin (cloud_job/plan.py, cloud_job/lower.py) makes it faster, no more.
+and one line of the registry; a native twin (plan.py and lower.py here) makes it faster, no more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job import answers
+from cloud_job.native import answers
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
 from edge_agent.algebra.bags import Flat

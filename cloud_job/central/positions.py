@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job import central, chunks, held, tables
+from cloud_job import tables
+from cloud_job.central import chunks, held
+from cloud_job.central import windows as central
+from cloud_job.central.held import PlaceOf
+from cloud_job.decision.spans import join
+from cloud_job.decision.work import Ordering, Work
 from cloud_job.decode import Lookup
-from cloud_job.held import PlaceOf
 from cloud_job.results import between, decoded
-from cloud_job.spans import join
 from cloud_job.tables import MESSAGES, POSITIONS, Place
-from cloud_job.work import Ordering, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cloud_job.work import Row, Span
+from cloud_job.decision.work import Row, Span
 from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query import Group

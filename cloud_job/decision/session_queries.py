@@ -1,6 +1,6 @@
 """The queries of sessions at a decision: pieces go to the queries that they are of, and what ends gets its work. Pure.
 
-Rules: docs/protocol.md 5; what is kept of each query, and why, stands in cloud_job/open_sessions.py.
+Rules: docs/protocol.md 5; what is kept of each query, and why, stands in cloud_job/decision/open_sessions.py.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cloud_job.cells import Known, grid
-from cloud_job.names import Names
-from cloud_job.open_sessions import Ended, Moment, Pieces, Track
-from cloud_job.spans import Cover
-from cloud_job.work import Islands, Keyed
+from cloud_job.decision.cells import Known, grid
+from cloud_job.decision.names import Names
+from cloud_job.decision.open_sessions import Ended, Moment, Pieces, Track
+from cloud_job.decision.spans import Cover
+from cloud_job.decision.work import Islands, Keyed
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.query import Group, Query

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cloud_job.spans import Cover
-from cloud_job.work import Cell, Ordering
+from cloud_job.decision.spans import Cover
+from cloud_job.decision.work import Cell, Ordering
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query import Group, Query

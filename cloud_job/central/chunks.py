@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud_job.decision.work import Ordering
 from cloud_job.decode import Counted, Lookup, Reader, counted
-from cloud_job.work import Ordering
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Column, Ints
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job.chunks import FLOATS, Chunks, bodies, same, texts_of
+from cloud_job.central.chunks import FLOATS, Chunks, bodies, same, texts_of
 from cloud_job.tables import POSITIONS
 from edge_agent.algebra.partial import Ints
 from edge_agent.machines.central import Positions

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.answers import Found
+from cloud_job.native.answers import Found
 from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.bags import Flat

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cloud_job.spans import Cover, covers
-from cloud_job.work import Order, Span
+from cloud_job.decision.spans import Cover, covers
+from cloud_job.decision.work import Order, Span
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.central import RAW

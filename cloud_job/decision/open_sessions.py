@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloud_job.names import Names
+from cloud_job.decision.names import Names
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group
@@ -53,7 +53,7 @@ class Moment:
 class Where:
     """Where rows may lie: first reading and last + gap within these bounds, both ends in them, at most so far apart.
 
-    keys: whose they may be, None for any. It says which coverages are worth working out (cloud_job/cells.py).
+    keys: whose they may be, None for any. It says which coverages are worth working out (cloud_job/decision/cells.py).
     """
 
     firsts: tuple[int, int]

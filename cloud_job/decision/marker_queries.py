@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloud_job.spans import Cover
-from cloud_job.work import Gone, Span
+from cloud_job.decision.spans import Cover
+from cloud_job.decision.work import Gone, Span
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query import Group
 from edge_agent.machines.books import Book

@@ -1,6 +1,6 @@
 """Series in Spark: arrays a row, joined natively; one call of numpy a batch of windows puts them in order and answers.
 
-As cloud_job/bags.py does for bags. Readings of one window order by (event time, node, arrival), so a cell carries the
+As bags.py does for bags. Readings of one window order by (event time, node, arrival), so a cell carries the
 place of each node in the bytewise order of ids: the same in all tasks of a query (Lookup.nodes), comparable anywhere.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.answers import Found
+from cloud_job.native.answers import Found
 from edge_agent.algebra import series
 from edge_agent.algebra.aggregates import FUNCTIONS
 

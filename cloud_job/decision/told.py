@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cloud_job.work import Row
+from cloud_job.decision.work import Row
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query import Query
 from edge_agent.config.definitions import query_of, sensor_of

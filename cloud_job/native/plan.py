@@ -1,6 +1,6 @@
 """The algebra as native Spark expressions: states combine and are lowered in the engine, never in a Python function.
 
-Twins of the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (cloud_job/lower.py);
+Twins of the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (lower.py here);
 a test holds every member of the registry equal to its twin. State columns of scaled integers get the suffix `_units`,
 so that queries of both kinds share one set of rows and a batch has one plan.
 """
@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job import bags, in_numpy, series
+from cloud_job.native import bags, in_numpy, series
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cloud_job import orderings, told
-from cloud_job.makings import KINDS, Key, Makings, Place, Run, makings_of
-from cloud_job.marker_queries import Making, MarkerQueries, Marks
-from cloud_job.open_sessions import Moment
-from cloud_job.session_queries import SessionQueries
-from cloud_job.spans import Cover, coverage_rows, join
-from cloud_job.work import Beyond, Islands, Ordering, Refused, Row, Span, Work, identity
+from cloud_job.decision import orderings, told
+from cloud_job.decision.makings import KINDS, Key, Makings, Place, Run, makings_of
+from cloud_job.decision.marker_queries import Making, MarkerQueries, Marks
+from cloud_job.decision.open_sessions import Moment
+from cloud_job.decision.session_queries import SessionQueries
+from cloud_job.decision.spans import Cover, coverage_rows, join
+from cloud_job.decision.work import Beyond, Islands, Ordering, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.query import Group, Query

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cloud_job.open_sessions import Where, behind
-from cloud_job.spans import Cover, join
-from cloud_job.work import Cell
+from cloud_job.decision.open_sessions import Where, behind
+from cloud_job.decision.spans import Cover, join
+from cloud_job.decision.work import Cell
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query import Group
