@@ -55,7 +55,8 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
     newest = newest[:-1]
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
     cuts = np.union1d(cuts, following[is_late])
-    yield read(0, 0, 0)
+    # what is promised before the first reading: it too may be late
+    yield read(0, 0, int(stream.item[0]) if len(stream.item) else 0)
     done = 0
     for item in [*sorted({one.after_items for one in recording.asked if one.after_items}), FAR_US]:
         upto = int(np.searchsorted(stream.item, item))
