@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edge_agent.algebra.windows import CountSliding, CountTumbling, State
+from tests import oracle_itself
 
 if TYPE_CHECKING:
+    from edge_agent.algebra.windows import Central
     from tests.oracle import Reading
 
 SIGNS: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq}
 
 
-def windows(
-    window: CountTumbling | CountSliding | State, readings: Sequence[Reading], first: int = 0
-) -> dict[tuple[int, int], list[Reading]]:
+def windows(window: Central, readings: Sequence[Reading], first: int = 0) -> dict[tuple[int, int], list[Reading]]:
     """(start, end) -> readings of one key, which come in global order. first: the position of the first."""
     if isinstance(window, State):
         return states(window, readings)
+    if not isinstance(window, CountTumbling | CountSliding):
+        return oracle_itself.cut(window, readings, first)
     slide = window.slide if isinstance(window, CountSliding) else window.length
     starts = range(0, len(readings) - window.length + 1, slide)
     return {(first + at, first + at + window.length): list(readings[at : at + window.length]) for at in starts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.aggregates import FUNCTIONS, Readings
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import TYPES, Window
-from edge_agent.algebra.windows.base import Setting
+from edge_agent.algebra.windows.base import NEEDED, Setting
 
 # sums of squares of these stay exact enough to compare variances by value
 floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: round(v, 3))
@@ -34,7 +35,9 @@ CHANGES_US = tuple(  # moments at which clocks of some of these change; and two 
         *(86_400, 1_800_000_000),
     )
 )
-TINY = tuple(word for word, spec in TYPES.items() if all(k.kind in {"duration", "instant"} for k in spec.KEYS))
+TINY = tuple(
+    word for word, spec in TYPES.items() if all(k.kind in {"duration", "instant", "count", "flag"} for k in spec.KEYS)
+)
 scales = st.sampled_from([None, 0, -1, -3, 2])
 
 
@@ -78,11 +81,20 @@ def every_aggregate() -> list[Aggregate]:
 @st.composite
 def windows(draw: st.DrawFn, longest: int = 24, types: tuple[str, ...] = TINY) -> Window:
     """Windows of a few microseconds, of every type that can be so short; slides need not divide lengths."""
-    spec = TYPES[draw(st.sampled_from(types))]
-    return _mended(spec(**{key.inside: draw(_tiny(key, longest)) for key in spec.KEYS}))
+    found: Window = draw(specs({word: TYPES[word] for word in types}, longest))
+    return found
 
 
-def _mended(window: Window) -> Window:
+@st.composite
+def specs(
+    draw: st.DrawFn, types: Mapping[str, Any], longest: int = 24, conditions: tuple[str, ...] = ("value > 2",)
+) -> Any:
+    """A window of one of these types, of a few microseconds or readings; from its keys alone."""
+    spec = types[draw(st.sampled_from(sorted(types)))]
+    return _mended(spec(**{key.inside: draw(_tiny(key, longest, conditions)) for key in spec.KEYS}))
+
+
+def _mended(window: Any) -> Any:
     """The window, what is wrong with it put right by the checker's own remedies."""
     wrong = window.wrong()
     while wrong is not None:
@@ -92,15 +104,20 @@ def _mended(window: Window) -> Window:
     return window
 
 
-def _tiny(key: Setting, longest: int) -> st.SearchStrategy[int]:
-    return st.integers(1 if key.low else 0, longest)
+def _tiny(key: Setting, longest: int, conditions: tuple[str, ...]) -> st.SearchStrategy[Any]:
+    if key.kind == "condition":
+        return st.sampled_from([*conditions, *([] if key.default is NEEDED else [key.default])])
+    if key.kind in {"duration", "instant", "count"}:
+        return st.integers(1 if key.low else 0, longest)
+    return _large(key)
 
 
 @st.composite
 def large_windows(draw: st.DrawFn, types: tuple[str, ...] = tuple(TYPES)) -> Window:
     """Windows as people ask for them, of every type; minutes to weeks, in zones whose clocks do all that clocks do."""
     spec = TYPES[draw(st.sampled_from(types))]
-    return _mended(spec(**{key.inside: draw(_large(key)) for key in spec.KEYS}))
+    found: Window = _mended(spec(**{key.inside: draw(_large(key)) for key in spec.KEYS}))
+    return found
 
 
 def _large(key: Setting) -> st.SearchStrategy[Any]:
@@ -113,7 +130,11 @@ def _large(key: Setting) -> st.SearchStrategy[Any]:
             return st.sampled_from(key.words)
         case "zone":
             return st.sampled_from(ZONES)
-    raise NotImplementedError(key)
+        case "count":
+            return st.integers(key.low, min(key.high, key.low + 1_000))
+        case "flag":
+            return st.booleans()
+    return st.text(max_size=5)
 
 
 @st.composite
