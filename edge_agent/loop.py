@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from edge_agent.algebra.query import Query
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import (
     Command,
     Event,
+    Failed,
     LinkDown,
     LinkUp,
     Note,
@@ -26,6 +28,7 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
+from edge_agent.packages import users
 from edge_agent.ports.mqtt import Confirmed, Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
 from edge_agent.rim.performer import Outfit, Performer, tell
 from edge_agent.rim.words import Asked, asked
@@ -39,6 +42,7 @@ STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it 
 TELL_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
 REFUSED_CODE: Final = 0x80
+MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
 
 
 class Loop:
@@ -47,6 +51,7 @@ class Loop:
     def __init__(self, outfit: Outfit) -> None:
         self.machine, self.spool, self.clock = outfit.machine, outfit.spool, outfit.clock
         self.waiter, self.up, self.persona, self.keep = outfit.waiter, outfit.up, outfit.persona, outfit.keep
+        self.packages = outfit.packages
         self.connections = [outfit.up]
         self.stopping = False
         self._node = outfit.persona.node
@@ -98,17 +103,34 @@ class Loop:
             self.feed(event, now_us)
         self.feed(Tick(), now_us)
         self._settle(now_us)
+        self.packages.rest()  # definitions ask packages too
         if now_us >= self._told_us + TELL_EVERY_US or now_us < self._told_us:
             self._told_us = now_us
             for note in self._notes():
                 tell(note)
+            self._tell_failures(now_us)
 
     def feed(self, event: Event, now_us: int) -> None:
         """Give an event to the machine, perform what it asks for, and so on until all is quiet."""
         self._events.append(event)
         while self._events:
-            for action in self.machine.handle(self._events.popleft(), now_us):
+            actions = self.machine.handle(self._events.popleft(), now_us)
+            self.packages.rest()
+            for action in actions:
                 self._events.extend(self.performer.perform(action, now_us))
+
+    def _tell_failures(self, now_us: int) -> None:
+        """What a package's function raised, and what is left out: in the log, in the status and upward, each once."""
+        queries = tuple(self._queries())
+        for failure in self.packages.news():
+            asking, call = users(failure.call.name, queries), failure.call
+            tell(Note("package.failed", {"what": failure.text, "queries": " ".join(asking), "hint": failure.hint}))
+            told = {"function": call.name, "package": call.package, "step": call.step, "why": failure.why}
+            self.persona.failing = (*self.persona.failing, {**told, "off": failure.off, "queries": asking})[
+                -MOST_FAILING:
+            ]
+            self.feed(Failed(failure.text + (f"; queries {', '.join(asking)}" if asking else "")), now_us)
+            self.say_status(now_us)
 
     def _finish(self) -> None:
         now_us = self.clock.now_us()
@@ -154,6 +176,10 @@ class Loop:
 
     def _settle(self, now_us: int) -> None:
         """After all events of a turn."""
+
+    def _queries(self) -> Iterable[Query]:
+        """Those in force here; a region knows none."""
+        return ()
 
     def _slots(self) -> dict[str, object]:
         """State of the rim itself, to be committed with the machine's; None deletes."""

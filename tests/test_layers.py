@@ -18,7 +18,9 @@ ROOT_LOGIC: Final = {
     for name in ("decider", "inbox", "family", "books", "events", "names", "central", "marked")
 }
 
-RIM: Final = {f"edge_agent.{room}" for room in ("machines", "ports", "wire", "config", "log", "rim", "loop")} | CORE
+RIM: Final = {
+    f"edge_agent.{room}" for room in ("machines", "ports", "wire", "config", "log", "packages", "rim", "loop")
+} | CORE
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and the room itself; the longest key counts
     "edge_agent/__init__.py": set(),
@@ -37,12 +39,14 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         "edge_agent.log",
     },
     "edge_agent/recording": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config", *CORE},
+    "edge_agent/packages.py": CORE,
     "edge_agent/rim": RIM,
     "edge_agent/loop.py": RIM,
     "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *RIM},
     "edge_agent/demo/tables.py": {"deltalake", "pyarrow", "edge_agent.config", *CORE},
     "cloud_job": {
         *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
+        "edge_agent.packages",
         *CORE,
         *ROOT_LOGIC,
     },

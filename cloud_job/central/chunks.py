@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cloud_job.decision.work import Ordering
 from cloud_job.decode import Counted, Lookup, Reader, counted
+from edge_agent import packages
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Column, Ints
 
@@ -44,6 +45,7 @@ def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
     """For mapInArrow: batches with the columns READ to chunks (COLUMNS); number: place in `orderings`."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
         places = {node: place for place, node in enumerate(lookup.nodes)}
         nodes: dict[tuple[str, int], Ints] = {}
         fed: dict[int, list[tuple[int, Ordering]]] = {}

@@ -22,6 +22,7 @@ from cloud_job.decision.work import Cell, Ordering
 from cloud_job.decode import Reader
 from cloud_job.islands import small
 from cloud_job.results import RESULT_COLUMNS, labels
+from edge_agent import packages
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.machines.central import Made as Windows
 from edge_agent.machines.central import Raw, advance, at_scale
@@ -106,9 +107,11 @@ def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int
     """For mapInArrow on what `together` brought together: to rows with the columns MADE, and to those with STATES."""
 
     def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
         yield from advanced(list(batches), orderings, queries, number)[0].to_batches(_ROWS)
 
     def states_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
         yield from advanced(list(batches), orderings, queries, number)[1].to_batches(_ROWS)
 
     return made_of, states_of

@@ -52,14 +52,19 @@ class States:
 def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, Answer]:
     """The answers of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
     states = States(scale)
-    together = [aggregate for aggregate in asked if aggregate.fn in bags.HOLISTIC]
+    together = [aggregate for aggregate in asked if _of("bag", aggregate)]
     found = answered(together, scale, bags.merged, states["bag"]) if together else {}
-    in_order = [aggregate for aggregate in asked if aggregate.fn in series.ORDERED]
+    in_order = [aggregate for aggregate in asked if _of("series", aggregate)]
     found |= answered(in_order, scale, series.ordered, states["series"]) if in_order else {}
     others = [a for a in asked if a.name not in found and not native(a, scale)]
     if others:
         found |= in_numpy.answered(others, scale, is_native, lambda column: spark_name(column, scale))
     return {a.name: Answer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked}
+
+
+def _of(component: str, aggregate: Aggregate) -> bool:
+    """Whether a function asks for that component and nothing else."""
+    return FUNCTIONS[aggregate.fn].needs == (component,)
 
 
 def native(aggregate: Aggregate, scale: int | None) -> bool:

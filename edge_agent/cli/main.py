@@ -31,6 +31,8 @@ VERBS: Final = {  # name -> one line for `headwater --help`, in the order a user
     "maintain": "compact and clean the tables",
     "demo": "the whole tree on this machine, with kills, compared with the truth",
 }
+NODES: Final = ("run", "merge")
+WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definition: they need not look for any
 DONE: Final = 0
 NO: Final = 1
 MISUSED: Final = 2
@@ -69,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _front(words)
     try:
         verb = load(words[0])
-        return verb.main(parser_of(words[0], verb).parse_args(words[1:]))
+        args = parser_of(words[0], verb).parse_args(words[1:])
+        if words[0] not in WITHOUT_PACKAGES:
+            import_module("edge_agent.packages").install(edge=words[0] in NODES)
+        return verb.main(args)
     except ConfigError as err:
         return _say(str(err), MISUSED)
     except PortError as err:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.windows import ALL, REFUSED, Spec
+from edge_agent.algebra.watch import said
+from edge_agent.algebra.windows import ALL, REFUSED, WHOSE, Spec, tried
 from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of
 from edge_agent.config.conditions import Condition
@@ -69,10 +70,26 @@ def _key(setting: Setting) -> Key:
     return Key(setting.name, _kind(setting), default, setting.about)
 
 
-WINDOWS: Final[Mapping[str, tuple[Key, ...]]] = {
-    word: tuple(_key(setting) for setting in spec.KEYS) for word, spec in ALL.items()
-}
-LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in WINDOWS)
+class _Keys(Mapping[str, tuple[Key, ...]]):
+    """The keys of every window type there is, those that packages bring too."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Key, ...]] = {}
+
+    def __getitem__(self, word: str) -> tuple[Key, ...]:
+        if word not in self._made:
+            self._made[word] = tuple(_key(setting) for setting in ALL[word].KEYS)
+        return self._made[word]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ALL)
+
+    def __len__(self) -> int:
+        return len(ALL)
+
+
+WINDOWS: Final[Mapping[str, tuple[Key, ...]]] = _Keys()
+LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +119,17 @@ class WindowTable:
         values = read_table(keys, own, at, report)
         if not complete(values):
             return BAD
-        spec = ALL[word](**{key.inside: values[key.name] for key in keys})
-        wrong = spec.wrong()
+        inside = {key.inside: values[key.name] for key in keys}
+        try:
+            spec = ALL[word](**inside)
+            wrong = spec.wrong()
+        except Exception as err:
+            if word not in WHOSE:
+                raise
+            return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {said(err)}")
         if wrong is None:
+            if why := tried(spec):
+                return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {why}")
             return spec
         texts = {key.name: key.kind.write(values[key.name]) for key in keys if values[key.name] is not None}
         hint = wrong.hint

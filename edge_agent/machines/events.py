@@ -150,6 +150,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """A function of another package failed here: its answers are lost, no reading is. why: one line for people."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Damaged:
     """A spooled frame cannot be read again: its bytes are not what was written."""
 
@@ -178,6 +185,7 @@ Event = (
     | Retire
     | Command
     | Mark
+    | Failed
     | Damaged
     | Stop
 )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import Frame, Gap
 from edge_agent.algebra.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
@@ -25,6 +25,7 @@ from edge_agent.machines.events import (
     Committed,
     Damaged,
     Event,
+    Failed,
     Gathering,
     LinkDown,
     LinkUp,
@@ -39,6 +40,7 @@ from edge_agent.machines.numbering import KeysExhausted, Numbering
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.release import Step, halves, without_promise
 
+FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
@@ -78,6 +80,7 @@ class Node(ABC):
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
+        self._failed: list[Gap] = []  # answers lost here, to be told upward
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
@@ -104,10 +107,8 @@ class Node(ABC):
                 self._committing = False
                 self.outbox.committed()
                 out += self._after_commit()
-            case LinkUp():
-                self.outbox.link(up=True)
-            case LinkDown():
-                self.outbox.link(up=False)
+            case LinkUp() | LinkDown():
+                self.outbox.link(up=isinstance(event, LinkUp))
             case Sent(epoch, seq):
                 self.outbox.sent(epoch, seq)
             case Receipted(receipt):
@@ -117,6 +118,9 @@ class Node(ABC):
                 out.append(self._command(name))
             case Damaged(epoch, seq):
                 out += self.outbox.damaged(epoch, seq)
+                self._dirty = True
+            case Failed(why):
+                self._failed.append(Gap((), now_us, now_us + 1, 0, (self.settings.node,), FAILED, 0, why))
                 self._dirty = True
             case Stop():
                 self._dirty = True
@@ -155,11 +159,14 @@ class Node(ABC):
                 frames += self.outbox.flush(self._flush_step(now_us))
             self.outbox.draw()
             frames += self.outbox.open(self._birth_step(now_us))
-        frames += self._put(self._step(now_us), now_us)
+        step = self._step(now_us)
+        if self._failed:
+            step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
+        frames += self._put(step, now_us)
         if self._restate:
             frames += self.outbox.restate()
             self._restate = False
-        replace = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
+        instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         state = dict(self._state(now_us))
         state["outbox"] = self.outbox.snapshot()
         numbering = self.outbox.numbering
@@ -176,7 +183,7 @@ class Node(ABC):
             state["numbering"] = numbering.snapshot()
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
-        return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), replace)]
+        return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:
         """The frames of a step, in new epochs where the keys of one are used up (2.4).

@@ -16,6 +16,7 @@ from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway import Gateway
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
+from edge_agent.packages import install
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt import Connection, Link
 from edge_agent.ports.spool import Spool
@@ -59,6 +60,8 @@ def build(
 
     persona = Persona(node.node, settings.node.role, settings.uplink.parent, version)
     keep = Keep(path.with_name(QUARANTINE))
+    packages = install(edge=True)
+    packages.keep(path.parent)
     clock, waiter, random = SystemClock(), Waiter(), SystemRandom()
     link = replace(_link(settings.uplink, node.node), will=persona.will())
     if settings.node.role == "gateway":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query import Query, Sensor
 from edge_agent.config import topics
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor
 from edge_agent.config.registry import Registry
@@ -184,6 +184,9 @@ class GatewayLoop(Loop):
     def _ack_local(self, tokens: list[int]) -> None:
         if tokens and self.local is not None:
             self.local.ack(tokens)
+
+    def _queries(self) -> Iterable[Query]:
+        return self.registry.in_force()[1]
 
     def _slots(self) -> dict[str, object]:
         if not self._unkept:

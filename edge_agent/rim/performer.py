@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import Frame
@@ -30,6 +30,7 @@ from edge_agent.machines.events import (
     Sent,
 )
 from edge_agent.machines.node import Node
+from edge_agent.packages import Keeper, install
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt import Connection, Taken
 from edge_agent.ports.spool import DamagedError, Spool
@@ -48,7 +49,10 @@ QUIET_NOTES: Final = frozenset(  # what is told as information; every other note
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
-    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
+    """What a process is made of. persona: who it is, in words. keep: where bad bytes go.
+
+    packages: the keeper of the functions that other packages bring.
+    """
 
     machine: Node
     spool: Spool
@@ -57,6 +61,7 @@ class Outfit:
     up: Connection
     persona: Persona
     keep: Keep
+    packages: Keeper = field(default_factory=install)
 
 
 class Performer:

@@ -58,7 +58,10 @@ def marker_of(command: Asked, now_us: int) -> Marker | str:
 
 @dataclass(slots=True)
 class Persona:
-    """Who a process is. config: hash of the definitions in force. sensors: their ids."""
+    """Who a process is. config: hash of the definitions in force. sensors: their ids.
+
+    failing: functions of other packages that failed, and why.
+    """
 
     node: str
     role: str
@@ -66,6 +69,7 @@ class Persona:
     version: str
     config: str = ""
     sensors: tuple[str, ...] = ()
+    failing: tuple[Mapping[str, object], ...] = ()
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """What status and `diagnose` say."""
@@ -77,6 +81,7 @@ class Persona:
             "config": self.config,
             "sensors": list(self.sensors),
             "clock": {"synced": clock.synced},
+            **({"failing": list(self.failing)} if self.failing else {}),
         }
 
     def online(self, machine: Node, clock: Clock) -> bytes:

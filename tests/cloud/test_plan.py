@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job.native import bags, lower, plan, series
+from cloud_job.native import lower, plan
 from cloud_job.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
@@ -119,7 +119,7 @@ def test_members_without_a_twin_are_combined_and_answered_by_numpy(
 
 def test_every_twin_is_of_a_member_of_the_registry() -> None:
     assert plan.COMBINE.keys() <= COMPONENTS.keys()
-    assert lower.LOWER.keys() | bags.HOLISTIC | series.ORDERED <= FUNCTIONS.keys()
+    assert lower.LOWER.keys() <= FUNCTIONS.keys()
     assert {c.kind for c in COLUMNS.values()} <= plan.TYPES.keys()
 
 

@@ -167,7 +167,7 @@ def test_a_central_window_of_a_package_that_raises_gives_no_rows_and_goes_on() -
             return Cut(wild * 0, wild, wild + 1, wild, wild, line.until)
 
     FOUND["it"] = Fussy
-    _, central, refused = window_plugins.types({"tumbling"}, [Point("it", "somewhere:Fussy", window_plugins.GROUP)])
+    _, central, refused, _ = window_plugins.types({"tumbling"}, [Point("it", "somewhere:Fussy", window_plugins.GROUP)])
     assert not refused
     for n in (0, 3):  # one raises, one answers with rows that are not there
         one = np.array([n])
@@ -183,8 +183,8 @@ def test_a_central_window_of_a_package_that_raises_gives_no_rows_and_goes_on() -
 )
 def test_what_is_no_window_type_is_left_out_with_the_reason(found: Any, why: str) -> None:
     FOUND["it"] = found
-    *both, refused = window_plugins.types({"tumbling"}, [Point("it", "somewhere:X", window_plugins.GROUP)])
-    assert both == [{}, {}]
+    *both, refused, whose = window_plugins.types({"tumbling"}, [Point("it", "somewhere:X", window_plugins.GROUP)])
+    assert [*both, whose] == [{}, {}, {}]
     assert why in refused["it"]
 
 

@@ -45,18 +45,21 @@ from edge_agent.algebra.aggregates.base import (
     times,
 )
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.watch import PLAIN, Watch
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from edge_agent.algebra.aggregates.base import States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
     from edge_agent.algebra.query import Aggregate
 
 __all__ = [
-    "BUILT_IN", "COLUMNS", "COMPONENTS", "FAMILIES", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES",
-    "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "basis_of", "check", "columns_of",
-    "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES",
+    "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "add", "basis_of", "check",
+    "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
 BUILT_IN: Final[tuple[Family, ...]] = (
@@ -64,8 +67,7 @@ BUILT_IN: Final[tuple[Family, ...]] = (
     *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY, overtime.FAMILY),
     *(series.FAMILY, approximate.FAMILY),
 )
-_OTHERS, REFUSED = plugins.families(BUILT_IN, plugins.installed())  # REFUSED: entry point -> why it is left out
-FAMILIES: Final[tuple[Family, ...]] = (*BUILT_IN, *_OTHERS)
+REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family is left out
 
 Made = TypeVar("Made", Column, Component)
 
@@ -85,6 +87,10 @@ class Registry(Mapping[str, Made]):
         found = self._fixed.get(name)
         return self._make(name) if found is None else found
 
+    def add(self, found: Mapping[str, Made]) -> None:
+        """These are always there too."""
+        self._fixed.update(found)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._fixed)
 
@@ -92,7 +98,7 @@ class Registry(Mapping[str, Made]):
         return len(self._fixed)
 
 
-TEMPLATES: Final[Mapping[str, Template]] = {t.name: t for family in FAMILIES for t in family.templates}
+TEMPLATES: Final[Mapping[str, Template]] = {t.name: t for family in BUILT_IN for t in family.templates}
 
 
 @lru_cache(maxsize=4096)
@@ -105,13 +111,26 @@ def _made(name: str) -> tuple[Component, Column]:
     return template.make(argument)
 
 
-COLUMNS: Final[Mapping[str, Column]] = Registry(
-    {c.name: c for family in FAMILIES for c in family.columns}, lambda name: _made(name)[1]
+COLUMNS: Final[Registry[Column]] = Registry(
+    {c.name: c for family in BUILT_IN for c in family.columns}, lambda name: _made(name)[1]
 )
-COMPONENTS: Final[Mapping[str, Component]] = Registry(
-    {c.name: c for family in FAMILIES for c in family.components}, lambda name: _made(name)[0]
+COMPONENTS: Final[Registry[Component]] = Registry(
+    {c.name: c for family in BUILT_IN for c in family.components}, lambda name: _made(name)[0]
 )
-FUNCTIONS: Final[Mapping[str, Function]] = {f.name: f for family in FAMILIES for f in family.functions}
+FUNCTIONS: Final[dict[str, Function]] = {f.name: f for family in BUILT_IN for f in family.functions}
+
+
+def add(points: Iterable[EntryPoint], watch: Watch = PLAIN) -> None:
+    """Families of other packages, those that can be used; of the others REFUSED says why (docs/extend.md).
+
+    Once a process, before anything is asked of the registry. Calls of their functions go through the watch.
+    """
+    found, refused = plugins.families(BUILT_IN, points, watch)
+    REFUSED.update(refused)
+    for family in found:
+        COLUMNS.add({column.name: column for column in family.columns})
+        COMPONENTS.add({component.name: component for component in family.components})
+        FUNCTIONS.update({function.name: function for function in family.functions})
 
 
 def check(aggregate: Aggregate) -> None:

@@ -2,21 +2,23 @@
 
 A package that is broken, or takes a name that is taken, is left out, with the reason for whoever asks for its
 functions. A function of a package that raises costs its own answers and nothing else: its states travel with a count of
-the readings it failed on, and a row with such readings has no answer, with the reason in `details`.
+the readings it failed on, and a row with such readings has no answer, with the reason in `details`. Every call goes
+through a watch (algebra/watch.py), which tells people and keeps what is slow within bounds.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.watch import PLAIN, Call, FailedError, Watch, said
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
@@ -28,12 +30,27 @@ KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of
 FAILED: Final = "_failed"  # suffix of the column that counts the readings a package's function failed on
 
 
-def installed(group: str = GROUP) -> Sequence[EntryPoint]:
-    """The entry points there are, in the order of their names: the same on every node."""
-    return sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Whose functions these are, and where calls of them go through."""
+
+    point: str
+    package: str
+    watch: Watch
+
+    def call(self, name: str, step: str, rows: int) -> Call:
+        """A call of one of them."""
+        return Call(self.point, self.package, name, step, rows)
 
 
-def families(built_in: Sequence[Family], points: Iterable[EntryPoint]) -> tuple[tuple[Family, ...], Mapping[str, str]]:
+def brought(point: EntryPoint, watch: Watch) -> Brought:
+    """Of the entry point's distribution, where it is known."""
+    return Brought(point.name, "" if point.dist is None else f"{point.dist.name} {point.dist.version}", watch)
+
+
+def families(
+    built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN
+) -> tuple[tuple[Family, ...], Mapping[str, str]]:
     """(families that can be used, name of an entry point -> why it cannot)."""
     found: list[Family] = []
     refused: dict[str, str] = {}
@@ -42,11 +59,11 @@ def families(built_in: Sequence[Family], points: Iterable[EntryPoint]) -> tuple[
             family = point.load()
             why = _wrong(family, [*built_in, *found])
         except Exception as err:
-            why = f"{type(err).__name__}: {err}"
+            why = said(err)
         if why:
             refused[point.name] = f"{point.value}: {why}"
         else:
-            found.append(_guarded(family))
+            found.append(_guarded(family, brought(point, watch)))
     return tuple(found), refused
 
 
@@ -74,6 +91,9 @@ def _wrong(family: object, known: Sequence[Family]) -> str:
         return "a component has at least one column"
     if family.templates or any(function.asks is not None for function in family.functions):
         return "templates are not for packages"
+    asked = (*(f.needs for f in family.functions), *(component.needs for component in family.components))
+    if any({"bag", "series"} & set(needs) and len(needs) > 1 for needs in asked):
+        return "what needs 'bag' or 'series' needs nothing else: all readings are in it"
     there = {component.name for f in (*known, family) for component in f.components}
     needed = {name for component in family.components for name in component.needs}
     needed |= {name for f in family.functions for name in (*f.needs, *(f.scaled or ()))}
@@ -83,34 +103,37 @@ def _wrong(family: object, known: Sequence[Family]) -> str:
 # --- what a package's functions may do wrong -----------------------------------------------------------------------
 
 
-def _guarded(family: Family) -> Family:
+def _guarded(family: Family, by: Brought) -> Family:
     kinds = {column.name: column.kind for column in family.columns}
     own = {component.name for component in family.components}
     return replace(
         family,
         columns=(*family.columns, *(Column(c.name + FAILED, "count") for c in family.components)),
-        components=tuple(_guarded_component(component, kinds) for component in family.components),
-        functions=tuple(_guarded_function(function, own) for function in family.functions),
+        components=tuple(_guarded_component(component, kinds, by) for component in family.components),
+        functions=tuple(_guarded_function(function, own, by) for function in family.functions),
     )
 
 
-def _guarded_component(component: Component, kinds: Mapping[str, str]) -> Component:
+def _guarded_component(component: Component, kinds: Mapping[str, str], by: Brought) -> Component:
     """The same, which never raises. Without its inverse: what failed cannot be taken away."""
     failed = component.name + FAILED
 
     def made(
-        attempt: Callable[[], dict[str, Array]], groups: Segments, scale: int | None, readings: Array
+        what: Call, attempt: Callable[[], dict[str, Array]], groups: Segments, scale: int | None, readings: Array
     ) -> dict[str, Array]:
-        try:
+        def sound() -> dict[str, Array]:
             columns = attempt()
-            sound = {name: _sound(columns[name], len(groups), kinds[name], scale) for name in component.columns}
-        except Exception:
+            return {name: _sound(columns[name], len(groups), kinds[name], scale) for name in component.columns}
+
+        try:
+            return {**by.watch.call(what, sound), failed: np.zeros(len(groups), np.int64)}
+        except FailedError:
             return {**{n: _nothing(len(groups), kinds[n], scale) for n in component.columns}, failed: readings}
-        return {**sound, failed: np.zeros(len(groups), np.int64)}
 
     def lift(readings: Readings, groups: Segments, scale: int | None, lifted: States) -> dict[str, Array]:
+        what = by.call(component.name, "lift", len(readings.time_us))
         counted = groups.sum(np.ones(len(readings.time_us), np.int64))
-        return made(lambda: component.lift(readings, groups, scale, lifted), groups, scale, counted)
+        return made(what, lambda: component.lift(readings, groups, scale, lifted), groups, scale, counted)
 
     def combine(states: States, groups: Segments, combined: States, ranks: Ints | None) -> dict[str, Array]:
         scale = (
@@ -118,9 +141,10 @@ def _guarded_component(component: Component, kinds: Mapping[str, str]) -> Compon
             if any(kinds[n] in ("value", "wide") and states[n].dtype != np.float64 for n in component.columns)
             else None
         )
+        what = by.call(component.name, "combine", groups.rows)
         before = groups.sum(states[failed])
         every = groups.sum(states["count"]) if "count" in states else np.maximum(before, 1)
-        out = made(lambda: component.combine(states, groups, combined, ranks), groups, scale, every)
+        out = made(what, lambda: component.combine(states, groups, combined, ranks), groups, scale, every)
         return {**out, failed: np.maximum(out[failed], before)}
 
     return replace(component, columns=(*component.columns, failed), lift=lift, combine=combine, invert=None, fold=None)
@@ -132,9 +156,10 @@ def _sound(column: Array, rows: int, kind: str, scale: int | None) -> Array:
     floats = kind == "real" or (kind in ("value", "wide") and scale is None)
     wanted = (np.float64,) if floats else (np.int64, np.object_) if kind == "wide" else (np.int64,)
     if found.shape != (rows,) or found.dtype.type not in wanted:
-        raise ValueError(f"{found.dtype} of shape {found.shape}")
+        names = " or ".join(np.dtype(one).name for one in wanted)
+        raise ValueError(f"a column of {found.dtype} and shape {found.shape}, wanted {names} and {(rows,)}")
     if floats and not bool(np.isfinite(found).all()):
-        raise ValueError("not finite")
+        raise ValueError("a column with values that are not finite")
     return found
 
 
@@ -143,28 +168,35 @@ def _nothing(rows: int, kind: str, scale: int | None) -> Array:
     return np.zeros(rows, np.float64 if floats else np.int64)
 
 
-def _guarded_function(function: Function, own: set[str]) -> Function:
+def _guarded_function(function: Function, own: set[str], by: Brought) -> Function:
     """The same: rows on which a component failed, or all of them where it raises itself, have no answer."""
 
     def lower(states: States, scale: int | None, params: Params) -> Lowered:
-        rows = len(states["count"])
-        failed = np.zeros(rows, np.int64)
-        for name in own.intersection(function.components(scale, params)):
-            failed = np.maximum(failed, states[name + FAILED])
-        try:
+        rows = len(next(iter(states.values())))
+        failed, by_component = np.zeros(rows, np.int64), ""
+        for name in sorted(own.intersection(function.components(scale, params))):
+            if states[name + FAILED].any():
+                failed, by_component = np.maximum(failed, states[name + FAILED]), by_component or name
+
+        def sound() -> tuple[Array, Array, list[str | None]]:
             found = function.lower(states, scale, params)
             value, null = np.array(found.value, np.float64), np.array(found.null, np.bool_)
             if value.shape != (rows,) or null.shape != (rows,):
                 raise ValueError(f"answers of shape {value.shape}, wanted {(rows,)}")
-            texts: list[str | None] = [None] * rows if found.details is None else list(found.details)
-        except Exception as err:
-            reason = json.dumps({"failed": f"{type(err).__name__}: {err}"[:200]})
+            return value, null, [None] * rows if found.details is None else list(found.details)
+
+        try:
+            value, null, texts = by.watch.call(by.call(function.name, "lower", rows), sound)
+        except FailedError as err:
+            reason = json.dumps({"failed": str(err)})
             return Lowered(np.full(rows, np.nan), np.ones(rows, np.bool_), [reason] * rows)
         bad = (failed > 0) | ~(np.isfinite(value) | null)
         if bad.any():
+            why = by.watch.why(by.point, by_component) or "ops.gaps and the status of the nodes say why"
             value, null = np.where(bad, np.nan, value), null | bad
             for row in np.flatnonzero(bad).tolist():
-                texts[row] = json.dumps({"failed": f"on {int(failed[row])} readings" if failed[row] else "not finite"})
+                many = int(failed[row])
+                texts[row] = json.dumps({"failed": f"on {many} readings: {why}" if many else "not finite"})
         return Lowered(value, null, texts if any(text is not None for text in texts) else None)
 
     return replace(function, lower=lower)

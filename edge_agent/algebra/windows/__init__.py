@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, Protocol, cast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.aggregates.plugins import installed
+from edge_agent.algebra.aggregates.plugins import Brought
 from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.span import Comb, EdgeSet, Lattice
+from edge_agent.algebra.watch import PLAIN, Watch
 from edge_agent.algebra.windows import plugins
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.calendar import Calendar
@@ -24,9 +25,12 @@ from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.state import State
 from edge_agent.algebra.windows.tumbling import Tumbling
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
-    "ALL", "CENTRAL", "REFUSED", "TYPES", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand",
-    "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "reach_us",
+    "ALL", "CENTRAL", "REFUSED", "TYPES", "WHOSE", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand",
+    "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "reach_us", "tried",
 ]  # fmt: skip
 
 
@@ -106,16 +110,34 @@ class Central(Spec, Protocol):
 _BY_TIME: Final = (Tumbling, Sliding, FixedBand, Calendar)
 _CENTRAL: Final = (CountTumbling, CountSliding, State)
 _OWN: Final = (Session, Punctuation)  # with slicers of their own
-_more, _more_central, REFUSED = plugins.types(
-    {cls.type for cls in (*_BY_TIME, *_CENTRAL, *_OWN)}, installed(plugins.GROUP)
-)  # REFUSED: entry point -> why it is left out
-TYPES: Final[Mapping[str, type[Window]]] = {**{cls.type: cls for cls in _BY_TIME}, **_more}
-CENTRAL: Final[Mapping[str, type[Central]]] = {**{cls.type: cls for cls in _CENTRAL}, **_more_central}
-ALL: Final[Mapping[str, type[Window] | type[Session] | type[Punctuation] | type[Central]]] = {
+TYPES: Final[dict[str, type[Window]]] = {cls.type: cls for cls in _BY_TIME}
+CENTRAL: Final[dict[str, type[Central]]] = {cls.type: cls for cls in _CENTRAL}
+ALL: Final[dict[str, type[Window] | type[Session] | type[Punctuation] | type[Central]]] = {
     **TYPES,
     **{cls.type: cls for cls in _OWN},
     **CENTRAL,
 }
+REFUSED: Final[dict[str, str]] = {}  # entry point -> why its type is left out
+WHOSE: Final[dict[str, Brought]] = {}  # type of another package -> which
+
+
+def add(points: Iterable[EntryPoint], watch: Watch = PLAIN) -> None:
+    """Window types of other packages, those that can be used; of the others REFUSED says why (docs/extend.md).
+
+    Once a process, before anything is asked of the registry. Calls of their methods go through the watch.
+    """
+    by_time, central, refused, whose = plugins.types(ALL, points, watch)
+    REFUSED.update(refused)
+    WHOSE.update(whose)
+    TYPES.update(by_time)
+    CENTRAL.update(central)
+    ALL.update({**by_time, **central})
+
+
+def tried(spec: Spec) -> str:
+    """Why a definition of a package's type cannot be taken: what it raised; '' if nothing, and of our own types."""
+    by = WHOSE.get(spec.type)
+    return "" if by is None else plugins.tried(spec, by)
 
 
 def reach_us(window: Spec) -> int:

@@ -1,19 +1,21 @@
 """Window types that other packages bring: entry points of the group `headwater.windows` (docs/extend.md).
 
 A package that is broken, or takes a word that is taken, is left out, with the reason for whoever asks for its type. A
-central window whose `cut` raises gives no rows for what it was asked, says so in the log, and stops nothing.
+window of a package that raises gives no rows for what it was asked, and stops nothing. Every call goes through a watch
+(algebra/watch.py), which tells people and keeps what is slow within bounds.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.aggregates.plugins import Brought, brought
+from edge_agent.algebra.watch import PLAIN, FailedError, Watch, said
 from edge_agent.algebra.windows.base import Setting
 from edge_agent.algebra.windows.central import RAW, Cut
 
@@ -27,30 +29,53 @@ TIME: Final = (
     *("longest_us", "one_length", "unit_us", "lattices", "rhythm"),
     *("edges", "assign", "ends", "combs"),
 )
-log = logging.getLogger("headwater.windows")
+TRIED_US: Final = 60_000_000  # of the edges that a new definition is asked for: at most a few ten thousand
 
 
 def types(
-    taken: Collection[str], points: Iterable[EntryPoint]
-) -> tuple[dict[str, type[Any]], dict[str, type[Any]], Mapping[str, str]]:
-    """(types cut by time by their word, central ones, name of an entry point -> why it cannot be used)."""
+    taken: Collection[str], points: Iterable[EntryPoint], watch: Watch = PLAIN
+) -> tuple[dict[str, type[Any]], dict[str, type[Any]], Mapping[str, str], Mapping[str, Brought]]:
+    """(types cut by time by their word, central ones, entry point -> why it cannot be used, word -> whose it is)."""
     by_time: dict[str, type[Any]] = {}
     central: dict[str, type[Any]] = {}
     refused: dict[str, str] = {}
+    whose: dict[str, Brought] = {}
     for point in points:
         try:
             found = point.load()
             why = _wrong(found, {*taken, *by_time, *central})
         except Exception as err:
-            why = f"{type(err).__name__}: {err}"
+            why = said(err)
         if why:
             refused[point.name] = f"{point.value}: {why}"
-        elif hasattr(found, "cut"):
-            found.cut = _guarded(found.cut)
+            continue
+        whose[found.type] = brought(point, watch)
+        if hasattr(found, "cut"):
+            found.cut = _guarded(found.cut, whose[found.type])
             central[found.type] = found
         else:
+            for name, rows, nothing in _STEPS:
+                setattr(found, name, _guarded_step(getattr(found, name), whose[found.type], name, rows, nothing))
             by_time[found.type] = found
-    return by_time, central, refused
+    return by_time, central, refused, whose
+
+
+def tried(spec: Any, by: Brought) -> str:
+    """What a definition of this type would stumble over at once, '' if nothing: asked before it is taken."""
+
+    def asked() -> None:
+        if not hasattr(spec, "cut"):
+            for name in TIME[:5]:
+                getattr(spec, name)
+            edges = np.asarray(spec.edges(0, TRIED_US))
+            if edges.ndim != 1 or edges.dtype != np.int64 or bool((edges[1:] <= edges[:-1]).any()):
+                raise ValueError("edges are int64, sorted, each once")
+
+    try:
+        by.watch.call(by.call(spec.type, "definition", 0), asked)
+    except FailedError as err:
+        return str(err)
+    return ""
 
 
 def _wrong(found: object, taken: Collection[str]) -> str:
@@ -70,20 +95,53 @@ def _wrong(found: object, taken: Collection[str]) -> str:
     return f"KEYS are Settings of the kinds {', '.join(KINDS)}" if wrong else ""
 
 
-def _guarded(cut: Any) -> Any:
+def _guarded(cut: Any, by: Brought) -> Any:
     """The same, which never raises: of a package's cut that does, nothing is kept, or it would raise for ever."""
 
     @functools.wraps(cut)
     def guarded(self: Any, line: Line) -> Cut:
-        try:
+        def sound() -> Cut:
             made: Cut = cut(self, line)
             if not _sound(made, line):
                 raise ValueError("rows outside the line, or columns of unequal length")
-        except Exception:
-            log.exception("window type %s failed on %d readings", self.type, len(line.time_us))
+            return made
+
+        try:
+            return by.watch.call(by.call(self.type, "cut", len(line.time_us)), sound)
+        except FailedError:
             none = np.zeros(0, np.int64)
             return Cut(none, none, none, none, none, np.array(line.until, np.int64))
-        return made
+
+    return guarded
+
+
+def _none(*_: Any) -> Any:
+    return np.zeros(0, np.int64)
+
+
+_STEPS: Final[tuple[tuple[str, Callable[..., int], Callable[..., Any]], ...]] = (
+    # a method of a window cut by time, how many rows a call of it has, and what stands for its answer if it raises
+    ("edges", lambda _low, _high: 0, _none),
+    ("assign", lambda start, _end: len(start), lambda start, end: (_none(), _none())),
+    ("ends", len, lambda start: np.asarray(start) + 1),
+    ("combs", lambda _after, _upto: 0, lambda after, upto: ()),
+)
+
+
+def _guarded_step(method: Any, by: Brought, name: str, rows: Callable[..., int], nothing: Callable[..., Any]) -> Any:
+    """The same, which never raises: what it would have said is no windows."""
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any) -> Any:
+        def whole() -> Any:
+            made = method(self, *args)
+            return tuple(made) if name == "combs" else made
+
+        try:
+            made = by.watch.call(by.call(self.type, name, rows(*args)), whole)
+        except FailedError:
+            made = nothing(*args)
+        return iter(made) if name == "combs" else made
 
     return guarded
 
