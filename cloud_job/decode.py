@@ -9,7 +9,7 @@ where it begins and ends is known only when all its pieces have met (cloud_job/i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from cloud_job.decision.names import Names
 from cloud_job.decision.work import Order, Span
-from cloud_job.native import bags, series
+from cloud_job.native import cells, plan
 from cloud_job.native.partials import WIDE, to_arrow
-from cloud_job.native.plan import spark_name
+from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.overlap import in_windows_of
@@ -40,10 +40,7 @@ ARROW: Final = {
     "string": pa.string(),
     "decimal(38,0)": WIDE,
     "binary": pa.binary(),
-    bags.FLOATS: bags.FLOATS_ARROW,
-    bags.UNITS: bags.UNITS_ARROW,
-    series.FLOATS: series.arrow_type(pa.float64()),
-    series.UNITS: series.arrow_type(pa.int64()),
+    **{cells.text(parts): cells.arrow_type(parts) for parts in plan.CELLS.values()},
 }
 Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -102,6 +99,7 @@ def windows_of(lookup: Lookup) -> Reader:
     """For mapInArrow: batches with the columns READ to batches with lookup.windows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
         yield from _decoded(lookup, batches).windows()
 
     return read
@@ -111,6 +109,7 @@ def pieces_of(lookup: Lookup) -> Reader:
     """For mapInArrow: batches with the columns READ to batches with lookup.pieces."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
         yield from _decoded(lookup, batches).pieces()
 
     return read
@@ -190,7 +189,7 @@ class _Decoding:
             wanted = self._wanted(part.rows, order)
             if wanted is None or len(wanted):
                 chosen = part.rows if wanted is None else part.rows.take(wanted)
-                self._store(order, part.sent.late).add(_recoded(chosen, order, *codes))
+                self._store(order, part.sent.late).add(recoded(chosen, order.basis, *codes))
 
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""
@@ -221,9 +220,9 @@ class _Decoding:
                 if span.picks:
                     made = _picked(needed, span, order.number, basis, store.ranks())
                 else:
-                    made = _windows(needed, span, basis, store.ranks(), exact=order.kind == "window")
+                    made = windows_in(needed, span, basis, store.ranks(), exact=order.kind == "window")
                 if len(made):
-                    yield self._batch({"span": _same(number, made)}, late, made, order.target)
+                    yield self._batch({"span": same(number, made)}, late, made, order.target)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """The pieces of every order, those joined that meet here."""
@@ -232,33 +231,50 @@ class _Decoding:
             states = aggregates.convert(rows.states, order.scale, order.target)
             made = Partials(rows.start, rows.end, rows.key, dict(states))
             if len(made):
-                about = {"order": _same(order.number, made), "end": pa.array(made.end)}
+                about = {"order": same(order.number, made), "end": pa.array(made.end)}
                 yield self._batch(about, late, made, order.target)
 
     def _batch(self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
-        n = len(rows)
-        found = {
-            **about,
-            "start": pa.array(rows.start),
-            "key": pa.array(self.keys.texts, pa.string()).take(pa.array(rows.key)),
-            "late": pa.array(np.full(n, late)),
-        }
-        arrays: dict[str, pa.Array] = {name: found[name] for name in (PIECES if "order" in about else WINDOWS)}
-        named = {spark_name(column, scale): column for column in rows.states}
-        for name, kind in self.lookup.columns.items():
-            column = named.get(name)
-            if column is None:
-                arrays[name] = pa.nulls(n, ARROW[kind])
-            else:
-                arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, self.nodes.texts)
-        return pa.RecordBatch.from_pydict(arrays)
+        return batch_of(about, late, rows, scale, self.lookup.columns, (self.keys.texts, self.nodes.texts))
 
 
-def _same(number: int, rows: Partials) -> pa.Array:
+def batch_of(
+    about: Mapping[str, pa.Array],
+    late: bool,
+    rows: Partials,
+    scale: int | None,
+    columns: Mapping[str, str],
+    texts: tuple[Sequence[str], Sequence[str]],
+) -> pa.RecordBatch:
+    """Rows as Spark reads them: with `about` and `columns` (name -> Spark type), null where they have no such state.
+
+    about: `span`; or `order` and `end`. scale: of the states. texts: of the keys and of the nodes, by number.
+    """
+    keys, nodes = texts
+    n = len(rows)
+    found = {
+        **about,
+        "start": pa.array(rows.start),
+        "key": pa.array(keys, pa.string()).take(pa.array(rows.key)),
+        "late": pa.array(np.full(n, late)),
+    }
+    arrays: dict[str, pa.Array] = {name: found[name] for name in (PIECES if "order" in about else WINDOWS)}
+    named = {plan.spark_name(column, scale): column for column in rows.states}
+    for name, kind in columns.items():
+        column = named.get(name)
+        if column is None:
+            arrays[name] = pa.nulls(n, ARROW[kind])
+        else:
+            arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, nodes)
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def same(number: int, rows: Partials) -> pa.Array:
+    """The number of a span or order beside each row."""
     return pa.array(np.full(len(rows), number, np.int32))
 
 
-def _windows(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool) -> Partials:
+def windows_in(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool) -> Partials:
     """The windows of the span that contain ranges of rows, combined; exact: that equal them (protocol 6.2).
 
     At a constant cost a row, so that what a task sends to Spark is a row a window, however many rows are in it.
@@ -290,10 +306,10 @@ def _named(rows: Partials, order: Order) -> Partials:
     return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))
 
 
-def _recoded(rows: Partials, order: Order, keys: Ints, nodes: Ints) -> Partials:
+def recoded(rows: Partials, basis: Iterable[str], keys: Ints, nodes: Ints) -> Partials:
     """Keys and nodes by the task's numbers instead of the epoch's."""
     states: dict[str, Any] = dict(rows.states)
-    for name in order.basis:
+    for name in basis:
         if COLUMNS[name].kind == "node":
             states[name] = nodes[states[name]]
         elif COLUMNS[name].kind == "series":

@@ -337,30 +337,15 @@ def struct(columns: Mapping[str, str]) -> StructType:
         "ARRAY<STRING>": T.ArrayType(T.StringType()),
         "MAP<STRING, STRING>": T.MapType(T.StringType(), T.StringType()),
         "MAP<STRING, DOUBLE>": T.MapType(T.StringType(), T.DoubleType()),
-        **{f"STRUCT<V:ARRAY<{name}>,C:ARRAY<BIGINT>>": _bag(simple[name]) for name in ("DOUBLE", "BIGINT")},
-        **{_series_text(name): _series(simple[name]) for name in ("DOUBLE", "BIGINT")},
     }
     kinds = {**simple, **composed}
-    return T.StructType([T.StructField(name, kinds[kind.upper()]) for name, kind in columns.items()])
 
+    def read(kind: str) -> DataType:
+        if kind.startswith("struct<"):  # of scalars: a cell (cloud_job/native/cells.py)
+            return struct(dict(field.split(":") for field in kind[len("struct<") : -1].split(",")))
+        return kinds[kind.upper()]
 
-def _bag(value: DataType) -> DataType:
-    """Of a column of bags (cloud_job/native/bags.py)."""
-    from pyspark.sql import types as T
-
-    return T.StructType([T.StructField("v", T.ArrayType(value)), T.StructField("c", T.ArrayType(T.LongType()))])
-
-
-def _series_text(value: str) -> str:
-    return f"STRUCT<T:ARRAY<BIGINT>,V:ARRAY<{value}>,N:ARRAY<BIGINT>,O:ARRAY<BIGINT>>"
-
-
-def _series(value: DataType) -> DataType:
-    """Of a column of series (cloud_job/native/series.py)."""
-    from pyspark.sql import types as T
-
-    kinds = {"t": T.LongType(), "v": value, "n": T.LongType(), "o": T.LongType()}
-    return T.StructType([T.StructField(name, T.ArrayType(kind)) for name, kind in kinds.items()])
+    return T.StructType([T.StructField(name, read(kind)) for name, kind in columns.items()])
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from edge_agent import packages
 from edge_agent.algebra import aggregates
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ Found = Iterator[tuple["Ints", Mapping[str, "Array"]]]  # (numbers of rows, thei
 
 
 def answers(
-    asked: Sequence[Aggregate], scale: int | None, states: Callable[[pa.Array], Found], cells: Column
+    asked: Sequence[Aggregate], scale: int | None, states: Callable[[pa.Array, int | None], Found], cells: Column
 ) -> dict[str, tuple[Column, Column]]:
     """(value, details) of each of these, by name.
 
-    states: what the registry lowers, from a batch of cells, in as many pieces as fit the memory; rows that are in none
-    of them, as those of queries of another shape, have no answers.
+    states: what the registry lowers, from a batch of cells and their scale, in as many pieces as fit the memory; rows
+    that are in none of them, as those of queries of another shape, have no answers.
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -36,15 +37,16 @@ def answers(
 
 
 def _lowering(
-    asked: tuple[Aggregate, ...], scale: int | None, states: Callable[[pa.Array], Found]
+    asked: tuple[Aggregate, ...], scale: int | None, states: Callable[[pa.Array, int | None], Found]
 ) -> Callable[[pa.Array], pa.Array]:
     """For arrow_udf: a cell a row to struct<v0, d0, v1, d1, ...>."""
 
     def lower(rows: pa.Array) -> pa.Array:
+        packages.install()
         value = np.zeros((len(asked), len(rows)))
         null = np.ones((len(asked), len(rows)), np.bool_)
         texts: list[list[str | None]] = [[None] * len(rows) for _ in asked]
-        for place, found in states(rows):
+        for place, found in states(rows, scale):
             for i, aggregate in enumerate(asked):
                 lowered = aggregates.lower(aggregate, found, scale)
                 value[i, place], null[i, place] = lowered.value, lowered.null

@@ -1,7 +1,7 @@
-"""Bags in Spark: two arrays a row, joined natively; one call of numpy a batch of windows merges them and answers.
+"""Bags in Spark: cells of values and counts; one call of numpy a batch of windows merges them and answers.
 
-Spark's own `percentile` would explode every value into a row of its own first, half as fast, and has no twin of every
-function; here the algebra of the edge itself lowers what Spark brought together.
+Spark's own `percentile` would explode every value into a row of its own first, and has no twin of every function; here
+the algebra of the edge itself lowers what Spark brought together.
 """
 
 from __future__ import annotations
@@ -10,53 +10,63 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cloud_job.native import cells
 from cloud_job.native.answers import Found
 from edge_agent.algebra import bags
-from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.bags import Flat
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.partial import Ints
 
-FLOATS, UNITS = "struct<v:array<double>,c:array<bigint>>", "struct<v:array<bigint>,c:array<bigint>>"
-FLOATS_ARROW: Final = pa.struct([("v", pa.list_(pa.float64())), ("c", pa.list_(pa.int64()))])
-UNITS_ARROW: Final = pa.struct([("v", pa.list_(pa.int64())), ("c", pa.list_(pa.int64()))])
-HOLISTIC: Final = frozenset(name for name, function in FUNCTIONS.items() if "bag" in function.needs)
-_TOO_WIDE: Final = -1  # a count that says: a value of this row is beyond 64 bits, there is no answer
-_LIMIT: Final = 2**63 - 1
+PARTS: Final = ("v", "c")  # values, counts: null where all are 1
 
 
 def to_arrow(column: Array) -> pa.Array:
-    """A column of bags as struct<v, c>."""
+    """A column of bags as cells."""
     found = bags.flat(column)
-    values, counts = found.values, np.array(found.counts)
-    if values.dtype == object:  # units of a coarser scale, made finer
-        wide = np.abs(values) > _LIMIT
-        counts[wide.astype(bool)] = _TOO_WIDE
-        values = np.where(wide, 0, values).astype(np.int64)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int32))
-    lists = [pa.ListArray.from_arrays(offsets, pa.array(flat)) for flat in (values, counts)]
-    return pa.StructArray.from_arrays(lists, names=["v", "c"])
+    values, counts = cells.fitted(found.values, found.counts)
+    single = counts.strides == (0,) or bool((counts == 1).all())
+    return cells.to_arrow(found.sizes, {"v": values, "c": None if single else counts})
 
 
-def merged(rows: pa.Array) -> Found:
-    """(row numbers, their states) of struct<v, c> cells, equal values still several times; none for empty ones."""
-    values, counts = (rows.field(name) for name in ("v", "c"))
-    sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    place = np.flatnonzero(sizes)
+def merged(given: pa.Array, scale: int | None) -> Found:
+    """(row numbers, their states) of lists of cells; none for rows without values, or with one beyond 64 bits."""
+    rows = cells.Rows.of(given)
+    values, sizes = rows.opened("v", cells.number(scale))
+    counts = _counts(rows, sizes)
+    totals = rows.sizes(sizes)
+    place = np.flatnonzero(totals)
     if not len(place):
         return
-    flat_values, flat_counts = (part.flatten().to_numpy(zero_copy_only=False) for part in (values, counts))
-    full = Flat(flat_values, flat_counts, sizes[place])
-    least = np.minimum.reduceat(full.counts, full.starts)
-    starts = [*full.starts.tolist(), len(full.values)]
-    for first, last in bags.blocks(np.arange(len(place)), full.sizes):
-        part = slice(starts[first], starts[last])
-        owner = np.repeat(np.arange(last - first), full.sizes[first:last])
-        counted = full.counts[part]
-        counted = counted[:0] if int(counted.max()) == 1 else counted  # different floats: quicker without
-        column = bags.tally(full.values[part], owner, counted, last - first).column()
-        sound = least[first:last] > 0
-        yield place[first:last][sound], {"bag": column[sound]}
+    totals, alone = totals[place], rows.many[place] == 1
+    starts = np.cumsum(totals) - totals
+    sound = np.minimum.reduceat(counts, starts) > 0 if len(counts) else np.ones(len(place), np.bool_)
+    for first, last in bags.blocks(np.arange(len(place)), totals):
+        part = slice(int(starts[first]), int(starts[last - 1] + totals[last - 1]))
+        held, counted = totals[first:last], counts[part]
+        if alone[first:last].all():  # as they came: in order, each value once
+            found = Flat(values[part], counted if len(counted) else bags.ones(len(values[part])), held)
+        else:
+            found = bags.tally(values[part], np.repeat(np.arange(last - first), held), counted, last - first)
+        good = sound[first:last]
+        yield place[first:last][good], {"bag": found.column()[good]}
+
+
+def column_of(given: pa.Array, scale: int | None) -> Array:
+    """Single cells, none of them empty, as the algebra has them: the twin of `to_arrow`."""
+    out = np.empty(len(given), object)
+    for place, found in merged(given, scale):
+        out[place] = found["bag"]
+    return out
+
+
+def _counts(rows: cells.Rows, sizes: Ints) -> Ints:
+    """Of all values, empty where all are 1: different floats are quicker without."""
+    told, many = rows.opened("c")
+    if not len(told):
+        return told
+    counts = np.ones(int(sizes.sum()), np.int64)
+    counts[np.repeat(many > 0, sizes)] = told
+    return counts

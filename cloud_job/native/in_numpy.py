@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job.native import answers
+from cloud_job.native import answers, bags
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
-from edge_agent.algebra.bags import Flat
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
@@ -68,12 +67,13 @@ class Cells:
     plain: tuple[str, ...]
     foreign: tuple[str, ...]
 
-    def states(self, given: pa.Array) -> answers.Found:
+    def states(self, given: pa.Array, scale: int | None) -> answers.Found:
         """(row numbers, their states): none of rows whose states are not there."""
         lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
         place = self._present(given, lists)
         if len(place):
-            yield place, self._states(given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists])
+            found = given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists]
+            yield place, self._states(*found, scale)
 
     def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
         """Numbers of the rows that have all states."""
@@ -84,21 +84,21 @@ class Cells:
             sound &= pc.fill_null(pc.list_value_length(rows), 0).to_numpy(zero_copy_only=False) > 0
         return np.flatnonzero(sound)
 
-    def _states(self, given: pa.Array, lists: Sequence[pa.Array]) -> Mapping[str, Array]:
+    def _states(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Mapping[str, Array]:
         """Combined states: those that Spark combined, and those that are combined here."""
-        states = {name: _column(given.field(i), name) for i, name in enumerate(self.plain)}
+        states = {name: _column(given.field(i), name, scale) for i, name in enumerate(self.plain)}
         for component, rows in zip(self.foreign, lists, strict=True):
             sizes = pc.list_value_length(rows).to_numpy(zero_copy_only=False).astype(np.int64)
             flat = rows.flatten()
             names = parts_of(component)
-            single = {name: _column(flat.field(i), name) for i, name in enumerate(names)}
+            single = {name: _column(flat.field(i), name, scale) for i, name in enumerate(names)}
             groups = Segments.runs(np.cumsum(sizes) - sizes, len(flat))
             made = aggregates.combine(single, groups, names)
             states |= {name: made[name] for name in COMPONENTS[component].columns}
         return states
 
 
-def _column(array: pa.Array, name: str) -> Array:
+def _column(array: pa.Array, name: str, scale: int | None) -> Array:
     """A state column as the algebra has it."""
     if pa.types.is_decimal(array.type):  # integers of up to 128 bits
         units = [int(unit) for unit in array.to_pylist()]
@@ -107,8 +107,6 @@ def _column(array: pa.Array, name: str) -> Array:
         _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
         return codes.astype(np.int64)
     if COLUMNS[name].kind == "bag":
-        sizes = pc.list_value_length(array.field("v")).to_numpy(zero_copy_only=False).astype(np.int64)
-        values, counts = (array.field(part).flatten().to_numpy(zero_copy_only=False) for part in ("v", "c"))
-        return Flat(values, counts, sizes).column()
+        return bags.column_of(array, scale)
     found: Array = array.to_numpy(zero_copy_only=False)
     return found

@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.native import bags, in_numpy, series
+from cloud_job.native import bags, cells, in_numpy, series
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
 from edge_agent.algebra.query import Aggregate
 
@@ -27,6 +27,7 @@ UNITS: Final = "_units"
 WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
 POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
 WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
+CELLS: Final = {"bag": bags.PARTS, "series": series.PARTS}  # kinds that cross Spark as cells
 TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled integers)
     "count": ("bigint", "bigint"),
     "time": ("bigint", "bigint"),
@@ -35,9 +36,8 @@ TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled in
     "real": ("double", "double"),
     "value": ("double", "bigint"),
     "wide": ("double", WIDE_TYPE),
-    "bag": (bags.FLOATS, bags.UNITS),
-    "series": (series.FLOATS, series.UNITS),
     "sketch": ("binary", "binary"),
+    **{kind: (cells.text(parts),) * 2 for kind, parts in CELLS.items()},
 }
 
 
@@ -183,21 +183,14 @@ def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
     return unpacked
 
 
-def _unpack_bags(name: Names) -> Named:
-    """All arrays of a group as one of values, one of counts; equal values meet when they are lowered."""
-    cells = F.col(PACKED + name("bag"))
-    return {name("bag"): F.struct(*(F.flatten(cells[part]).alias(part) for part in ("v", "c")))}
-
-
 def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
     """Sketches by Spark's own union; null where a group has none."""
     return lambda name: {name(column): F.when(F.count(name(column)) > 0, union(name(column)))}
 
 
-def _unpack_series(name: Names) -> Named:
-    """All readings of a group, cell after cell; they get their order when they are lowered."""
-    cells = F.col(PACKED + name("series"))
-    return {name("series"): F.struct(*(F.flatten(cells[part]).alias(part) for part in series.PARTS))}
+def _listed(column: str) -> Callable[[Names], Named]:
+    """All cells of a group; what is in them meets when they are lowered."""
+    return lambda name: {name(column): F.collect_list(name(column))}
 
 
 COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregate expressions
@@ -214,10 +207,9 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "last": _end("last"),
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
-    "bag": lambda name: {PACKED + name("bag"): F.collect_list(name("bag"))},
+    **{kind: _listed(kind) for kind in CELLS},
     "hll": _united("hll", F.hll_union_agg),
     "theta": _united("theta", F.theta_union_agg),
-    "series": lambda name: {PACKED + name("series"): F.collect_list(name("series"))},
 }
 
 
@@ -240,6 +232,4 @@ UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as
     "last": _unpack_end("last"),
     "argmin": _unpack_extreme_time("argmin"),
     "argmax": _unpack_extreme_time("argmax"),
-    "bag": _unpack_bags,
-    "series": _unpack_series,
 }
