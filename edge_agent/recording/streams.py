@@ -18,6 +18,7 @@ from edge_agent.errors import ConfigError
 KEY: Final = "key"  # the label that carries a recording's key
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
 EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
+NO_INTEGER: Final = 2**62  # stands for NaN among integers: the slicer skips and counts what lies beyond its limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_streams(
             if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
                 raise ConfigError(f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {item!r}")
     values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
-    whole = all(type(value) is int and abs(value) <= EXACT for value in values)
+    whole = all((type(value) is int and abs(value) <= EXACT) or _is_nan(value) for value in values)
     scale = 0 if whole else None
     series: dict[str, int] = {}
     streams = [columns(child, stream, unit_us, series, scale) for child, stream in items.items()]
@@ -63,7 +64,7 @@ def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, in
     marks = [at for at, item in enumerate(items) if item[0] == "wm"]
     times = [_time(items[at][0], unit_us, child, at) for at in readings]
     codes = [series.setdefault(_label(items[at][1], child, at), len(series)) for at in readings]
-    values = [items[at][2] if scale is not None else _number(items[at][2], child, at) for at in readings]
+    values = [_number(items[at][2], child, at) if scale is None else _integer(items[at][2]) for at in readings]
     mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
     return Stream(
         child,
@@ -125,6 +126,15 @@ def _number(value: object, child: str, at: int) -> float:
         return math.nan if value is None else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as err:
         raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {value!r}") from err
+
+
+def _is_nan(value: object) -> bool:
+    return value is None or (isinstance(value, str | float) and str(value).strip().lower() == "nan")
+
+
+def _integer(value: object) -> int:
+    """A value where all are integers, but for NaN."""
+    return value if type(value) is int else NO_INTEGER
 
 
 def _us(time: object, unit_us: int, child: str, at: int) -> int:

@@ -183,7 +183,7 @@ def judged(given: dict[str, Any], recording: Recording) -> list[tuple[Reading, f
             if isinstance(item[0], str):
                 continue
             time, key, value = item
-            number = Fraction(value) if whole else float(value)
+            number = Fraction(value) if whole and value != "NaN" else float(value)
             reading = Reading(time * unit_us, number, f"{rank:05d}", arrival, {"key": key_text(key)})
             out.append((reading, reached))
             if marks["mode"] == "implicit":

@@ -49,7 +49,9 @@ def test_the_rows_of_a_case_are_the_oracles(case: Path) -> None:
     given = json.loads(case.read_text())
     marks = {"mode": "end_of_stream", "implicit_lag_ms": 0, "allowed_lateness_ms": 0, **given.get("watermarks", {})}
     answers = expected({"unit": "ms", **given, "watermarks": marks}, case.stem)
-    want = wanted(given)
+    # sessions have an oracle of their own: tests/recording/test_sessions.py
+    sessions = {str(q["id"]) for q in given["queries"] if q["window"]["type"] == "session"}
+    want = {place: values for place, values in wanted(given).items() if place[0] not in sessions}
     assert answers.keys() == want.keys()
     for place, values in answers.items():
         assert all(close(a, b) for a, b in zip(values.values(), want[place].values(), strict=True)), place

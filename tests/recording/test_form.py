@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from edge_agent.errors import ConfigError
 from edge_agent.recording.form import parse
 from edge_agent.recording.run import Tree
-from edge_agent.recording.streams import key_label, key_of
+from edge_agent.recording.streams import NO_INTEGER, key_label, key_of
 
 QUERY = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
 STREAMS = {"a": [[1, "k", 2]], "b": [[3, "k", 4]]}
@@ -38,10 +39,18 @@ def test_defaults_are_a_root_over_all_children_in_milliseconds() -> None:
 def test_whole_numbers_are_scaled_integers_and_anything_else_makes_floats() -> None:
     """protocol 7.1."""
     assert parsed().scale == 0
-    for value in (1.5, "NaN", 2**53 + 1, None):
+    for value in (1.5, "1", True, 2**53 + 1):
         recording = parsed(streams={"a": [[1, "k", 1], [2, "k", value]]})
         assert recording.scale is None
         assert recording.streams[0].value.dtype == float
+
+
+@pytest.mark.parametrize("value", ["NaN", "nan", None, math.nan])
+def test_what_is_no_number_leaves_whole_numbers_scaled_integers(value: object) -> None:
+    """protocol 7.1."""
+    recording = parsed(streams={"a": [[1, "k", 1], [2, "k", value]]})
+    assert recording.scale == 0
+    assert recording.streams[0].value.tolist() == [1, NO_INTEGER]
 
 
 def test_without_keys_there_is_nothing_to_group_by() -> None:
