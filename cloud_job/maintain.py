@@ -74,7 +74,8 @@ def expired_before(state: bytes, limits: Limits) -> int:
     frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US
-    return min(frontiers) - limits.horizon_us - max(lengths)
+    kept = [us for marked in ledger.markers.marked.values() if (us := marked.kept_us) is not None]
+    return min([min(frontiers) - limits.horizon_us, *kept]) - max(lengths)
 
 
 def _reached_us(group: Group, family: Family) -> int:

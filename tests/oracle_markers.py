@@ -33,9 +33,14 @@ class Child:
 
 def spans(window: Punctuation, child: Child) -> list[Span]:
     """The windows of one child, with or without readings, in order."""
-    marks = sorted({(m.time_us, m.kind) for m in child.marks if window.punctuation_id in {"", m.id}})
+    return cut(window, [child])
+
+
+def cut(window: Punctuation, children: Sequence[Child]) -> list[Span]:
+    """The windows of one stream of all these."""
+    marks = sorted({(m.time_us, m.kind) for c in children for m in c.marks if window.punctuation_id in {"", m.id}})
     begin: int | None = None
-    on_time = [reading.time_us for reading in child.readings if reading not in child.late]
+    on_time = [reading.time_us for c in children for reading in c.readings if reading not in c.late]
     if window.leading == "open" and on_time and marks and min(on_time) < marks[0][0]:
         begin = min(on_time)
     out = []
@@ -66,6 +71,9 @@ def results(query: Query, children: Mapping[str, Child]) -> dict[Row, dict[str, 
                 ith = [(name, found[i]) for name, found in own.items()]
                 bounds = (min(span[0] for _, span in ith), max(span[1] for _, span in ith))
                 merged.append(("", bounds, ith))
+        case "central":
+            for span in cut(window, list(children.values())):
+                merged.append(("", span, [(name, span) for name in children]))
         case "overlap":
             for name, span in sorted(((n, s) for n, found in own.items() for s in found), key=lambda one: one[1]):
                 if merged and span[0] <= merged[-1][1][1]:

@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
 ROOT_LOGIC: Final = {
     f"edge_agent.machines.{name}"
-    for name in ("decider", "inbox", "family", "books", "events", "names", "central", "marked")
+    for name in ("decider", "inbox", "family", "books", "events", "names", "central", "marked", "marker_windows")
 }
 
 RIM: Final = {

@@ -28,6 +28,7 @@ from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision, GroupView
 from edge_agent.machines.inbox import Effect
+from edge_agent.machines.marker_windows import reached_us
 from edge_agent.wire.heads import Part
 
 Line = tuple[str, int]  # node and epoch
@@ -127,7 +128,7 @@ class Ledger:
                     continue
                 run = Run(key, query, group, view)
                 if is_marked(group):
-                    self.closed[run.place] = max(self.closed.get(run.place, NEVER_US), view.frontier_us)
+                    self.closed[run.place] = max(self.closed.get(run.place, NEVER_US), reached_us(group, view))
                     continue
                 if group.gap_us:
                     found += () if group in decision.ended else self._islands(run, makings, decision, flush=flush)

@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Gone, Span
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query import Group
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
-from edge_agent.machines.marked import Joint, Key, Marked, members_of
+from edge_agent.machines.marked import Marked
+from edge_agent.machines.marker_windows import Joint, Key, members_of
 from edge_agent.wire.heads import Part
 
 Line = tuple[str, int]  # node and epoch
@@ -70,7 +73,7 @@ class MarkerQueries:
         """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
         for key in plan.queries if plan.kind != "marker" else ():
             marked = self.marked.setdefault(key, Marked())
-            marked.touch(group.node, part.first_start_us, part.latest_end_us)
+            marked.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
 
     def low_us(self, key: Key, closed_us: int) -> int:
         """Where the rows begin that a query still waits for."""

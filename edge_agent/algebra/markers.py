@@ -17,8 +17,9 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.punctuation import FORM
+from edge_agent.algebra.windows.punctuation import FORM, SKIPS
 
+LEAD: Final = "lead"  # kind of what a first reading gives where it opens a window
 MARKER_KEY: Final = "|"  # no key of readings is so: those are '' or hold a '='
 ORDINALS: Final = 4_096  # a window's number travels modulo this in the key of its marker: few keys, whatever the time
 MOST_WINDOWS: Final = 65_536  # remembered for late readings; more than one a ten seconds for a week
@@ -43,6 +44,16 @@ def ordinal_of(key: str, after: int) -> int:
     return after + 1 + (int(key[1:]) - after - 1) % ORDINALS
 
 
+def cut_key(kind: str) -> str:
+    """The key of a marker that travels as it is, for the root to put in order."""
+    return f"{MARKER_KEY}:{kind}"
+
+
+def cut_of(key: str) -> str | None:
+    """The twin of `cut_key`: its kind; None: the key is of a window's marker."""
+    return key[2:] if key.startswith(cut_key("")) else None
+
+
 def is_marked(group: Group) -> bool:
     """Whether its windows run from marker to marker."""
     return group.form.startswith(f"{FORM} ")
@@ -50,12 +61,22 @@ def is_marked(group: Group) -> bool:
 
 def interpretation_of(group: Group) -> str:
     """What is one window of several nodes (algebra/windows/punctuation.py)."""
-    return group.form.split(" ", 4)[1]
+    return group.form.split(" ", 4)[1].removesuffix(SKIPS)
+
+
+def skips_of(group: Group) -> bool:
+    """Whether nodes that are left out hold nothing back."""
+    return group.form.split(" ", 4)[1].endswith(SKIPS)
 
 
 def is_ordered(group: Group) -> bool:
     """Whether windows merge by their number at the node."""
     return is_marked(group) and interpretation_of(group) == "order"
+
+
+def is_central(group: Group) -> bool:
+    """Whether the markers of all nodes cut one stream."""
+    return is_marked(group) and interpretation_of(group) == "central"
 
 
 def leading_of(group: Group) -> bool:
@@ -130,6 +151,24 @@ class Markers:
             self.start = np.concatenate([self.start[kept], fresh[:, 0]])
             self.end = np.concatenate([self.end[kept], fresh[:, 1]])
         return closed
+
+    def passed(self, frontier_us: int, first_us: int | None) -> list[tuple[int, str]]:
+        """(time, kind) of the markers below a frontier, which are all here: for the root, that has those of all nodes.
+
+        first_us: the earliest reading below it that no marker has been passed for: kind LEAD where it leads.
+        """
+        out: list[tuple[int, str]] = []
+        while self.waiting and self.waiting[0].time_us < frontier_us:
+            marker = self.waiting.pop(0)
+            out += self._leads(first_us, marker.time_us)
+            self.begun = True
+            out.append((marker.time_us, marker.kind))
+        return out + self._leads(first_us, frontier_us)
+
+    def _leads(self, first_us: int | None, before_us: int) -> list[tuple[int, str]]:
+        self._lead(first_us, before_us)
+        led_us, self.open_us = self.open_us, None  # nothing is open here: the root knows what is
+        return [] if led_us is None else [(led_us, LEAD)]
 
     def _lead(self, first_us: int | None, before_us: int) -> None:
         """The first reading before any marker opens a window, where that is asked for."""

@@ -123,22 +123,26 @@ _MARKED: Final = {  # how windows between markers travel
     "bounds": "finished on the gateway; those of equal bounds merge at every tier",
     "order": "finished on the gateway; the root merges the i-th of all nodes once every one has sent it",
     "overlap": "finished on the gateway; the root joins those that overlap once no node has an earlier one open",
+    "central": "a slice a key and microsecond: only the root knows the markers of all gateways, which cut one stream",
 }
 
 
 def _punctuation(
     queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
 ) -> tuple[Placement, ...]:
-    """Whole windows, and beside them which windows there are: a window without a reading counts too."""
+    """Whole windows, and beside them which windows there are: a window without a reading counts too.
+
+    Where markers of all nodes cut one stream slices so short that none falls within one, and the markers.
+    """
     served = tuple(sorted((query.id, query.revision) for query in queries))
     where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
-    rows = Plan(plan_hash(f"window {window.form}", basis, scale, served), "window", basis, scale, 1, served)
+    kind = "slice" if window.interpretation == "central" else "window"
+    rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
+    which = "the markers" if kind == "slice" else "which windows there are, with or without a reading"
     return (
         Placement(rows, "all", where, f"windows from marker to marker, {why}", of_rows(basis, scale)),
-        Placement(
-            *(told, "markers", where, "which windows there are, with or without a reading"), of_rows(told.basis, None)
-        ),
+        Placement(told, "markers", where, which, of_rows(told.basis, None)),
     )
 
 

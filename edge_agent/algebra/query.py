@@ -46,8 +46,8 @@ class Aggregate:
 class Query:
     """What a user asks for. Times in microseconds; `where` is the text, '' for every reading.
 
-    on_missing: of windows that the root forms from raw readings: 'hold' them until every expected node has said what it
-    has, or 'skip' nodes that are left out.
+    on_missing: of windows whose bounds depend on all nodes: 'hold' them until every expected node has said what it has,
+    or 'skip' nodes that are left out.
     """
 
     id: str
@@ -90,9 +90,10 @@ class Query:
         if self.window.type == "session":  # by its word: windows/ imports values that import this
             session = cast("Session", self.window)
             gap_us, max_us = session.gap_us, session.max_us
-        if self.window.type == "punctuation":
-            gap_us = cast("Punctuation", self.window).gap_us
         form = getattr(self.window, "form", "")  # likewise
+        if self.window.type == "punctuation":
+            marked = cast("Punctuation", self.window)
+            gap_us, form = marked.gap_us, marked.form_of(skips=self.on_missing == "skip")
         return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us, form=form)
 
     def group_at(self, node: str) -> Group:

@@ -12,6 +12,7 @@ from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
 from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
+from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.aggregates import AggregateEntry, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
@@ -97,6 +98,8 @@ def _fits_window(query: Query, at: Path, report: Report) -> bool:
         if query.on_missing != "hold":
             why = f"a {query.window.type} window waits no longer than the grace time for anybody"
             report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
+    if isinstance(query.window, Punctuation) and query.window.waits:
+        return True
         return query.on_missing == "hold"
     missing = sorted(query.central.labels - set(query.by))
     if missing:

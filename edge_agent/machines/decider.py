@@ -28,6 +28,7 @@ class GroupView:
     longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
+    stuck: it has not risen for the grace time. unheard: named children that have never been heard.
     bound whatever the key; registers: leaf -> what its member holds, key by key.
     """
 
@@ -39,6 +40,8 @@ class GroupView:
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
+    stuck: bool = False
+    unheard: tuple[str, ...] = ()
     def bound_us(self, key: str) -> int:
         """No session of the key starts before it any more, but for members left out (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us))
@@ -129,6 +132,8 @@ class Decider:
                 family.registers(),
             )
         decision = Decision(
+                self.parent.household.stuck(group, now_us),
+                tuple(sorted(self.parent.household.unheard())),
             now_us,
             tuple(self._effects),
             groups,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
-from edge_agent.algebra.markers import is_ordered
+from edge_agent.algebra.markers import is_ordered, skips_of
 from edge_agent.algebra.query import Group
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
@@ -62,6 +62,7 @@ class Family:
         self.grace_us = grace_us
         self.members: dict[str, Member] = {}
         self.published_us = NEVER_US
+        self.moved_us = 0  # when it rose last
         # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._since: dict[tuple[str, int], int] = {}  # when the first member was seen to serve a query
@@ -144,8 +145,8 @@ class Family:
             elif member.out:
                 member.out = False  # none of the reasons holds: it counts again, and the frontier waits for it
         counted = [m.frontier_us for m in members.values() if not m.out]
-        if counted:
-            self.published_us = max(self.published_us, min(counted))
+        if counted and min(counted) > self.published_us:
+            self.published_us, self.moved_us = min(counted), now_us
         return self.published_us
 
     def _past(self, now_us: int, members: Mapping[str, Member]) -> tuple[int, str, int] | None:
@@ -246,6 +247,7 @@ class Family:
                     m.frontier_us,
                     [[leaf.node, leaf.epoch, leaf.before_move] for leaf in m.leaves.values()],
                     [[leaf, f, b] for leaf, (f, b) in m.exceptions.items()],
+            "moved": self.moved_us,
                     [serving_to_plain(s) for s in m.serving.values()],
                     m.out,
                     m.fresh,
@@ -264,7 +266,7 @@ class Family:
     def restore(cls, grace_us: int, state: Mapping[str, Any]) -> Family:
         """The twin of `snapshot`."""
         family = cls(grace_us)
-        family.published_us = state["published"]
+        family.published_us, family.moved_us = state["published"], state["moved"]
         for node, (frontier, leaves, exceptions, serving, out, fresh, ahead, begins, hints) in state["members"].items():
             member = family.members[node] = Member(
                 frontier,
@@ -357,6 +359,13 @@ class Household:
     def silent(self, now_us: int) -> dict[str, bool]:
         """Child -> silent for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:
+            family.moved_us = min(family.moved_us, now_us)
+
+    def stuck(self, group: Group, now_us: int) -> bool:
+        """Whether its frontier has not risen for the grace time, as far as this parent could hear."""
+        if self._link_up_us is None:
+            return False
+        return now_us - max(self.families[group].moved_us, self._link_up_us) > self.grace_us
             return dict.fromkeys(self.children, False)
         since = self._link_up_us
         return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.children.items()}
@@ -388,7 +397,9 @@ class Household:
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), {}
         for group, family in self.families.items():
-            waits = unheard if is_ordered(group) else missing and not group.node
+            waits = missing and not group.node
+            if is_ordered(group):  # its windows are of all nodes, though every node has a group of its own
+                waits = missing if skips_of(group) else unheard
             out[group] = family.published_us if waits else family.weigh(now_us, silent)
         return out
 

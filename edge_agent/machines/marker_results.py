@@ -17,7 +17,8 @@ from edge_agent.algebra.partial import Ints, Partials, combine, concat
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision
-from edge_agent.machines.marked import Joint, Key, Marked, Place, members_of
+from edge_agent.machines.marked import Marked
+from edge_agent.machines.marker_windows import Joint, Key, Place, members_of
 from edge_agent.machines.results import Holding, Row, Windows, common_scale, details_of
 
 Held = Callable[[Group, Key], list[Holding]]
@@ -50,9 +51,12 @@ class MarkedRows:
     def touch(self, group: Group, plan: Plan, rows: Partials) -> None:
         """Rows of readings: windows that have rows may hold more now."""
         for key in plan.queries:
-            marked = self.marked.setdefault(key, Marked())
-            for start_us, end_us in {*zip(rows.start.tolist(), rows.end.tolist(), strict=True)}:
-                marked.touch(group.node, start_us, end_us)
+            self.marked.setdefault(key, Marked()).touch(group.node, rows.start, rows.end)
+
+    def kept_us(self, plan: Plan) -> list[int]:
+        """Where the rows begin that windows of the plan's queries may be made of again."""
+        found = [self.marked[key].kept_us for key in plan.queries if key in self.marked]
+        return [us for us in found if us is not None]
 
     def step(
         self, now: Moment, queries: Mapping[Key, Query], held: Held, texts: Sequence[str], ranks: Ints | None

@@ -17,7 +17,7 @@ import numpy as np
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.markers import is_marked
+from edge_agent.algebra.markers import is_central, is_marked
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import reach_us
@@ -30,6 +30,7 @@ from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.marker_results import MarkedRows, Moment
 from edge_agent.machines.names import Renumbering
+from edge_agent.machines.marker_windows import reached_us
 from edge_agent.machines.pool import named as by_name
 from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
 from edge_agent.machines.rolled import Rolled
@@ -103,7 +104,7 @@ class Root:
                 query, place = self.queries[key], (*key, group.node)
                 closed_us = self._closed.get(place, NEVER_US)
                 if is_marked(group):
-                    self._closed[place] = max(closed_us, view.frontier_us)
+                    self._closed[place] = max(closed_us, reached_us(group, view))
                     continue
                 if group.gap_us:
                     out += () if group in decision.ended else self._session_rows(query, group, view)
@@ -334,7 +335,10 @@ class Root:
             view = decision.groups.get(group)
             lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
-                holding.free(view.frontier_us - self._horizon_us - max(lengths))
+                below_us = view.frontier_us - self._horizon_us - max(lengths)
+                if is_central(group):  # a window that is made again needs its slices from the first on
+                    below_us = min([below_us, *self._marked.kept_us(holding.plan)])
+                holding.free(below_us)
         self._central.free(decision.groups, self.queries, self._horizon_us)
         self.decider.release(decision, self._horizon_us, self._reach)
         for group, view in decision.groups.items():

@@ -18,13 +18,25 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import where
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.markers import MARKER_KEY, Marker, Markers, concerns, is_marked, is_ordered, key_of, leading_of
+from edge_agent.algebra.markers import (
+    MARKER_KEY,
+    Marker,
+    Markers,
+    concerns,
+    cut_key,
+    is_central,
+    is_marked,
+    is_ordered,
+    key_of,
+    leading_of,
+)
 from edge_agent.algebra.partial import NO_INTS, Batch, Column, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines import tenure
 from edge_agent.machines.era import Era, Run
+from edge_agent.machines.instant_era import InstantEra
 from edge_agent.machines.keys import Keys
 from edge_agent.machines.marker_era import MarkerEra
 from edge_agent.machines.raw_era import RawEra
@@ -126,12 +138,16 @@ class Slicer:
     def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> Era:
         """An era of the group's kind."""
         if self._markers is not None:
-            return MarkerEra(from_us, until_us, queries, self.scale, self._markers)
+            return self._marker_era(from_us, until_us, queries, self.scale, self._markers)
         if self.group.gap_us:
             return SessionEra(from_us, until_us, queries, self.scale)
         if self.group.form == RAW:
             return RawEra(from_us, until_us, queries, self.scale)
         return Era(from_us, until_us, queries, self.scale)
+
+    @property
+    def _marker_era(self) -> type[MarkerEra]:
+        return InstantEra if is_central(self.group) else MarkerEra
 
     def gone_until(self, newest_us: int) -> None:
         """Say first that the source's readings up to there (NEVER_US: none) went by before this slicer was.
@@ -183,17 +199,28 @@ class Slicer:
         return len(wanted) - len(on_time)
 
     def _cut_at_markers(self, markers: Markers) -> Iterator[Release]:
-        """The windows that close at the frontier, told of: a row each, whether it holds a reading or not."""
+        """The windows that close at the frontier, told of: a row each, whether it holds a reading or not.
+
+        Where only the root knows the windows, the markers below the frontier.
+        """
         eras = [era for era in self._eras if isinstance(era, MarkerEra)]
         firsts = [era.first_us for era in eras if era.first_us is not None]
-        closed = markers.advance(self.frontier_us, min(firsts, default=None), self.frontier_us - HORIZON_US)
+        first_us = min(firsts, default=None)
+        if is_central(self.group):
+            passed = markers.passed(self.frontier_us, first_us)
+            closed = [(us, us + 1, self._keys.code(cut_key(kind))) for us, kind in passed]
+        else:
+            numbered = is_ordered(self.group)
+            closed = [
+                (start, end, self._keys.code(key_of(n if numbered else None)))
+                for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - HORIZON_US)
+            ]
         for era in eras:
             told = era.hold(closed)
             if told and era.marker_plan is not None:
                 columns = np.array(told, np.int64)
-                keys = [self._keys.code(key_of(n if is_ordered(self.group) else None)) for n in columns[:, 2].tolist()]
                 one = {"count": np.ones(len(told), np.int64)}
-                rows = Partials(columns[:, 0], columns[:, 1], np.array(keys, np.int64), one)
+                rows = Partials(columns[:, 0], columns[:, 1], columns[:, 2], one)
                 yield Release(era.marker_plan, False, rows, self._keys.table, self._nodes)
 
     # --- readings -----------------------------------------------------------------------------------------------
@@ -392,7 +419,7 @@ class Slicer:
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
         if self._markers is not None:
             self._markers.restore(state["markers"])
-            self._eras = [MarkerEra.resume(each, known, self.scale, self._markers) for each in state["eras"]]
+            self._eras = [self._marker_era.resume(each, known, self.scale, self._markers) for each in state["eras"]]
             return
         kind: type[Era] = SessionEra if self.group.gap_us else RawEra if self.group.form == RAW else Era
         self._eras = [kind.restore(each, known, self.scale) for each in state["eras"]]

@@ -19,7 +19,7 @@ from tests.oracle_markers import Child, Mark, results
 from tests.recording.made import key_text, topology
 from tests.tolerance import close
 
-INTERPRETATIONS = ("local", "bounds", "order", "overlap")
+INTERPRETATIONS = ("local", "bounds", "order", "overlap", "central")
 AGGREGATES = ("sum", "count", "max", "median", "last", "avg")
 SEEDS = range(60)  # 400 were run while this was written
 Rows = dict[tuple[str, str, str, int, int], float | None]
@@ -175,11 +175,24 @@ def test_the_ith_windows_are_one_only_as_far_as_every_child_has_one() -> None:
     assert by_place(told) == {("q", "", "null", 0, 50): 9, ("q", "", "null", 10, 60): 2}
 
 
-def test_central_punctuation_is_refused_in_one_line() -> None:
+def test_markers_of_all_children_cut_one_stream() -> None:
+    """protocol 7.4: as one central computer would have it; equal markers are one boundary."""
+    streams = {
+        "a": [["p", 0], [1, "x", 1], [12, "x", 2], ["p", 20], [25, "x", 4], ["p", 40]],
+        "b": [[5, "x", 8], ["p", 10], [11, "y", 16], [19, "x", 32], ["p", 20], [30, "x", 64]],
+    }
     window = {"type": "punctuation", "interpretation": "central"}
-    recording = parse(
-        json.dumps({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": {"a": []}}), "x"
-    )
-    (line,) = recording.refused
-    assert "central" in line
-    assert "\n" not in line
+    told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
+    wanted = {("x", 0, 10): 9, ("x", 10, 20): 34, ("y", 10, 20): 16, ("x", 20, 40): 68}
+    assert by_place(told) == {("q", "", *place): value for place, value in wanted.items()}
+
+
+def test_an_end_closes_the_window_that_a_start_of_another_child_began() -> None:
+    """A second start in an open window and an end outside one change nothing."""
+    streams = {
+        "a": [["p", 0, "start"], [1, "x", 1], ["p", 5, "start"], [6, "x", 2], ["p", 40, "end"], [41, "x", 4]],
+        "b": [[2, "x", 8], ["p", 10, "end"], [15, "x", 16], ["p", 20, "end"], ["p", 30, "start"], [39, "x", 32]],
+    }
+    window = {"type": "punctuation", "interpretation": "central"}
+    told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
+    assert by_place(told) == {("q", "", "x", 0, 10): 11, ("q", "", "x", 30, 40): 32}

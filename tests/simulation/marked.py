@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query import ON_MISSING, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.machines.events import Read, Restored
 from edge_agent.machines.merger import Merger
@@ -92,11 +92,18 @@ class MarkedFleet(Fleet):
     def _queries(self, random: Random) -> tuple[Query, ...]:
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "median", "last"))
         local = [Tumbling(2 * SECOND), Sliding(3 * SECOND, 1 * SECOND), Session(1 * SECOND)]
-        between = [[Punctuation(each) for each in ("local", "bounds", "order")], [Punctuation("overlap")]]
+        between = [[Punctuation(each) for each in ("local", "bounds", "order", "central")], [Punctuation("overlap")]]
         by, lateness = random.choice([(), ("machine",)]), random.choice([0, 1, 2]) * SECOND
         windows: list[Any] = [random.choice(local), *random.choice(between)]
+        missing = random.choice(ON_MISSING)
         return tuple(
-            Query(f"q{i}", 1, "s", window, aggregates, by=by, lateness_us=lateness, scope="global" if i else "local")
+            Query(
+                *(f"q{i}", 1, "s", window, aggregates),
+                by=by,
+                lateness_us=lateness,
+                scope="global" if i else "local",
+                on_missing=missing if isinstance(window, Punctuation) and window.waits else "hold",
+            )
             for i, window in enumerate(windows)
         )
 
