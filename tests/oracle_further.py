@@ -179,6 +179,25 @@ def _time_weighted_avg(readings: Sequence[Reading], params: Params) -> float:
     return float(_area(readings, params) * 1_000_000 / length_us if length_us else Fraction(readings[-1].value))
 
 
+def _slope(readings: Sequence[Reading], _params: Params) -> float | None:
+    """Least squares, in fractions."""
+    values, times = _exact(readings), [Fraction(r.time_us, 1_000_000) for r in readings]
+    mean, middle = sum(values, Fraction(0)) / len(values), sum(times, Fraction(0)) / len(times)
+    spread = sum(((t - middle) ** 2 for t in times), Fraction(0))
+    rise = sum(((t - middle) * (v - mean) for t, v in zip(times, values, strict=True)), Fraction(0))
+    return float(rise / spread) if spread else None
+
+
+def _ewma(readings: Sequence[Reading], params: Params) -> float:
+    """By its recurrence, reading after reading: what was known fades with the time that passes."""
+    total = weights = 0.0
+    before_us = readings[0].time_us
+    for reading in readings:
+        left = math.exp((before_us - reading.time_us) / 1e6 / float(str(params["tau"])))
+        total, weights, before_us = total * left + float(reading.value), weights * left + 1.0, reading.time_us
+    return total / weights
+
+
 def _time_in_state(readings: Sequence[Reading], params: Params) -> float:
     total = 0
     for n in range(1, len(readings)):
@@ -213,6 +232,8 @@ FUNCTIONS: dict[str, Function] = {
     "share_if": lambda readings, params: _count_if(readings, params) / len(readings),
     "histogram": lambda _readings, _: None,  # see `histogram`
     "weighted_avg": _weighted_avg,
+    "slope": _slope,
+    "ewma": _ewma,
     "increase": _increase,
     "rate": _rate,
     "resets": _resets,

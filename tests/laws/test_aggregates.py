@@ -144,7 +144,7 @@ def terms_of(aggregate: Aggregate, readings: list[oracle.Reading]) -> float:
             _,
         ):
             return 0.0
-        case (("rate" | "derivative"), _):
+        case (("rate" | "derivative" | "slope"), _):
             return largest * len(values) * 1e6  # times are microseconds here
         case "increase", _:
             return largest * len(values)

@@ -28,6 +28,7 @@ from edge_agent.algebra.aggregates import (
     plugins,
     powers,
     series,
+    trend,
     weighted,
 )
 from edge_agent.algebra.aggregates.base import (
@@ -65,7 +66,7 @@ __all__ = [
 BUILT_IN: Final[tuple[Family, ...]] = (
     *(moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY),
     *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY, overtime.FAMILY),
-    *(series.FAMILY, approximate.FAMILY),
+    *(series.FAMILY, trend.FAMILY, approximate.FAMILY),
 )
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family is left out
 

@@ -1,10 +1,11 @@
-"""increase, rate, resets, time-weighted average, integral, time in a state: what readings say of the time between them.
+"""increase, rate, resets, averages over time, integral, time in a state: what readings say of the time between them.
 
 All look at the readings of one window and key in the global order (event time, node, arrival) and at nothing else:
 nothing is known before the first reading of a window nor after its last, and nothing is extrapolated to its edges. In
 between, a reading holds until the next one ('previous', for states and what is reported on change) or the value goes
 straight to it ('linear'). A counter that falls has begun again at 0. Sources: the conventions of Prometheus for resets
-(increase, rate, without its extrapolation) and of TimescaleDB for time (time_weight, state_agg, counter_agg).
+(increase, rate, without its extrapolation), of TimescaleDB for time (time_weight, state_agg, counter_agg) and of
+pandas for weights that fade (ewm with times, halflife = tau ln 2).
 """
 
 from __future__ import annotations
@@ -121,6 +122,19 @@ def _time_weighted_avg(states: States, scale: int | None, params: Params) -> Low
     return answered(np.where(instant, last, area / np.where(instant, 1.0, length_s)), out_of_reach(area))
 
 
+def _ewma(states: States, scale: int | None, params: Params) -> Lowered:
+    """Each reading weighs exp(-age / tau): the last one 1, so that the weights never vanish together."""
+    found = series.flat(states["series"])
+    if not len(found.sizes):
+        return answered(np.zeros(0))
+    last = found.starts + found.sizes - 1
+    age_s = (np.repeat(found.time_us[last], found.sizes) - found.time_us) / SECOND_US
+    weight = np.exp(-age_s / float(params["tau"]))
+    with np.errstate(over="ignore"):
+        total = within_reach(_summed(found, weight * decimals(found.value, scale).value))
+    return answered(total / _summed(found, weight), out_of_reach(total))
+
+
 def _time_in_state(states: States, scale: int | None, params: Params) -> Lowered:
     found = series.flat(states["series"])
     after, _ = _spans(found)
@@ -148,6 +162,7 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
 
 
 _METHOD: Final[tuple[tuple[str, Param], ...]] = (("method", Param(("previous", "linear"), "previous")),)
+_TAU: Final[tuple[tuple[str, Param], ...]] = (("tau", Param((60.0, 0.000005), None, (1e-6, 1e9))),)
 _STATE: Final[tuple[tuple[str, Param], ...]] = (("op", Param(OPS, "=")), ("value", Param((1.0, 0.3), None, ANY)))
 
 
@@ -175,6 +190,12 @@ FAMILY = Family(
             _time_weighted_avg,
             "the average over time, from the first to the last reading; of a single instant its last value",
             _METHOD,
+        ),
+        _function(
+            "ewma",
+            _ewma,
+            "exponentially weighted average: a reading tau seconds older than the window's last one weighs 1/e as much",
+            _TAU,
         ),
         _function(
             "integral",
