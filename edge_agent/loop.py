@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +30,7 @@ from edge_agent.machines.events import (
 )
 from edge_agent.packages import users
 from edge_agent.ports.mqtt import Confirmed, Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
+from edge_agent.rim.fleet import Fleet
 from edge_agent.rim.performer import Outfit, Performer, tell
 from edge_agent.rim.words import Asked, asked
 from edge_agent.wire import receipts
@@ -60,6 +61,7 @@ class Loop:
         self._parsed: dict[str, topics.Topic | None] = {}
         self._said_status = b""
         self._told_us = 0
+        self.fleet = Fleet()
         outfit.up.subscribe(dict.fromkeys(self._filters(), 1))
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Loop:
 
     def _filters(self) -> tuple[str, ...]:
         """What to hear on the way up."""
-        return (topics.ack(self._node), topics.commands(self._node))
+        return (topics.ack(self._node), topics.commands(self._node), topics.commands_to_all())
 
     def _wake_us(self) -> int:
         """When the role wants to be woken, as wall time."""
@@ -266,8 +268,31 @@ class Loop:
                 self.performer.perform(Quarantine(self.persona.parent, f"receipt: {err}", payload), now_us)
         elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
             self._command(asked(payload), now_us)
+        elif topic.what == "cmd" and topic.scope == topics.ALL:
+            if connection is self.up:
+                self._command_to_all(payload, now_us)
         else:
             self._other(connection, topic, name, payload, now_us)
+
+    def _command_to_all(self, payload: bytes, now_us: int) -> None:
+        """Obey it once, pass it on where others are below; answer what is no such command."""
+        command = asked(payload)
+        refusal = self.fleet.refusal(command)
+        if command.named and not self.fleet.is_new(command):
+            return
+        if refusal is not None:
+            self._answer(command, refusal)
+            return
+        self._pass_on(payload, now_us)
+        if self.fleet.concerns(command, self._node):
+            self._obey_with_all(command, now_us)
+
+    def _pass_on(self, payload: bytes, now_us: int) -> None:
+        """Nobody is below a gateway."""
+
+    def _obey_with_all(self, command: Asked, now_us: int) -> None:
+        """As a command to this node."""
+        self._command(command, now_us)
 
     def _command(self, command: Asked, now_us: int) -> None:
         """Do what the operator asks, and answer."""
@@ -286,6 +311,9 @@ class Loop:
                 said = {"ok": True, **self.persona.card(self.machine, self.clock), **self.counters()}
             case _:
                 said = self._other_command(command, now_us)
+        self._answer(command, said)
+
+    def _answer(self, command: Asked, said: Mapping[str, object]) -> None:
         self.up.publish(
             topics.answer(self._node, command.id),
             self.persona.answer(command, said),

@@ -7,7 +7,7 @@ Source: docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from edge_agent.errors import ConfigError, NotSupported
 
 Payload = bytes | str | Mapping[str, object]
 
+MOST_PATTERNS: Final = 64  # of nodes, in a command to all of them
 MOST_REVISION: Final = 2**53  # exact in every JSON reader
 SHARED: Final = (  # keys of every definition
     Key("id", Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64"), "", "as in the topic; need not be said"),
@@ -86,9 +87,14 @@ class Definition:
 
     def concerns(self, node: str) -> bool:
         """Whether the narrowing leaves it to this node: one pattern fits and none that begins with `!`."""
-        wanted = [p for p in self.nodes if not p.startswith("!")]
-        refused = [p[1:] for p in self.nodes if p.startswith("!")]
-        return (not wanted or any(_fits(node, p) for p in wanted)) and not any(_fits(node, p) for p in refused)
+        return fits(self.nodes, node)
+
+
+def fits(patterns: Sequence[str], node: str) -> bool:
+    """Whether patterns name a node: none at all, or one fits and none that begins with `!`."""
+    wanted = [p for p in patterns if not p.startswith("!")]
+    refused = [p[1:] for p in patterns if p.startswith("!")]
+    return (not wanted or any(_fits(node, p) for p in wanted)) and not any(_fits(node, p) for p in refused)
 
 
 def _fits(node: str, pattern: str) -> bool:

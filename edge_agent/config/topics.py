@@ -26,8 +26,8 @@ class Topic:
     """A topic of ours, taken apart.
 
     what: frame, status, state, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the parent
-    of a frame, the id of an answer, a live sensor or a definition. kind, scope: of a definition ('sensor' or 'query';
-    'all' or 'node').
+    of a frame, the id of an answer, a live sensor or a definition. kind: of a definition ('sensor' or 'query'). scope:
+    of a definition or command ('all' or 'node').
     """
 
     what: str
@@ -87,6 +87,11 @@ def commands(node: str) -> str:
     return f"{PREFIX}/down/{node}/cmd"
 
 
+def commands_to_all() -> str:
+    """Where every node of a broker, and below it, gets an operator's commands to all."""
+    return f"{PREFIX}/{ALL}/cmd"
+
+
 def definition(kind: str, item: str, node: str | None = None) -> str:
     """One sensor or query, for one node or (None) for the whole subtree."""
     return f"{PREFIX}/{ALL}/cfg/{kind}/{item}" if node is None else f"{PREFIX}/down/{node}/cfg/{kind}/{item}"
@@ -113,8 +118,12 @@ def parse(topic: str) -> Topic | None:
             return Topic("answer", node, command)
         case ["hw", "1", "up", node, "live", sensor] if is_node_id(node) and is_item_id(sensor):
             return Topic("live", node, sensor)
-        case ["hw", "1", "down", node, ("ack" | "cmd") as what] if is_node_id(node):
-            return Topic(what, node)
+        case ["hw", "1", "down", node, "ack"] if is_node_id(node):
+            return Topic("ack", node)
+        case ["hw", "1", "down", node, "cmd"] if is_node_id(node):
+            return Topic("cmd", node, scope=NODE)
+        case ["hw", "1", "all", "cmd"]:
+            return Topic("cmd", scope=ALL)
         case ["hw", "1", "down", node, "cfg", ("sensor" | "query") as kind, item] if is_node_id(node):
             return Topic("definition", node, item, kind, NODE) if ITEM_ID.fullmatch(item) else None
         case ["hw", "1", "all", "cfg", ("sensor" | "query") as kind, item] if ITEM_ID.fullmatch(item):

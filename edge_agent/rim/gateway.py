@@ -11,6 +11,7 @@ from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.query import Query, Sensor
 from edge_agent.config import topics
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor
+from edge_agent.config.quantities import Instant
 from edge_agent.config.registry import Registry
 from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError
@@ -19,6 +20,8 @@ from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway import Gateway
 from edge_agent.ports.mqtt import Connection, Message, Up
 from edge_agent.ports.sensors import DRIVERS, Sensors
+from edge_agent.rim import fleet
+from edge_agent.rim.fleet import Fleet
 from edge_agent.rim.performer import Outfit
 from edge_agent.rim.words import Asked, marker_of
 
@@ -49,6 +52,7 @@ class GatewayLoop(Loop):
             self.connections.append(local)
         self._limits, self._read_again = limits, read_again
         self._usable = (*DRIVERS, *(("mqtt",) if local is not None else ()))
+        self.fleet = Fleet(restored.get(fleet.SLOT))
         cached = restored.get(REGISTRY_SLOT)
         self.registry = Registry(
             self._node, limits, self._usable, definitions, cached if isinstance(cached, dict) else None
@@ -126,11 +130,11 @@ class GatewayLoop(Loop):
     def _other_command(self, command: Asked, now_us: int) -> dict[str, object]:
         if command.name != "mark":
             return {**super()._other_command(command, now_us), "hint": f"{COMMANDS} mark"}
-        marker = marker_of(command, now_us)
+        marker = marker_of(command, now_us if self.clock.synced else None)
         if not isinstance(marker, Marker):
             return {"ok": False, "why": marker}
         self.feed(Mark(marker), now_us)
-        return {"ok": True, "time": marker.time_us}
+        return {"ok": True, "at": Instant().write(marker.time_us)}
 
     def reload(self) -> dict[str, object]:
         """Read the definitions of the local file again. Other settings take a restart."""
@@ -190,9 +194,9 @@ class GatewayLoop(Loop):
 
     def _slots(self) -> dict[str, object]:
         if not self._unkept:
-            return {}
+            return self.fleet.slots()
         self._unkept = False
-        return {REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
+        return {**self.fleet.slots(), REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
 
     def _notes(self) -> list[Note]:
         return super()._notes() + self.sensors.notes()

@@ -15,7 +15,10 @@ from edge_agent.loop import Loop
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
 from edge_agent.machines.merger import Merger
 from edge_agent.ports.mqtt import Connection, Down, Message, Up
+from edge_agent.rim import fleet
+from edge_agent.rim.fleet import PASSED_EXPIRY_S, Fleet
 from edge_agent.rim.performer import Outfit
+from edge_agent.rim.words import Asked
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
@@ -40,6 +43,7 @@ class RegionLoop(Loop):
         self.lower = self.performer.lower = lower
         if lower is not outfit.up:
             self.connections.append(lower)
+        self.fleet = Fleet(restored.get(fleet.SLOT))
         numberer = restored.get(NUMBERER_SLOT)
         self.numberer = Numberer.restore(numberer if isinstance(numberer, dict) else None)
         self._retired = tuple(retired)
@@ -122,7 +126,19 @@ class RegionLoop(Loop):
         """The parent above numbers what is on the broker that is ours and its own."""
         return self.lower is self.up
 
+    def _pass_on(self, payload: bytes, now_us: int) -> None:
+        """A command to all goes to the lower broker too, where that is another one."""
+        if not self._one_broker:
+            self.fleet.wait(payload, now_us)
+
+    def _obey_with_all(self, command: Asked, now_us: int) -> None:
+        """Marks and definitions are for gateways."""
+        if command.name == "diagnose":
+            super()._obey_with_all(command, now_us)
+
     def _settle(self, now_us: int) -> None:
+        for payload in self.fleet.passed(now_us) if self.lower.up else ():
+            self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
         for publication in self.numberer.due(now_us) if self.lower.up else ():
             self.lower.publish(publication.topic, publication.payload, retain=True)
             log.info("definition.passed_on", extra={"topic": publication.topic})
@@ -138,9 +154,9 @@ class RegionLoop(Loop):
 
     def _slots(self) -> dict[str, object]:
         if not self._unkept:
-            return {}
+            return self.fleet.slots()
         self._unkept = False
-        return {NUMBERER_SLOT: self.numberer.snapshot()}
+        return {**self.fleet.slots(), NUMBERER_SLOT: self.numberer.snapshot()}
 
     def counters(self) -> dict[str, object]:
         """With the children and who is silent."""

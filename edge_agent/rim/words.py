@@ -11,20 +11,24 @@ from typing import Final
 from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.span import FAR_US
 from edge_agent.config import topics
+from edge_agent.config.checker import Report
+from edge_agent.config.quantities import Instant
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
 from edge_agent.ports.link import Will
 
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
+_AT: Final = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 MOST_WORDS: Final = 1024  # bytes of a command
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command: its name, the id under which it is answered, and its other fields."""
+    """A command: its name, the id under which it is answered, and its other fields. named: it says that id itself."""
 
     name: str
     id: str
+    named: bool = False
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -41,19 +45,29 @@ def asked(payload: bytes) -> Asked:
     name = name[:64]
     fallback = name if COMMAND_ID.fullmatch(name) else "unknown"
     fields = {key: value for key, value in table.items() if key not in {"cmd", "id"}}
-    return Asked(name, given if COMMAND_ID.fullmatch(given) else fallback, fields)
+    named = COMMAND_ID.fullmatch(given) is not None
+    return Asked(name, given if named else fallback, named, fields)
 
 
-def marker_of(command: Asked, now_us: int) -> Marker | str:
-    """The marker of a command `mark`; why it is none. Its `time` in us since 1970, or now."""
-    time_us, kind, name = (command.fields.get(key) for key in ("time", "kind", "marker"))
+def marker_of(command: Asked, now_us: int | None) -> Marker | str:
+    """The marker of a command `mark`, or why it is none. now_us: its time if it says none; None: the clock is off."""
+    unknown = sorted(command.fields.keys() - {"at", "kind", "marker", "nodes"})
+    if unknown:
+        return f"{unknown[0][:64]}: a mark has none; it has at, kind, marker"
+    at, kind, name = (command.fields.get(key) for key in ("at", "kind", "marker"))
+    time_us = now_us if at is None else _instant(at)
     if time_us is None:
-        time_us = now_us
-    if isinstance(time_us, bool) or not isinstance(time_us, int) or not 0 <= time_us < FAR_US:
-        return "time: wanted microseconds since 1970"
+        return "the clock of this node is not synchronised: say `at`" if at is None else _AT
     if kind not in {None, "", "start", "end"}:
         return "kind: wanted start or end, or nothing"
     return Marker(time_us, str(kind or ""), "" if name is None else str(name)[:64])
+
+
+def _instant(at: object) -> int | None:
+    """Microseconds since 1970, or a moment in RFC 3339, as such; None: it is neither."""
+    if isinstance(at, str):
+        at = Instant().read(at, (), Report())
+    return at if isinstance(at, int) and not isinstance(at, bool) and 0 <= at < FAR_US else None
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ def test_every_topic_that_is_built_is_taken_apart_again(node: str, parent: str, 
     assert topics.parse(topics.answer(node, item)) == Topic("answer", node, item)
     assert topics.parse(topics.live(node, item)) == Topic("live", node, item)
     assert topics.parse(topics.ack(node)) == Topic("ack", node)
-    assert topics.parse(topics.commands(node)) == Topic("cmd", node)
+    assert topics.parse(topics.commands(node)) == Topic("cmd", node, scope="node")
+    assert topics.parse(topics.commands_to_all()) == Topic("cmd", scope="all")
     assert topics.parse(topics.definition(kind, item)) == Topic("definition", "", item, kind, "all")
     assert topics.parse(topics.definition(kind, item, node)) == Topic("definition", node, item, kind, "node")
 

@@ -225,13 +225,26 @@ def test_a_windows_number_comes_back_from_its_key(after: int) -> None:
     assert [ordinal_of(key_of(after + step), after) for step in (1, 2, 4_096)] == [after + 1, after + 2, after + 4_096]
 
 
+AT = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
+
+
+def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
+    """What it would call now is anybody's guess."""
+    assert marker_of(asked(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
+    assert marker_of(asked(b'{"cmd": "mark"}'), None) == "the clock of this node is not synchronised: say `at`"
+
+
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
         (b'{"cmd": "mark"}', Marker(77)),
-        (b'{"cmd": "mark", "time": 5, "marker": 7, "kind": "end"}', Marker(5, "end", "7")),
-        (b'{"cmd": "mark", "time": "now"}', "time: wanted microseconds since 1970"),
-        (b'{"cmd": "mark", "time": -1}', "time: wanted microseconds since 1970"),
+        (b'{"cmd": "mark", "at": 5, "marker": 7, "kind": "end"}', Marker(5, "end", "7")),
+        (b'{"cmd": "mark", "at": "1970-01-01T01:00:00.000005+01:00"}', Marker(5)),
+        (b'{"cmd": "mark", "at": "now"}', AT),
+        (b'{"cmd": "mark", "at": "1970-01-01T01:00:00"}', AT),
+        (b'{"cmd": "mark", "at": -1}', AT),
+        (b'{"cmd": "mark", "at": true}', AT),
+        (b'{"cmd": "mark", "time": 5}', "time: a mark has none; it has at, kind, marker"),
         (b'{"cmd": "mark", "kind": "middle"}', "kind: wanted start or end, or nothing"),
     ],
 )

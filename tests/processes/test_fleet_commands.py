@@ -1,0 +1,122 @@
+"""Commands to a whole fleet: through several mergers, at real brokers, obeyed once by every gateway they are for."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from edge_agent.cli.listening import listen
+from edge_agent.demo.processes import Broker, Child
+from edge_agent.ports.link import Link
+from tests.processes.hearing import publish, retained
+from tests.processes.tree import gateway, region, wait_for
+
+pytestmark = pytest.mark.broker
+
+Begin = Callable[[Child], Child]
+Brokers = Callable[[int], list[Broker]]
+TO_ALL = "hw/1/all/cmd"
+LOCAL = """
+[sensor.boiler]
+driver = "simulated"
+rate = 20
+
+[query.batch]
+source = "boiler"
+window = {type = "punctuation", interpretation = "bounds"}
+aggregates = ["count"]
+"""
+
+
+class Answers:
+    """All answers of a broker, as they come."""
+
+    def __init__(self, broker: str) -> None:
+        self.came: list[tuple[str, str, dict[str, Any]]] = []  # node, id, content
+        self._over = False
+        self._thread = threading.Thread(target=self._run, args=(broker,), daemon=True)
+
+    def _run(self, broker: str) -> None:
+        link = Link(broker, "test-operator", connect_timeout_s=5.0)
+        for topic, payload, _, _ in listen(link, ["hw/1/up/+/cmd/+"], 60.0):
+            self.came.append((topic.split("/")[3], topic.split("/")[5], json.loads(payload)))
+            if self._over:
+                return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self._over = True
+
+    def to(self, name: str) -> dict[str, dict[str, Any]]:
+        """Answers to a command, by node; none may have answered twice."""
+        found = [(node, said) for node, command, said in self.came if command == name]
+        assert len(found) == len(dict(found)), f"answered twice: {found}"
+        return dict(found)
+
+
+def test_a_mark_for_all_reaches_every_gateway_once_through_two_mergers(
+    tmp_path: Path, ended: Begin, brokers: Brokers
+) -> None:
+    """Both mergers pass it on to the one broker below them, where both gateways hear it twice."""
+    above, below = brokers(2)
+    for n in (1, 2):
+        ended(region(f"region-{n}", tmp_path / f"region-{n}", above.url, "root", below.url))
+        ended(gateway(f"press-{n}", tmp_path / f"press-{n}", below.url, f"region-{n}", LOCAL))
+    for url, node in ((above.url, "region"), (below.url, "press")):
+        for n in (1, 2):
+            wait_for(partial(retained, url, f"hw/1/up/{node}-{n}/status"))
+    with Answers(below.url) as low, Answers(above.url) as high:
+        time.sleep(0.5)  # both listen
+
+        def command(name: str, **fields: Any) -> None:
+            publish(above.url, TO_ALL, json.dumps({"cmd": name, **fields}), retain=False)
+
+        command("mark", id="m1", at="2026-11-21T06:00:00Z", marker="shift")
+        wait_for(lambda: len(low.to("m1")) == 2)
+        at = {"cmd": "mark", "id": "m1", "ok": True, "at": "2026-11-21T06:00:00Z"}
+        assert low.to("m1") == {"press-1": at, "press-2": at}
+
+        command("mark", id="m2", nodes=["press-*", "!press-1"])
+        wait_for(lambda: low.to("m2"))
+        command("mark", id="m1", at="2026-11-21T06:00:00Z")  # known by its id
+        command("rebirth", id="m3")
+        command("mark")  # without an id
+        command("reload", id="m4")
+        wait_for(lambda: len(low.to("m4")) == 2)
+        assert low.to("m2").keys() == {"press-2"}
+        assert {said["definitions"] for said in low.to("m4").values()} == {2}
+        wait_for(lambda: len(high.to("m3")) == len(high.to("mark")) == 2)
+        assert not any(said["ok"] for name in ("m3", "mark") for said in high.to(name).values())
+        assert "m3" not in {name for _, name, _ in low.came}
+        assert low.to("m1") == {"press-1": at, "press-2": at}
+
+
+def test_a_gateway_knows_after_a_restart_which_commands_it_has_obeyed(
+    tmp_path: Path, ended: Begin, brokers: Brokers
+) -> None:
+    (broker,) = brokers(1)
+    agent = ended(gateway("press-1", tmp_path / "press-1", broker.url, "root", LOCAL))
+    wait_for(lambda: retained(broker.url, "hw/1/up/press-1/status"))
+    with Answers(broker.url) as heard:
+        time.sleep(0.5)
+        mark = json.dumps({"cmd": "mark", "id": "m1"})
+        publish(broker.url, TO_ALL, mark, retain=False)
+        wait_for(lambda: heard.to("m1"))
+        assert agent.stop() == 0
+        ended(agent)
+        wait_for(lambda: retained(broker.url, "hw/1/up/press-1/status")["online"])
+        publish(broker.url, TO_ALL, mark, retain=False)
+        publish(broker.url, TO_ALL, json.dumps({"cmd": "diagnose", "id": "d1"}), retain=False)
+        wait_for(lambda: heard.to("d1"))
+        assert len(heard.to("m1")) == 1
