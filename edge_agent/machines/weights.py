@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query import Labels
 
 _NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-MOST: Final = 1e150  # weights beyond are none: their products with readings would leave the floats
+MOST: Final = 1e150  # weights beyond are none: nothing weighs so much, and sums of them would leave the floats
 
 
 def number_of(text: str) -> float:

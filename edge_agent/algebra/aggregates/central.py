@@ -79,21 +79,23 @@ def _spread(states: States) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
 def _lower_skewness(states: States, _scale: int | None, params: Params) -> Lowered:
     n, (m2, null) = states["count"].astype(np.float64), _spread(states)
-    with np.errstate(over="ignore"):
-        value = (states["m3"] / n) / (m2 / n) ** 1.5
     if params["ddof"]:
         null = null | (n < 3)
-        value = value * np.sqrt(n * np.maximum(n - 1, 0)) / np.maximum(n - 2, 1)
+    with np.errstate(over="ignore"):
+        value = (states["m3"] / n) / (m2 / n) ** 1.5
+        if params["ddof"]:
+            value = value * np.sqrt(n * np.maximum(n - 1, 0)) / np.maximum(n - 2, 1)
     return answered(value, null | out_of_reach(states["m2"], states["m3"]))
 
 
 def _lower_kurtosis(states: States, _scale: int | None, params: Params) -> Lowered:
     n, (m2, null) = states["count"].astype(np.float64), _spread(states)
-    with np.errstate(over="ignore"):
-        value = n * (states["m4"] / m2) / m2 - 3.0
     if params["ddof"]:
         null = null | (n < 4)
-        value = (n - 1) / np.maximum((n - 2) * (n - 3), 1) * ((n + 1) * value + 6.0)
+    with np.errstate(over="ignore"):
+        value = n * (states["m4"] / m2) / m2 - 3.0
+        if params["ddof"]:
+            value = (n - 1) / np.maximum((n - 2) * (n - 3), 1) * ((n + 1) * value + 6.0)
     return answered(value, null | out_of_reach(states["m2"], states["m4"]))
 
 

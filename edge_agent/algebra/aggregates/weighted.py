@@ -47,7 +47,9 @@ def _summing(word: str) -> Template:
             if word == "weighted":
                 value = readings.value
                 # the state is of the value itself, not of its units: unequal scales need no conversion
-                weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
+                with np.errstate(over="ignore"):
+                    weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
+                weight = within_reach(weight)
             return {name: within_reach(groups.sum(weight))}
 
         def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
