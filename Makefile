@@ -3,13 +3,14 @@ SHELL := /bin/bash
 ONLY ?=
 ARGS ?=
 
-.PHONY: help demo test bench lint format setup lock clean
+.PHONY: help demo test bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
 	@echo "make test   lint and all tests                                        (ARGS='tests/laws -k sum' for some)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
+	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
 
 demo: setup
 	@. scripts/env && exec .venv/bin/headwater demo $(ARGS)
@@ -25,6 +26,10 @@ lint:
 
 format:
 	@scripts/setup python && .venv/bin/ruff check --fix && .venv/bin/ruff format
+
+docs: setup
+	@. scripts/env && for page in edge_agent.config.reference edge_agent.config.schema tests.tables_page; do \
+		.venv/bin/python -m $$page || exit 1; done
 
 setup:
 	@scripts/setup

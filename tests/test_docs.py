@@ -128,4 +128,4 @@ def test_pinned_versions_are_among_those_allowed(pins: str) -> None:
 
 
 def test_the_page_of_tables_is_that_of_the_code() -> None:
-    assert tables_page.PAGE.read_text() == tables_page.page(), "python -m tests.tables_page writes it anew"
+    assert tables_page.PAGE.read_text() == tables_page.page(), "run: make docs"

@@ -98,13 +98,13 @@ def test_the_mistakes_shown_are_the_ones_of_the_file_shown() -> None:
 
 def test_the_tables_of_the_page_are_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert page(text) == text, "run: python -m edge_agent.config.reference"
+    assert page(text) == text, "run: make docs"
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
 def test_the_schemas_are_up_to_date(name: str) -> None:
     file = FOLDER / f"{name}.schema.json"
-    assert file.read_text(encoding="utf-8") == text_of(schemas()[name]), "run: python -m edge_agent.config.schema"
+    assert file.read_text(encoding="utf-8") == text_of(schemas()[name]), "run: make docs"
     jsonschema.Draft202012Validator.check_schema(schemas()[name])
 
 

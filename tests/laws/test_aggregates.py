@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import (
+    BUILT_IN,
     COLUMNS,
     COMPONENTS,
     FUNCTIONS,
@@ -231,6 +232,12 @@ def test_what_can_be_inverted_takes_a_part_out_again_exactly(case: tuple[int | N
             assert column.tolist() == rest.states[name].tolist()
 
 
+@pytest.mark.parametrize("made", ["columns", "components", "functions", "templates"])
+def test_no_name_of_a_family_is_also_that_of_another(made: str) -> None:
+    names = [each.name for family in BUILT_IN for each in getattr(family, made)]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_component_has_a_function_and_every_oracle_too() -> None:
     assert set(oracle.WRITTEN) <= set(FUNCTIONS)
     used = {c.name for a in EVERY for scale in (None, 0) for c in components_of(basis_of([a], scale))}
@@ -377,6 +384,7 @@ def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, lis
     assert {float(value): count for value, count in counts.items()} == oracle_further.value_counts(readings)
 
 
+@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_a_function_over_all_readings_at_once_gives_the_oracles_answer(case: tuple[int | None, list[Readings]]) -> None:
     """What stands in for an oracle that is not written yet (tests/oracle_itself.py) says what a written one says."""

@@ -9,28 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from edge_agent.algebra import bags
 from edge_agent.algebra import series as series_of
-from edge_agent.algebra.aggregates import (
-    approximate,
-    bins,
-    central,
-    ends,
-    extremes,
-    holistic,
-    logs,
-    moments,
-    overtime,
-    plugins,
-    powers,
-    series,
-    trend,
-    weighted,
-)
+from edge_agent.algebra.aggregates import plugins
 from edge_agent.algebra.aggregates.base import (
     NUMBERED,
     OF_NODES,
@@ -63,11 +49,22 @@ __all__ = [
     "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
-BUILT_IN: Final[tuple[Family, ...]] = (
-    *(moments.FAMILY, extremes.FAMILY, logs.FAMILY, ends.FAMILY, holistic.FAMILY),
-    *(central.FAMILY, powers.FAMILY, bins.FAMILY, weighted.FAMILY, overtime.FAMILY),
-    *(series.FAMILY, trend.FAMILY, approximate.FAMILY),
+_FILES: Final = (  # the registry: files of this folder, each with its FAMILY
+    "moments",
+    "extremes",
+    "logs",
+    "ends",
+    "holistic",
+    "central",
+    "powers",
+    "bins",
+    "weighted",
+    "overtime",
+    "series",
+    "trend",
+    "approximate",
 )
+BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.{name}").FAMILY for name in _FILES)
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family is left out
 
 Made = TypeVar("Made", Column, Component)

@@ -1,9 +1,10 @@
-"""Window types: one a file, each a frozen spec with the slice edges it causes. `TYPES` is the registry."""
+"""Window types: one a file, each a frozen spec with the slice edges it causes; one line of the registry here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,16 +108,30 @@ class Central(Spec, Protocol):
         """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""
 
 
-_BY_TIME: Final = (Tumbling, Sliding, FixedBand, Calendar)
-_CENTRAL: Final = (CountTumbling, CountSliding, State)
-_OWN: Final = (Session, Punctuation)  # with slicers of their own
-TYPES: Final[dict[str, type[Window]]] = {cls.type: cls for cls in _BY_TIME}
-CENTRAL: Final[dict[str, type[Central]]] = {cls.type: cls for cls in _CENTRAL}
+_FILES: Final = (  # the registry: files of this folder, each named like the word of its type
+    "tumbling",
+    "sliding",
+    "fixed_band",
+    "calendar",
+    "session",
+    "punctuation",
+    "count_tumbling",
+    "count_sliding",
+    "state",
+)
+
+
+def _type_in(file: str) -> type[Any]:
+    """The class of a file whose word is the file's name."""
+    found = vars(import_module(f"{__name__}.{file}")).values()
+    return next(each for each in found if isinstance(each, type) and getattr(each, "type", None) == file)
+
+
 ALL: Final[dict[str, type[Window] | type[Session] | type[Punctuation] | type[Central]]] = {
-    **TYPES,
-    **{cls.type: cls for cls in _OWN},
-    **CENTRAL,
+    word: _type_in(word) for word in _FILES
 }
+CENTRAL: Final[dict[str, type[Central]]] = {word: _type_in(word) for word, cls in ALL.items() if hasattr(cls, "cut")}
+TYPES: Final[dict[str, type[Window]]] = {word: _type_in(word) for word, cls in ALL.items() if hasattr(cls, "combs")}
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its type is left out
 WHOSE: Final[dict[str, Brought]] = {}  # type of another package -> which
 
