@@ -67,7 +67,8 @@ MESSAGES: Final = Table(
 )
 RESULTS: Final = Table(
     "gold.results",
-    "One row per query, node, key and start, between markers of equal bounds per end too. Withdrawn rows stay, marked.",
+    "One row per query, node, key and start, between markers (unless they join) per end too. Withdrawn rows stay, "
+    "marked.",
     {
         "query": ("STRING", "id of the query"),
         "definition_revision": ("BIGINT", "revision of the query in force at the start of the window"),

@@ -60,7 +60,8 @@ KEYS: Final = (
         "on_missing",
         Choice(ON_MISSING, what="way"),
         "hold",
-        "of windows by counts or states: hold them until every expected gateway has spoken, or skip those left out",
+        "of windows by counts or states, by order and central: hold them until every expected gateway has spoken, or "
+        "skip those left out",
     ),
     Key("effective_from", Instant(), None, "first window start of this revision; left out: as soon as all serve it"),
 )
