@@ -13,6 +13,7 @@ import faulthandler
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +34,7 @@ SLOW_S: Final = 0.25  # a call on a node may take that: a quarter of the commit 
 IN_A_ROW: Final = 3  # longer calls without a quicker one between them, and the function is left out
 EDGE_S: Final = 5.0  # no call on a node takes longer: half a grace time would pass in a few of them
 ROOT_S: Final = 60.0  # nor at the root, where large batches are asked for at once
-STUCK_S: Final = 30.0  # after so much more the alarm was of no use, and the process ends
+STUCK_S: Final = 10.0  # after so much more, twice its time, the alarm was of no use, and the process ends
 MOST: Final = 100  # failures that are told, each once
 NOTE: Final = "packages.running"  # beside the spool: the call under way, and a trace of one that never came back
 LEFT_OUT: Final = "packages.off.json"  # beside the spool: what stays left out until its package changes
@@ -84,7 +85,7 @@ class Keeper:
     ) -> None:
         self._longest_s, self._slow_s, self._timer = longest_s, slow_s, timer
         self._running: Call | None = None
-        self._slow: dict[Name, int] = {}
+        self._slow: dict[tuple[Name, str], int] = {}  # by step: a quick combine does not excuse a slow lift
         self._off: dict[Name, str] = {}
         self._told: dict[tuple[str, str, str, str], Failure] = {}
         self._why: dict[Name, str] = {}
@@ -113,7 +114,8 @@ class Keeper:
             raise self._failed(what, why) from err
         took_s = self._timer() - began_s
         if self._slow_s is not None:
-            slow = self._slow[name] = self._slow.get(name, 0) + 1 if took_s > self._slow_s else 0
+            step = (name, what.step)
+            slow = self._slow[step] = self._slow.get(step, 0) + 1 if took_s > self._slow_s else 0
             if slow >= IN_A_ROW:
                 why = (
                     f"took {took_s:.1f} s on {what.rows} rows, {slow} calls in a row above {self._slow_s:g} s; left out"
@@ -263,6 +265,17 @@ def install(*, edge: bool = False) -> Keeper:
             aggregates.add(points[0], keeper)
             windows.add(points[1], keeper)
     return _keepers[0]
+
+
+def brought() -> set[str]:
+    """The functions that packages have brought."""
+    return aggregates.FUNCTIONS.keys() - {f.name for family in aggregates.BUILT_IN for f in family.functions}
+
+
+def complain() -> None:
+    """Say on standard error what failed since it was last asked: of commands, and of the tasks of a job."""
+    for failure in install().news():
+        sys.stderr.write(f"headwater: {failure.text}; {failure.hint}\n")
 
 
 def installed(group: str) -> list[EntryPoint]:

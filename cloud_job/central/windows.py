@@ -109,6 +109,7 @@ def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int
     def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
         yield from advanced(list(batches), orderings, queries, number)[0].to_batches(_ROWS)
+        packages.complain()
 
     def states_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()

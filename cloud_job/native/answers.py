@@ -52,6 +52,7 @@ def _lowering(
                 value[i, place], null[i, place] = lowered.value, lowered.null
                 for row, text in zip(place.tolist(), lowered.details or (), strict=False):
                     texts[i][row] = text
+        packages.complain()
         arrays: list[pa.Array] = []
         for i in range(len(asked)):
             arrays += [pa.array(value[i], mask=null[i]), pa.array(texts[i], pa.string())]

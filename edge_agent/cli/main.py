@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = load(words[0])
         args = parser_of(words[0], verb).parse_args(words[1:])
         if words[0] not in WITHOUT_PACKAGES:
-            import_module("edge_agent.packages").install(edge=words[0] in NODES)
+            return _with_packages(verb, args, edge=words[0] in NODES)
         return verb.main(args)
     except ConfigError as err:
         return _say(str(err), MISUSED)
@@ -88,6 +88,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:
+    """A verb that reads definitions: with what other packages bring to them; at its end, what failed of that."""
+    from edge_agent import packages
+
+    packages.install(edge=edge)
+    try:
+        return verb.main(args)
+    finally:
+        packages.complain()
 
 
 def _front(words: Sequence[str]) -> int:

@@ -1,0 +1,143 @@
+"""A gateway whose queries ask for functions of another package that raise, are slow and never end: real processes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.frame import Gap
+from edge_agent.demo.processes import Broker, Child
+from edge_agent.machines.decider import Decider, Decision
+from edge_agent.machines.node import FAILED
+from edge_agent.packages import LEFT_OUT, NEVER, installed
+from tests.processes.hearing import retained
+from tests.processes.tree import Top, gateway, wait_for
+
+TROUBLE = """
+import itertools, time
+from pathlib import Path
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
+
+
+def of(name, meanwhile):
+    def lift(readings, groups, scale, lifted):
+        meanwhile()
+        return {name: groups.sum(readings.value * 1.0)}
+
+    def combine(states, groups, combined, ranks):
+        return {name: groups.sum(states[name])}
+
+    def lower(states, scale, params):
+        return answered(states[name])
+
+    return Column(name, "real"), Component(name, (name,), lift, combine), Function(name, (name,), lower, name)
+
+
+def raises():
+    raise ValueError("no such valve")
+
+
+def hangs():
+    if Path("hang").exists():
+        sum(itertools.repeat(1))  # in compiled code, where no alarm is heard
+
+
+made = [of("raises", raises), of("naps", lambda: time.sleep(0.3)), of("hangs", hangs)]
+FAMILY = Family(*zip(*made))
+"""
+CONFIG = (
+    '[sensor.boiler]\ndriver = "simulated"\nrate = 50\n'
+    '[query.half]\nsource = "boiler"\nwindow = {type = "tumbling", length = "500ms"}\n'
+    'aggregates = ["count", "raises", "naps", "hangs"]\nlateness = "100ms"\n'
+)
+IMPATIENT = (  # the same program, which waits a second where it else waits ten
+    "import sys; from edge_agent import packages; packages.EDGE_S = packages.STUCK_S = 1.0; "
+    "from edge_agent.cli.main import main; sys.exit(main(['run', sys.argv[1]]))"
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Installed for processes of the test, and for the root, which runs in the test itself."""
+    folder = tmp_path / "site"
+    about = folder / "trouble-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "trouble.py").write_text(TROUBLE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: trouble\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[headwater.aggregates]\ntrouble = trouble:FAMILY\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{Path(__file__).resolve().parents[2]}")
+    importlib.invalidate_caches()
+    columns, components = aggregates.COLUMNS._fixed, aggregates.COMPONENTS._fixed
+    before = set(columns) | set(components) | set(aggregates.FUNCTIONS)
+    aggregates.add(point for point in installed("headwater.aggregates") if point.name == "trouble")
+    yield
+    for name in (set(columns) | set(components) | set(aggregates.FUNCTIONS)) - before:
+        columns.pop(name, None)
+        components.pop(name, None)
+        aggregates.FUNCTIONS.pop(name, None)
+    sys.modules.pop("trouble", None)
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> list[Gap]:
+    """What took effect at the root of losses: those of no group touch no row, and it forgets them at once."""
+    found: list[Gap] = []
+    decide = Decider.decide
+
+    def deciding(self: Decider, now_us: int) -> Decision:
+        decision = decide(self, now_us)
+        found.extend(gap for _, gap in decision.gaps)
+        return decision
+
+    monkeypatch.setattr(Decider, "decide", deciding)
+    return found
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("package")
+def test_functions_that_raise_are_slow_or_never_end_cost_their_own_answers_and_nothing_else(
+    tmp_path: Path, ended: Callable[[Child], Child], brokers: Callable[[int], list[Broker]], declared: list[Gap]
+) -> None:
+    (broker,) = brokers(1)
+    folder = tmp_path / "gw-1"
+    configured = gateway("gw-1", folder, broker.url, "root", CONFIG)
+    agent = ended(Child("gw-1", [sys.executable, "-c", IMPATIENT, str(folder / "headwater.toml")], configured.folder))
+    with Top(broker.url) as top:
+        status = "hw/1/up/gw-1/status"
+
+        def failing() -> dict[str, str]:
+            return {one["function"]: one["why"] for one in (retained(broker.url, status) or {}).get("failing", ())}
+
+        wait_for(lambda: len(failing()) == 2)
+        said = failing()
+        assert said["raises"] == "ValueError: no such valve"
+        assert "3 calls in a row above 0.25 s; left out" in said["naps"]
+        start = max(row.start for row in wait_for(top.results).values())
+        row = wait_for(lambda: [row for row in top.results().values() if row.start > start])[0]
+        assert row.values["count"] == 25
+        assert row.values["raises"] is None
+        assert row.values["naps"] is None
+        assert row.values["hangs"] is not None
+        (folder / "hang").touch()
+        wait_for(lambda: not agent.alive)
+        assert agent.code == 1
+        agent.start()  # as systemd does
+        wait_for(lambda: failing().get("hangs") == NEVER)
+        start = max(row.start for row in top.results().values())
+        wait_for(lambda: max(row.start for row in top.results().values()) > start + 2_000_000)
+        rows = [row for row in top.results().values() if row.start > start + 1_000_000]
+        assert all(row.values["count"] == 25 and row.values["hangs"] is None for row in rows)
+    told = {gap.detail.partition(" of ")[2].partition(" ")[0]: gap for gap in declared if gap.reason == FAILED}
+    assert told.keys() == {"raises", "naps", "hangs"}
+    assert told["raises"].detail == "lift of raises (package trouble 1.0): ValueError: no such valve; queries half"
+    assert all(not gap.groups and gap.readings == 0 and gap.nodes == ("gw-1",) for gap in told.values())
+    assert json.loads((folder / LEFT_OUT).read_text())[0]["package"] == "trouble 1.0"
+    log = agent.log.read_text()
+    assert log.count("no such valve") == 2, "once in each life of the process"
