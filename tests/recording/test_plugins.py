@@ -28,12 +28,12 @@ READINGS = {
     "two": [[20, "a", 0.5], [50, "b", -2.0]],
 }
 QUERIES = [
-    {"id": "m", "window": {"type": "tumbling", "length": 100}, "aggregate": "midrange"},
-    {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "abs_sum"},
-    {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "travel"},
+    {"id": "m", "window": {"type": "tumbling", "length": 100}, "aggregate": "plant_midrange"},
+    {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "plant_abs_sum"},
+    {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "plant_travel"},
     {"id": "w", "window": {"type": "tumbling", "length": 100}, "aggregate": "broken"},
-    {"id": "shift", "window": {"type": "shift", "first": 6 * 3_600_000}, "aggregate": "count"},
-    {"id": "sign", "window": {"type": "sign"}, "aggregate": "sum"},
+    {"id": "shift", "window": {"type": "plant_shift", "first": 6 * 3_600_000}, "aggregate": "count"},
+    {"id": "sign", "window": {"type": "plant_sign"}, "aggregate": "sum"},
 ]
 WANTED = {
     ("m", "a", 0): 1.0, ("m", "b", 0): -2.0, ("m", "a", 100): 8.0,
