@@ -4,7 +4,7 @@ Rules (docs/protocol.md): of one node or of equal bounds, a window is complete w
 (4.4); the i-th windows of all nodes are one once every one of them has sent it, or is left out where the query says so;
 windows that overlap or touch are one, complete when the bound of their markers lies past the end (5.1); a window that
 another joins after it was shown is withdrawn (5.4); where markers of all nodes cut one stream, one is complete when
-every node's frontier has reached its end (7.4), and withdrawn when a marker of a node that was behind cuts it anew;
+every node's frontier has passed its end (7.4), and withdrawn when a marker of a node that was behind cuts it anew;
 rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3). A
 window is here with or without a reading: where it begins and ends follows from markers alone.
 """

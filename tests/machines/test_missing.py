@@ -1,0 +1,155 @@
+"""Who is missing from windows between markers: held up for, or left out and named; and what happens on the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
+from edge_agent.algebra.markers import cut_key, key_of
+from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.machines.decider import Decision, GroupView
+from edge_agent.machines.family import Household
+from edge_agent.machines.marked import Marked
+from edge_agent.machines.marker_windows import Found, Joint
+from edge_agent.wire import snapshot
+
+KEY = ("q", 1)
+HORIZON_US = 10**9
+Spans = list[tuple[int, int]]
+
+
+@dataclass
+class Bench:
+    """The windows of one query, step by step; every step ends with a restart."""
+
+    interpretation: str
+    on_missing: str
+    marked: Marked = field(default_factory=Marked)
+
+    def __post_init__(self) -> None:
+        window = Punctuation(self.interpretation)
+        self.query = Query(*KEY, "s", window, (Aggregate("sum", "sum"),), on_missing=self.on_missing)
+        self.shared = self.query.group_at("a") == self.query.group_at("b")
+
+    def cut(self, *times_us: int) -> None:
+        self.marked.tell("", [cut_key("")] * len(times_us), times_us, [us + 1 for us in times_us])
+
+    def number(self, node: str, number: int, start_us: int, end_us: int) -> None:
+        self.marked.tell(node, [key_of(number)], [start_us], [end_us])
+
+    def step(self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int) -> Found:
+        """leaves: how far each is."""
+        serving = {KEY: Serving(*KEY)}
+        counted = [us for leaf, us in leaves.items() if leaf not in stuck] or [NEVER_US]
+        views = {"": GroupView(min(counted), leaves, serving, {}, unheard=unheard)}
+        if not self.shared:
+            views = {
+                leaf: GroupView(us, {leaf: us}, serving, {}, stuck=leaf in stuck, unheard=unheard)
+                for leaf, us in leaves.items()
+            }
+        members = {node: (self.query.group_at(node), view) for node, view in views.items()}
+        decision = Decision(0, (), {}, {}, (), (), ())
+        found = self.marked.step(KEY, members, decision, (), due_us=due_us, horizon_us=HORIZON_US)
+        self.marked = Marked.restore(snapshot.loads(snapshot.dumps(self.marked.snapshot())))
+        return found
+
+
+def spans(joints: tuple[Joint, ...]) -> Spans:
+    return [joint.place[1:] for joint in joints]
+
+
+def missing(joint: Joint) -> list[str]:
+    return [leaf for leaf, _ in joint.coverage.missing]
+
+
+def test_one_stream_waits_for_a_node_that_is_left_out() -> None:
+    """protocol 7.4"""
+    bench = Bench("central", "hold")
+    bench.cut(10, 20)
+    assert bench.step(a=30, b=15, stuck="b") == Found()
+    (closing,) = bench.step(a=30, b=21, stuck="b").closing
+    assert (closing.place, closing.coverage.complete) == (("", 10, 20), True)
+
+
+def test_one_stream_goes_on_without_it_where_the_query_says_so_and_is_cut_anew_when_it_is_back() -> None:
+    """protocol 7.4, 4.7: what it marked meanwhile parts what was shown; no reading is in two rows."""
+    bench = Bench("central", "skip")
+    bench.cut(10, 20)
+    (closing,) = bench.step(a=30, b=5, stuck="b").closing
+    assert missing(closing) == ["b"]
+    bench.cut(14)
+    found = bench.step(a=30, b=30)
+    assert (spans(found.closing), found.gone, found.revising) == ([(10, 14), (14, 20)], (("", 10, 20),), ())
+    assert all(joint.coverage.complete for joint in found.closing)
+
+
+def test_a_window_is_not_cut_anew_more_often_than_rows_are_revised() -> None:
+    """protocol 8.3: the old row and the new ones change places together."""
+    bench = Bench("central", "skip")
+    bench.cut(10, 20)
+    bench.step(a=30, b=5, stuck="b")
+    bench.cut(14)
+    bench.step(a=30, b=30)
+    bench.cut(12, 40)
+    found = bench.step(a=50, b=50, due_us=NEVER_US)
+    assert (spans(found.closing), found.gone) == ([(20, 40)], ())
+    assert bench.marked.waiting
+    found = bench.step(a=50, b=50)
+    assert (spans(found.closing), found.gone) == ([(10, 12), (12, 14)], (("", 10, 14),))
+    assert not bench.marked.waiting
+
+
+def test_a_window_that_is_one_again_is_no_first_row() -> None:
+    """Its row stands in the table, withdrawn."""
+    bench = Bench("central", "hold")
+    bench.marked.tell("", [cut_key("start"), cut_key("end")], [60, 100], [61, 101])
+    assert spans(bench.step(a=200).closing) == [(60, 100)]
+    bench.marked.tell("", [cut_key("start")], [55], [56])
+    assert spans(bench.step(a=200).closing) == [(55, 100)]
+    bench.marked.tell("", [cut_key("end")], [57], [58])
+    found = bench.step(a=200)
+    assert (spans(found.closing), spans(found.revising), found.gone) == ([(55, 57)], [(60, 100)], (("", 55, 100),))
+
+
+def test_windows_by_number_wait_for_a_node_that_says_nothing() -> None:
+    bench = Bench("order", "hold")
+    bench.number("a", 0, 10, 20)
+    assert bench.step(a=30, b=5, stuck="b") == Found()
+    bench.number("b", 0, 15, 40)
+    (closing,) = bench.step(a=50, b=50).closing
+    assert (closing.place, closing.coverage.complete) == (("", 10, 40), True)
+
+
+def test_windows_by_number_leave_out_a_node_that_stands_still_where_the_query_says_so() -> None:
+    """protocol 4.4, 4.7: its own windows of those numbers join them when it is back."""
+    bench = Bench("order", "skip")
+    bench.number("a", 0, 10, 20)
+    bench.number("a", 1, 20, 30)
+    assert bench.step(a=50, b=50) == Found()  # it is there, and has no first window yet
+    found = bench.step(a=50, b=5, stuck="b", unheard=("c",))
+    assert spans(found.closing) == [(10, 20), (20, 30)]
+    assert [missing(joint) for joint in found.closing] == [["b", "c"], ["b", "c"]]
+    bench.number("b", 0, 12, 18)
+    bench.number("b", 1, 18, 44)
+    found = bench.step(a=50, b=50)
+    assert (spans(found.revising), spans(found.closing), found.gone) == ([(10, 20)], [(18, 44)], (("", 20, 30),))
+    assert all(joint.coverage.complete for joint in (*found.revising, *found.closing))
+    assert {(of, low, high) for of, low, high in found.closing[0].picks} == {("a", 20, 30), ("b", 18, 44)}
+
+
+def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time_that_its_parent_heard() -> None:
+    """protocol 4.4: silence counts only while the parent itself is connected."""
+    group = Bench("order", "skip").query.group_at("a")
+    household = Household(100)
+    household.link(0, up=True)
+    household.family(group)
+    assert not household.stuck(group, 100)
+    assert household.stuck(group, 101)
+    household.link(150, up=False)
+    assert not household.stuck(group, 200)
+    household.link(200, up=True)
+    assert not household.stuck(group, 300)
+    assert household.stuck(group, 301)
+    household.stepped_back(50)
+    assert not household.stuck(group, 150)
