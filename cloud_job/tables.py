@@ -145,7 +145,7 @@ COVERAGE: Final = Table(
 )
 GAPS: Final = Table(
     "ops.gaps",
-    "Declared losses.",
+    "Declared losses: of readings, and (of none) of the answers of a function of another package that failed.",
     {
         "node": ("STRING", "child whose frames declared it"),
         "sources": ("ARRAY<STRING>", "sources concerned"),
@@ -154,7 +154,7 @@ GAPS: Final = Table(
         "readings": ("BIGINT", "readings lost, -1 if not known"),
         "nodes": ("ARRAY<STRING>", "gateways concerned, none: all"),
         "reason": ("STRING", "why"),
-        "detail": ("STRING", "such as the hash of a message given up"),
+        "detail": ("STRING", "such as the hash of a message given up, or what a function raised"),
         "batch": ("BIGINT", "micro-batch in which it took effect"),
     },
 )

@@ -40,11 +40,11 @@ def main(args: argparse.Namespace) -> int:
     elif nodes:
         print(table([row(name, node) for name, node in nodes.items()]))
         for name, node in nodes.items():
-            for text in refusals(node):
+            for text in (*refusals(node), *failures(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has said anything on {args.broker}")
-    return int(any(not online(node) or refusals(node) for node in nodes.values()))
+    return int(any(not online(node) or refusals(node) or failures(node) for node in nodes.values()))
 
 
 def hear(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -71,6 +71,20 @@ def refusals(node: Mapping[str, Any]) -> list[str]:
         if isinstance(item, dict) and item.get("ok") is False:
             errors = [error for error in item.get("errors") or [{}] if isinstance(error, dict)]
             found += [f"{name}: {complaint(error)}" for error in errors]
+    return found
+
+
+def failures(node: Mapping[str, Any]) -> list[str]:
+    """A line for each function of another package that failed on the node."""
+    failing = node.get("status", {}).get("failing")
+    found: list[str] = []
+    for one in failing if isinstance(failing, list) else ():
+        if isinstance(one, dict):
+            asking = ", ".join(map(str, one.get("queries") or ()))
+            what = (
+                f"{one.get('step', '')} of {one.get('function', '')} ({one.get('package', '')}): {one.get('why', '')}"
+            )
+            found.append(what + (f"; queries {asking}" if asking else ""))
     return found
 
 

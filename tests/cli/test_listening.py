@@ -56,6 +56,14 @@ def test_status_lists_nodes_and_says_what_they_refuse(mosquitto: Mosquitto, caps
     assert out[2] == "press-1: query/x: window.slide: '11m': longer than length 10m; 10m"
 
 
+def test_status_says_which_functions_of_packages_fail(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:
+    failing = {"function": "load", "package": "plant 1.0", "step": "lift", "why": "ValueError: no", "queries": ["x"]}
+    said = {**json.loads(ONLINE), "failing": [failing, 7]}
+    publish(mosquitto, {topics.status("press-1"): json.dumps(said).encode()})
+    assert main(["status", "--broker", mosquitto.url]) == 1
+    assert capsys.readouterr().out.splitlines()[2:] == ["press-1: lift of load (plant 1.0): ValueError: no; queries x"]
+
+
 def test_status_is_content_when_all_are_online_and_nothing_is_refused(
     mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
 ) -> None:
