@@ -32,6 +32,7 @@ QUERIES = [
     {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "plant_abs_sum"},
     {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "plant_travel"},
     {"id": "w", "window": {"type": "tumbling", "length": 100}, "aggregate": "broken"},
+    {"id": "q", "window": {"type": "tumbling", "length": 100}, "aggregate": "mute"},
     {"id": "shift", "window": {"type": "plant_shift", "first": 6 * 3_600_000}, "aggregate": "count"},
     {"id": "sign", "window": {"type": "plant_sign"}, "aggregate": "sum"},
 ]
@@ -40,6 +41,7 @@ WANTED = {
     ("s", "a", 0): 5.5, ("s", "b", 0): 2.0, ("s", "b", 50): 2.0, ("s", "a", 50): 8.0, ("s", "a", 100): 8.0,
     ("t", "a", 10): 5.0, ("t", "a", 130): 0.0, ("t", "b", 50): 0.0,
     ("w", "a", 0): None, ("w", "b", 0): None, ("w", "a", 100): None,
+    ("q", "a", 0): None, ("q", "b", 0): None, ("q", "a", 100): None, ("q", "z", 21_700_000): None,
     ("m", "z", 21_700_000): -1.0, ("s", "z", 21_699_950): 1.0, ("s", "z", 21_700_000): 1.0, ("t", "z", 21_700_000): 0.0,
     ("w", "z", 21_700_000): None, ("shift", "z", 21_600_000): 1.0, ("sign", "a", 10): 4.0, ("sign", "a", 40): -1.5,
 }  # fmt: skip
@@ -55,9 +57,34 @@ def combine(states, groups, combined, ranks):
 FAMILY = Family(
     columns=(Column("broken", "real"),),
     components=(Component("broken", ("broken",), lift, combine),),
-    functions=(Function("broken", ("broken",), lambda s, scale, params: answered(s["broken"]), "raises"),),
+    functions=(
+        Function("broken", ("broken",), lambda s, scale, params: answered(s["broken"]), "raises"),
+        Function("mute", ("count",), lambda s, scale, params: s["nothing"], "raises where it should answer"),
+    ),
 )
 """
+TORN = """
+from edge_agent.algebra.windows import Tumbling
+
+class Torn(Tumbling):
+    type, KEYS = "torn", ()
+
+    def __init__(self):
+        super().__init__(100_000)
+
+    def assign(self, start, end):
+        raise OSError("no calendar")
+
+class Never(Torn):
+    type = "never"
+
+    def edges(self, low_us, high_us):
+        raise LookupError("no such zone")
+"""
+LIFT = (
+    "headwater: lift of broken (package plant 1.0): RuntimeError: not today; its values have no answer where it fails"
+)
+LOWER = "lower of mute (package plant 1.0): KeyError: 'nothing'; its values have no answer where it fails"
 
 
 @pytest.fixture
@@ -66,11 +93,13 @@ def package(tmp_path: Path) -> Path:
     for code in re.findall(r"```python\n(.*?)```", (TOP / "docs/extend.md").read_text(), re.DOTALL):
         (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code)
     (tmp_path / "broken_aggregates.py").write_text(BROKEN)
+    (tmp_path / "torn_windows.py").write_text(TORN)
     about = tmp_path / "plant-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plant\nVersion: 1.0\n")
     points = "plant = plant_aggregates:FAMILY\nbroken = broken_aggregates:FAMILY\nmissing = no_such_module:FAMILY\n"
     windows = "shift = plant_windows:Shift\nsign = plant_windows:Sign\ntwice = edge_agent.algebra.windows:Tumbling\n"
+    windows += "torn = torn_windows:Torn\nnever = torn_windows:Never\n"
     (about / "entry_points.txt").write_text(f"[headwater.aggregates]\n{points}[headwater.windows]\n{windows}")
     return tmp_path
 
@@ -94,6 +123,17 @@ def test_aggregates_of_a_package_travel_merge_and_answer(package: Path, root: st
     assert all(
         value is None if want is None else close(got[at], want, 8) for at, want in WANTED.items() for value in [got[at]]
     )
+    assert done.stderr.count(LIFT) == 1, "once, not once a batch"
+    assert 1 <= done.stderr.count(LOWER) <= 4, "once in each process that meets it"
+
+
+def test_windows_of_a_package_that_raise_are_refused_or_give_no_rows_and_others_go_on(package: Path) -> None:
+    torn, never = ({"id": word, "window": {"type": word}, "aggregate": "sum"} for word in ("torn", "never"))
+    done = replayed(package, [torn, never, QUERIES[0]])
+    assert done.returncode == 0, done.stderr
+    assert {json.loads(line)["query"] for line in done.stdout.splitlines()} == {"m"}
+    assert "(plant 1.0) raised LookupError: no such zone" in done.stderr
+    assert done.stderr.count("assign of torn (package plant 1.0): OSError: no calendar") == 1
 
 
 def test_a_package_that_cannot_be_loaded_is_named_to_whoever_asks(package: Path) -> None:

@@ -1,0 +1,72 @@
+"""What functions of other packages failed in is told once at the root: a row of ops.gaps for each query and reason."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cloud_job import tables
+from cloud_job.failures import Failures
+from edge_agent import packages
+from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.windows import Tumbling
+
+if TYPE_CHECKING:
+    from tests.cloud.roots import Roots
+
+
+def query(name: str, *fns: str) -> Query:
+    return Query(name, 1, "boiler", Tumbling(1_000_000), tuple(Aggregate(fn, fn) for fn in fns))
+
+
+def row(name: str, start: int, batch: int, **details: Any) -> dict[str, Any]:
+    text = json.dumps(details) if details else None
+    return {"query": name, "start": start, "end": start + 10, "details": text, "batch": batch}
+
+
+@pytest.mark.spark
+def test_what_a_package_failed_in_is_told_once_however_many_rows_say_it(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(packages, "brought", lambda: {"load"})
+    root = roots()
+    known = [query("mine", "load", "sum"), query("other", "collect")]
+    why = {"failed": "ValueError: no such valve"}
+    rows = [
+        *(row("mine", n, 7, load=why) for n in range(5)),
+        *(row("mine", n, 7, load={"failed": f"on {n} readings: too wet"}) for n in range(5, 9)),
+        row("mine", 9, 7, load="123456789012345678"),
+        row("mine", 10, 6, load={"failed": "in another batch"}),
+        row("other", 0, 7, collect={"failed": "a word like any other"}),
+        row("other", 1, 7),
+    ]
+    root.place.append(tables.RESULTS, tables.rows(root.spark, tables.RESULTS, rows), "results", 7)
+    failures = Failures(root.spark, root.place)
+    with caplog.at_level(logging.WARNING, "headwater"):
+        failures.tell(iter(known), 7)
+        failures.tell(iter(known), 7)
+    told = sorted((each["detail"] for each in root.rows(tables.GAPS)), key=str)
+    assert [text.partition("readings")[2] or text for text in told] == [
+        "load of query mine: ValueError: no such valve",
+        ": too wet",
+    ]
+    assert all(
+        (each["reason"], each["sources"], each["readings"], each["batch"]) == ("a function failed", ["boiler"], 0, 7)
+        for each in root.rows(tables.GAPS)
+    )
+    assert [record.getMessage() for record in caplog.records] == ["package.failed"] * 2
+
+
+def test_without_functions_of_packages_no_table_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Untouched:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"{name} of a table that nobody asked for")
+
+    failures = Failures(Untouched(), Untouched())  # type: ignore[arg-type]
+    failures.tell(iter([query("plain", "sum")]), 1)
+    monkeypatch.setattr(packages, "brought", lambda: {"load"})
+    failures.tell(iter([query("plain", "sum")]), 1)
