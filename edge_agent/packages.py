@@ -134,7 +134,7 @@ class Keeper:
     def _failed(self, what: Call, why: str, *, off: bool = False) -> FailedError:
         """Remember it, to be told once. The kind of what was raised decides: its text may hold a value."""
         self._why[what.point, what.name] = why
-        kind = (what.point, what.name, what.step, "off" if off else why.partition(":")[0])
+        kind = (what.point, what.name, *(("", "off") if off else (what.step, why.partition(":")[0])))
         if kind not in self._told and len(self._told) < MOST:
             self._told[kind] = Failure(what, why, off)
             self._news.append(self._told[kind])

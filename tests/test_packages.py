@@ -95,6 +95,8 @@ def test_a_function_that_is_slow_several_times_in_a_row_is_left_out_and_no_other
         keeper.call(LIFT, clock.taking(0.3))
     with pytest.raises(FailedError, match="left out"):
         keeper.call(LIFT, lambda: pytest.fail("it is not called any more"))
+    with pytest.raises(FailedError, match="left out"):
+        keeper.call(replace(LIFT, step="lower"), lambda: pytest.fail("nor in any other step"))
     (failure,) = keeper.news()
     assert failure.off
     assert "a restart asks it again" in failure.hint
