@@ -18,6 +18,7 @@ from edge_agent.machines.events import (
     Committed,
     Configured,
     Event,
+    Failed,
     LinkUp,
     Note,
     Read,
@@ -26,7 +27,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.node import QUIET_US, NodeSettings
+from edge_agent.machines.node import FAILED, QUIET_US, NodeSettings
 
 S = 1_000_000
 T0 = 1_000 * S
@@ -99,6 +100,18 @@ def test_messages_are_acknowledged_after_the_commit_and_an_early_one_comes_when_
     kinds = [type(a) for a in out]
     assert Ack((("m1"),)) in out
     assert kinds.index(Commit) < kinds.index(Ack)
+
+
+def test_a_function_that_failed_is_told_upward_once_and_no_reading_counts_as_lost() -> None:
+    """protocol 3.5: a gap record of no group touches no window."""
+    rim = Rim()
+    why = "lift of load (package plant 1.0): ValueError: no"
+    rim.do(Failed(why), T0 + 1)
+    rim.read(T0, 1, T0 + 2)
+    rim.do(Tick(), T0 + 5 * S)
+    (gap,) = (gap for frame in rim.frames for gap in frame.gaps)
+    assert (gap.groups, gap.readings, gap.nodes, gap.reason, gap.detail) == ((), 0, ("a",), FAILED, why)
+    assert gap.end_us > gap.start_us
 
 
 def test_a_heartbeat_names_the_last_seq_and_the_committed_frontier() -> None:
