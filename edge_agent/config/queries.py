@@ -75,11 +75,15 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
         _names_differ(values["aggregates"], (*at, "aggregates"), report)
     if not complete(values):
         return BAD
+    window = values["window"]
+    if values["scope"] == "local" and (window := getattr(window, "alone", window)) is None:
+        why = "windows of a sensor's state merge over gateways, a scope local does not"
+        return report.wrong((*at, "scope"), "local", why, 'interpretation = "local": from change to change')
     query = Query(
         id=item,
         revision=revision,
         source=values["source"],
-        window=values["window"],
+        window=window,
         aggregates=values["aggregates"],
         where=values["where"],
         by=values["by"] if getattr(values["window"], "keyed", True) else (),
@@ -95,12 +99,12 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
 
 def _fits_window(query: Query, at: Path, report: Report) -> bool:
     """Whether the rest of the query goes with its window."""
+    if isinstance(query.window, Punctuation) and query.window.waits:
+        return True
     if query.group.form != RAW:
         if query.on_missing != "hold":
             why = f"a {query.window.type} window waits no longer than the grace time for anybody"
             report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
-    if isinstance(query.window, Punctuation) and query.window.waits:
-        return True
         return query.on_missing == "hold"
     missing = sorted(query.central.labels - set(query.by))
     if missing:

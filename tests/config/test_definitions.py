@@ -211,6 +211,14 @@ def test_the_windows_of_a_query_may_be_each_gateways_own() -> None:
     assert (asked.group_at("gw-1").node, parse_query("x", query()).group_at("gw-1").node) == ("gw-1", "")
 
 
+def test_windows_of_a_state_that_merge_over_gateways_are_refused_for_each_alone() -> None:
+    window = {"type": "punctuation", "interpretation": "overlap", "markers": "mode"}
+    with pytest.raises(ConfigError, match="merge over gateways, a scope local does not"):
+        parse_query("x", query(window=window, scope="local"))
+    given = parse_query("x", query(window={**window, "markers": ""}, scope="local"))
+    assert query_of(canonical_query(given)) == given
+
+
 def test_a_mistake_beside_a_later_word_is_still_a_mistake() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_query("x", query(window={"type": "session"}, aggregates=["avrg"]))

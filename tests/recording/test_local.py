@@ -97,6 +97,19 @@ def test_a_local_query_and_a_global_one_stand_side_by_side() -> None:
     assert {key_text(row["key"]) for row in told} == {"null"}
 
 
+@pytest.mark.parametrize("interpretation", ["local", "bounds", "order", "overlap"])
+def test_local_windows_between_markers_merge_over_no_children(interpretation: str) -> None:
+    window = {"type": "punctuation", "interpretation": interpretation}
+    markers: list[list[Any]] = [["p", 10], [12, None, 1], ["p", 20], [21, None, 2]]
+    given = {
+        "queries": [{"id": "each", "window": window, "aggregate": "sum", "scope": "local"}],
+        "streams": {"a": [*markers, ["p", 30]], "b": markers},
+        "topology": {"m": ["b"], "root": ["a", "m"]},
+    }
+    told = [(row["child"], row["start"], row["end"], row["value"]) for row in answered(given)]
+    assert sorted(told) == [("a", 10, 20, 1), ("a", 20, 30, 2), ("b", 10, 20, 1)]
+
+
 def test_a_local_window_waits_for_no_other_child() -> None:
     """protocol 4.4: the silent child holds the query over all nodes back, and no other."""
     window = {"type": "tumbling", "length": 10}
