@@ -52,7 +52,8 @@ def sliced(draw: st.DrawFn, windows: tuple[Window, ...], scale: int | None, basi
                 continue
             rows, start, end = edges.cut(time_us)
             groups = Segments.runs(rows, len(time_us))
-            states = lift(replace(readings, time_us=time_us), groups, basis, scale)
+            numbered = readings.order + 100 * len(parts)  # no two readings of a node have one arrival number
+            states = lift(replace(readings, time_us=time_us, order=numbered), groups, basis, scale)
             if draw(st.booleans()):  # as late ones: the span of their own readings
                 start, end = time_us[groups.first()], time_us[groups.last()] + 1
             parts.append(Partials(start, end, np.full(len(rows), key), states))
