@@ -151,8 +151,11 @@ def _quantile(readings: Sequence[Reading], params: Params) -> float:
     assert isinstance(q, int | float)
     if params.get("method", "linear") == "nearest_rank":
         return float(values[max(math.ceil(q * len(values)) - 1, 0)])
-    below = math.floor(q * (len(values) - 1))
-    part = q * (len(values) - 1) - below
+    place = q * (len(values) - 1)
+    if params.get("method") == "median_unbiased":  # R's type 8, Telegraf's "exact R8"
+        place = min(max(q * (len(values) + 1 / 3) - 2 / 3, 0), len(values) - 1)
+    below = math.floor(place)
+    part = place - below
     low, high = float(values[below]), float(values[min(below + 1, len(values) - 1)])
     return low + (high - low) * part
 

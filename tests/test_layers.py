@@ -15,7 +15,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
 ROOT_LOGIC: Final = {
     f"edge_agent.machines.{name}"
-    for name in ("decider", "inbox", "family", "books", "events", "names", "central", "marked", "marker_windows")
+    for name in (
+        *("decider", "inbox", "family", "books", "events", "names", "central", "marked", "marker_windows", "instants"),
+    )
 }
 
 RIM: Final = {
@@ -151,6 +153,19 @@ def test_what_is_allowed_is_not_found(path: str, text: str) -> None:
 def test_a_new_file_needs_a_room() -> None:
     with pytest.raises(AssertionError, match="in no room"):
         room_of("edge_agent/helpers.py")
+
+
+def test_the_algebra_has_nothing_to_do_with_the_world() -> None:
+    """No log, no clock, no thread, no file: pure functions on frozen values."""
+    world = {"logging", "os", "pathlib", "random", "signal", "socket", "sqlite3", "subprocess", "threading", "time"}
+    found = [
+        (path, name)
+        for path, text in sources()
+        if path.startswith("edge_agent/algebra/")
+        for name in imports(text, path)
+        if name.partition(".")[0] in world or name == "importlib.metadata.entry_points"
+    ]
+    assert not found
 
 
 def test_the_package_itself_imports_nothing() -> None:

@@ -52,7 +52,7 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 
 def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that add up and that values do not tell: they go whole with the first piece."""
+    """The columns that values do not tell, and of which zeros are nothing: they go whole with the first piece."""
     return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
 
 

@@ -74,7 +74,7 @@ class Component:
     invert(total, part): what is left of total without part; only where that is exact for integers.
     fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...): overlapping windows are then formed
     several times faster (algebra/overlap.py). None: by `combine` only, whatever it is.
-    apart: its columns add up and do not follow from the values of readings alone.
+    apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to combine.
     of_bag(column, scale): its columns of the readings that bags hold, a row a bag; where that is quicker than to lift
     each value and combine them as often as they stand there.
     """

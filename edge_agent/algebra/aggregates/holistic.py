@@ -59,12 +59,18 @@ def _median(states: States, scale: int | None, params: Params) -> Lowered:
 
 
 def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
-    """Nearest rank: the value at ceil(q n), at least the first. Linear: between the neighbours of q (n - 1)."""
+    """Nearest rank: the value at ceil(q n), at least the first. Linear: between the neighbours of q (n - 1).
+
+    Median unbiased: between those of q (n + 1/3) - 2/3, within the readings. Places are counted from 0.
+    Source: Hyndman & Fan (1996), types 7 and 8.
+    """
     found = bags.flat(states["bag"])
     total, q = found.totals(), float(params["q"])
     if params["method"] == "nearest_rank":
         return decimals(found.at(np.clip(np.ceil(q * total).astype(np.int64) - 1, 0, total - 1)), scale)
     place = q * (total - 1)
+    if params["method"] == "median_unbiased":
+        place = np.clip((q * (3 * total + 1) - 2) / 3, 0, total - 1)
     below = np.floor(place).astype(np.int64)
     low = decimals(found.at(below), scale).value
     high = decimals(found.at(np.minimum(below + 1, total - 1)), scale).value
@@ -132,7 +138,7 @@ FAMILY = Family(
             _quantile,
             "the value below which a share q of the readings lies, exactly",
             (
-                ("method", Param(("linear", "nearest_rank"), "linear")),
+                ("method", Param(("linear", "nearest_rank", "median_unbiased"), "linear")),
                 ("q", Param((0.0, 0.07, 0.9, 1.0), None, (0.0, 1.0))),
             ),
         ),

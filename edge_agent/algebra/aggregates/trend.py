@@ -2,16 +2,16 @@
 
 The state holds sums about its own means, of time and of time times value, merged about the means of the whole as the
 variance is; never differences of raw sums, of which event times in microseconds since 1970 would leave nothing. Times
-count from the earliest reading of a state, which is exact.
+count from the earliest reading of a state, which is exact. A state of zeros is of no reading: the pieces of a row that
+is cut hold one each but the first (algebra/cuts.py), since a bag of values knows no times.
 Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Pébay (2008), SAND2008-6212, equation 3.8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     Column,
@@ -24,49 +24,67 @@ from edge_agent.algebra.aggregates.base import (
     out_of_reach,
     within_reach,
 )
-from edge_agent.algebra.aggregates.moments import mean
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.segments import INT64_MAX, Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partial import Column as Array
     from edge_agent.algebra.partial import Ints
 
-SECOND_US = 1_000_000.0
+SECOND_US: Final = 1_000_000.0
+COLUMNS: Final = (
+    Column("trend_n", "count"),  # readings
+    Column("trend_since", "time"),  # the earliest event time
+    Column("trend_s", "real"),  # seconds since then, summed
+    Column("trend_x", "real", 1),  # mean of the values
+    Column("trend_tt", "real"),  # squares of the distances of the times from their mean, s^2, summed
+    Column("trend_tx", "real", 1),  # those distances times the distances of the values, s x unit, summed
+)
 
 
-def _lift(readings: Readings, groups: Segments, _scale: int | None, lifted: States) -> dict[str, Array]:
-    """trend_since: the earliest event time. trend_s: seconds since then, summed. trend_tt: squares of the distances of
-    the times from their mean, s^2. trend_tx: those distances times the distances of the values, s x unit.
-    """
+def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+    count = groups.count()
     since = readings.time_us[groups.first()]
     time_s = (readings.time_us - groups.spread(since)) / SECOND_US
     total_s = groups.sum(time_s)
-    away_s = time_s - groups.spread(total_s / lifted["count"])
-    away = readings.value - groups.spread(mean(lifted))
+    value = readings.value.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        return {
-            "trend_since": since,
-            "trend_s": within_reach(total_s),
-            "trend_tt": within_reach(groups.sum(away_s * away_s)),
-            "trend_tx": within_reach(groups.sum(away_s * away)),
-        }
+        mean = within_reach(groups.sum(value)) / count
+        return _states(
+            (count, since, total_s, mean), groups, time_s - groups.spread(total_s / count), value - groups.spread(mean)
+        )
 
 
-def _combine(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    count = states["count"]
-    since = groups.min(states["trend_since"])
-    later_s = (states["trend_since"] - groups.spread(since)) / SECOND_US
+def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+    n, mean = states["trend_n"], states["trend_x"]
+    some, least = n > 0, np.maximum(n, 1)
+    count = groups.sum(n)
+    since = groups.min(np.where(some, states["trend_since"], INT64_MAX))
+    since = np.where(count > 0, since, 0)
+    later_s = np.where(some, states["trend_since"] - groups.spread(since), 0) / SECOND_US
     with np.errstate(over="ignore", invalid="ignore"):
-        total_s = groups.sum(states["trend_s"] + count * later_s)
-        away_s = later_s + states["trend_s"] / count - groups.spread(total_s / combined["count"])
-        away: NDArray[np.float64] = mean(states) - groups.spread(mean(combined))
-        return {
-            "trend_since": since,
-            "trend_s": within_reach(total_s),
-            "trend_tt": within_reach(groups.sum(states["trend_tt"] + count * away_s * away_s)),
-            "trend_tx": within_reach(groups.sum(states["trend_tx"] + count * away_s * away)),
-        }
+        total_s = groups.sum(states["trend_s"] + n * later_s)
+        every = np.maximum(count, 1)
+        middle = groups.sum(n * mean) / every
+        found = _states(
+            (count, since, total_s, within_reach(middle)),
+            groups,
+            later_s + states["trend_s"] / least - groups.spread(total_s / every),
+            mean - groups.spread(middle),
+            n,
+        )
+        for name in ("trend_tt", "trend_tx"):
+            found[name] = within_reach(found[name] + groups.sum(states[name]))
+    return found
+
+
+def _states(
+    known: tuple[Array, ...], groups: Segments, away_s: Array, away: Array, weight: Array | int = 1
+) -> dict[str, Array]:
+    """The columns: the first four as known, the others from the distances of time and value, each as often as told."""
+    sums = (groups.sum(weight * away_s * away_s), groups.sum(weight * away_s * away))
+    columns = (*known[:2], *map(within_reach, (*known[2:], *sums)))
+    return {column.name: found for column, found in zip(COLUMNS, columns, strict=True)}
 
 
 def _lower_slope(states: States, scale: int | None, _params: Params) -> Lowered:
@@ -81,25 +99,12 @@ def _lower_slope(states: States, scale: int | None, _params: Params) -> Lowered:
 
 
 FAMILY = Family(
-    columns=(
-        Column("trend_since", "time"),
-        Column("trend_s", "real"),
-        Column("trend_tt", "real"),
-        Column("trend_tx", "real", 1),
-    ),
-    components=(
-        Component(
-            "trend",
-            ("trend_since", "trend_s", "trend_tt", "trend_tx"),
-            _lift,
-            _combine,
-            needs=("count", "sum"),
-        ),
-    ),
+    columns=COLUMNS,
+    components=(Component("trend", tuple(column.name for column in COLUMNS), _lift, _combine, apart=True),),
     functions=(
         Function(
             "slope",
-            ("count", "sum", "trend"),
+            ("trend",),
             _lower_slope,
             "rise a second of the straight line closest to all readings (least squares); null where no time passes",
         ),
