@@ -184,6 +184,10 @@ FOUND: dict[str, Any] = {}
             family(functions=(Function("own", ("nowhere",), lambda s, _c, _p: answered(s["own"]), ""),)),
             "'nowhere' is needed",
         ),
+        (
+            family(functions=(Function("own", ("own", "bag"), lambda s, _c, _p: answered(s["own"]), ""),)),
+            "needs nothing else",
+        ),
     ],
 )
 def test_what_a_package_may_not_bring_is_left_out_with_the_reason(wrong: Any, why: str) -> None:
