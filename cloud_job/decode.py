@@ -29,6 +29,7 @@ from edge_agent.algebra.series import renumbered
 from edge_agent.algebra.sessions import join
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
+from edge_agent.machines.instants import slices_of
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
@@ -186,6 +187,12 @@ class _Decoding:
         if codes is None:
             codes = self._codes[line] = (self.keys.of(part.page.keys), self.nodes.of(part.page.nodes))
         for order in part.orders:
+            if order.lifted:
+                rows = recoded(part.rows, order.basis, *codes)
+                rows = slices_of(rows, order.lifted, order.scale, self.keys.texts, reaching=order.reaching)
+                wanted = self._wanted(rows, order)
+                self._store(order, part.sent.late).add(rows if wanted is None else rows.take(wanted))
+                continue
             wanted = self._wanted(part.rows, order)
             if wanted is None or len(wanted):
                 chosen = part.rows if wanted is None else part.rows.take(wanted)
@@ -202,7 +209,7 @@ class _Decoding:
     def _store(self, order: Order, late: bool) -> Store:
         store = self._stores.get((order, late))
         if store is None:
-            store = self._stores[order, late] = Store(order.basis, None, self.nodes.texts)
+            store = self._stores[order, late] = Store(order.lifted or order.basis, None, self.nodes.texts)
         return store
 
     def windows(self) -> Iterator[pa.RecordBatch]:
@@ -293,9 +300,10 @@ def _picked(rows: Partials, span: Span, order: int, basis: tuple[str, ...], rank
     wanted = np.zeros(len(rows), np.bool_)
     for number, low, high in span.picks:
         if number == order:
-            inside = (rows.start >= low) & (rows.end <= high)
-            wanted |= inside if span.within else inside & (rows.start == low) & (rows.end == high)
-    chosen = rows.take(wanted)
+            first, last = np.searchsorted(rows.start, (low, high if span.within else low + 1)).tolist()
+            end = rows.end[first:last]
+            wanted.append(first + np.flatnonzero(end <= high if span.within else end == high))
+    chosen = rows.take(np.unique(np.concatenate(wanted)))
     start, end = (np.full(len(chosen), us) for us in (span.low_us, span.low_us + span.length_us))
     return combine(Partials(start, end, chosen.key, chosen.states), basis, None, ranks)
 

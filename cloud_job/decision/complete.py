@@ -225,7 +225,7 @@ class Ledger:
         group, plan = of
         if plan.kind == "marker":
             return
-        if plan.kind == "raw":
+        if plan.kind == "raw" and not is_marked(group):
             yield from self._decided(effect, part, group, plan)
             return
         queries = [query for query in (self.query(key) for key in plan.queries) if query is not None]

@@ -9,9 +9,11 @@ from typing import Final
 from cloud_job.decision.spans import Cover, covers
 from cloud_job.decision.work import Order, Span
 from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.markers import is_central
 from edge_agent.algebra.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines.decider import GroupView
+from edge_agent.machines.instants import basis_of_all, reaches
 
 Key = tuple[str, int]  # query and revision
 Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
@@ -108,7 +110,9 @@ def makings_of(
     for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=repr)):
         group, plan = known[digest]
         edges = (group.gap_us, group.max_us)
-        orders.append(Order(number, digest, plan.kind, plan.basis, plan.scale, scale, *edges))
+        lifted = basis_of_all(groups.get(group, {}).values(), plan.scale) if is_central(group) else ()
+        order = Order(number, digest, plan.kind, plan.basis, plan.scale, scale, *edges, lifted, reaches(group))
+        orders.append(order)
         for place in places:
             feeding.setdefault(place, []).append(number)
     return Makings(shapes, orders, feeding, target, gaps, lowest_us)

@@ -66,7 +66,8 @@ class Order:
     """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
 
     plan: its `identity`; kind, basis, scale are of it. target: scale of the states asked for (docs/protocol.md 7.1).
-    gap_us, max_us: of sessions (5.3, 5.5).
+    gap_us, max_us: of sessions (5.3, 5.5). lifted: the basis of the slices that raw readings become where markers of
+    all nodes cut them, else nothing; reaching: see machines/instants.py.
     """
 
     number: int
@@ -91,6 +92,8 @@ class Keyed:
     shut_us: int
     touch: tuple[int, int] | None = None
 
+    lifted: tuple[str, ...] = ()
+    reaching: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS
+from edge_agent.algebra.markers import is_central
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session
 from edge_agent.algebra.windows.central import RAW
@@ -37,6 +38,10 @@ def _window(query: Query) -> Decision:
     if query.group.form == RAW:
         return Decision(
             about, False, "its bounds depend on the order of all readings: only the root knows it, from raw readings"
+        )
+    if is_central(query.group):
+        return Decision(
+            about, False, "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
         )
     if isinstance(query.window, Session):
         return Decision(

@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows.central import RAW
 from edge_agent.algebra.windows.punctuation import FORM, SKIPS
 
 LEAD: Final = "lead"  # kind of what a first reading gives where it opens a window
@@ -77,6 +78,13 @@ def is_ordered(group: Group) -> bool:
 def is_central(group: Group) -> bool:
     """Whether the markers of all nodes cut one stream."""
     return is_marked(group) and interpretation_of(group) == "central"
+
+
+def kinds_of(group: Group) -> tuple[str, ...]:
+    """The kinds of rows that may be of a group."""
+    if group.form == RAW:
+        return (RAW,)
+    return (RAW, "marker") if is_central(group) else ("slice", "window", "session", "marker")
 
 
 def leading_of(group: Group) -> bool:

@@ -123,7 +123,7 @@ _MARKED: Final = {  # how windows between markers travel
     "bounds": "finished on the gateway; those of equal bounds merge at every tier",
     "order": "finished on the gateway; the root merges the i-th of all nodes once every one has sent it",
     "overlap": "finished on the gateway; the root joins those that overlap once no node has an earlier one open",
-    "central": "a slice a key and microsecond: only the root knows the markers of all gateways, which cut one stream",
+    "central": "every reading, compact: only the root knows the markers of all gateways, which cut one stream",
 }
 
 
@@ -132,14 +132,17 @@ def _punctuation(
 ) -> tuple[Placement, ...]:
     """Whole windows, and beside them which windows there are: a window without a reading counts too.
 
-    Where markers of all nodes cut one stream slices so short that none falls within one, and the markers.
+    Where markers of all nodes cut one stream, the readings and the markers.
     """
+    if window.interpretation == "central":
+        _refuse_labels(queries, scale)
     served = tuple(sorted((query.id, query.revision) for query in queries))
     where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
-    kind = "slice" if window.interpretation == "central" else "window"
+    central = window.interpretation == "central"
+    kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
     rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
-    which = "the markers" if kind == "slice" else "which windows there are, with or without a reading"
+    which = "the markers" if central else "which windows there are, with or without a reading"
     return (
         Placement(rows, "all", where, f"windows from marker to marker, {why}", of_rows(basis, scale)),
         Placement(told, "markers", where, which, of_rows(told.basis, None)),
@@ -151,14 +154,7 @@ def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
 
     Labels do not travel with the readings, only their key does.
     """
-    for query in queries:
-        wanted = labels_of(basis_of(query.aggregates, scale))
-        lacking = sorted({*query.central.labels, *wanted} - {*query.by})
-        if lacking:
-            raise ConfigError(
-                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its "
-                f"label {lacking[0]!r}: add it to `by`"
-            )
+    _refuse_labels(queries, scale)
     served = tuple(sorted((query.id, query.revision) for query in queries))
     made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
     cost = of_rows(RAW_BASIS, scale)
@@ -168,6 +164,18 @@ def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
         )
     reason = "every reading, compact: only the root knows the order of the readings of all gateways"
     return Placement(made, "all", "root", reason, cost)
+
+
+def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
+    """Raises: ConfigError where a function, or a condition of a window, looks at a label that does not travel."""
+    for query in queries:
+        conditions = getattr(query.window, "labels", frozenset[str]())
+        lacking = sorted({*conditions, *labels_of(basis_of(query.aggregates, scale))} - {*query.by})
+        if lacking:
+            raise ConfigError(
+                f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its "
+                f"label {lacking[0]!r}: add it to `by`"
+            )
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:

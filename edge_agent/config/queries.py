@@ -11,6 +11,7 @@ from typing import Any, Final
 from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
+from edge_agent.algebra.markers import kinds_of
 from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.central import RAW
@@ -120,7 +121,7 @@ def _travels(query: Query, at: Path, report: Report) -> bool:
         why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
         report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
         return False
-    lacking = set(labels_of(needed)) - set(query.by) if query.group.form == RAW else set()
+    lacking = set(labels_of(needed)) - set(query.by) if RAW in kinds_of(query.group) else set()
     for n, aggregate in enumerate(query.aggregates):
         missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
         if missing:

@@ -1,8 +1,8 @@
 """One stretch of event time in which one set of queries is fed whose windows the markers of all nodes cut.
 
-No marker of any node falls within a microsecond: what has come of one key at one time travels as one slice, whatever
-the functions, once the frontier has passed it; the root puts slices into windows. Under the policy per_window the range
-of a late one reaches past the frontier that it missed: so it lies in its window only where that was still open.
+Readings leave as they are once the frontier has passed them, of each key those of one step together; the root makes
+slices of them (machines/instants.py). Under the policy per_window a late one is a row by itself, and its range reaches
+past the frontier that it missed: so it lies in its window only where that was still open.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partial import Partials
 from edge_agent.machines.era import Run
 from edge_agent.machines.marker_era import MarkerEra
+from edge_agent.machines.raw_era import rows_by_key
 
 
 class InstantEra(MarkerEra):
-    """Readings with from_us <= ts < until_us leave as slices of a microsecond; markers go beside them."""
+    """Readings with from_us <= ts < until_us leave raw; markers go beside them."""
 
     def push_late(self, run: Run, frontier_us: int) -> tuple[int, int]:
         """Readings below the frontier as deltas of their own. Answers how many are for no query, and 0."""
         if self.plan is None:
             return len(run.time_us), 0
-        rows = self._instants(run)
         if self.queries[0].late == "per_window":
-            rows = Partials(rows.start, np.maximum(rows.end, frontier_us + 1), rows.key, rows.states)
+            rows = rows_by_key(run, self._basis, self.scale, apart=True)
+            rows = Partials(rows.start, np.full(len(rows), frontier_us + 1), rows.key, rows.states)
+        else:
+            rows = rows_by_key(run, self._basis, self.scale)
         self._late.add(rows)
         return 0, 0
 
@@ -37,19 +38,7 @@ class InstantEra(MarkerEra):
         for run in self._held:
             upto = int(np.searchsorted(run.time_us, frontier_us))
             if upto:
-                yield self._instants(run.part(0, upto))
+                yield rows_by_key(run.part(0, upto), self._basis, self.scale)
             if upto < len(run.time_us):
                 held.append(run.part(upto, len(run.time_us)))
         self._held = held
-
-    def _instants(self, run: Run) -> Partials:
-        """A row a key and time. run: at least one reading."""
-        key: Ints = np.full(len(run.time_us), run.keys) if isinstance(run.keys, int) else run.keys.astype(np.int64)
-        by = np.lexsort((key, run.time_us))  # readings of one time and key stay in the order of arrival
-        time, key = run.time_us[by], key[by]
-        first = np.flatnonzero(np.concatenate([[True], (time[1:] != time[:-1]) | (key[1:] != key[:-1])]))
-        order = run.order()[by] if self._numbered else NO_INTS
-        numbers = {label: said[by] for label, said in run.numbers.items()}
-        readings = Readings(time, run.value[by], order, numbers=numbers)
-        states = lift(readings, Segments.runs(first, len(time)), self._basis, self.scale)
-        return Partials(time[first], time[first] + 1, key[first], states)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.markers import kinds_of
 from edge_agent.algebra.query import Group
-from edge_agent.algebra.windows.central import RAW
 from edge_agent.errors import WireError
 from edge_agent.machines.books import Book, group_from_plain, group_to_plain
 from edge_agent.machines.events import BadFrame
@@ -108,7 +108,7 @@ class ParentHalf:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                     group, plan = book.plans[section.plan]
                     section.check(plan, len(book.keys), len(book.nodes))
-                    if (plan.kind == RAW) != (group.form == RAW):
+                    if plan.kind not in kinds_of(group):
                         raise WireError(
                             f"plan number {section.plan} of kind {plan.kind} in a group of form {group.form!r}"
                         )

@@ -70,17 +70,7 @@ class RawEra(WholeEra):
         for is_late, some in ((False, done), (True, late)):
             if some:
                 assert self.plan is not None
-                yield self.plan, is_late, self._partials(_joined(some), self.plan)
-
-    def _partials(self, rows: Rows, made: Plan) -> Partials:
-        """One row a key."""
-        time, key, order, value = rows
-        by = np.lexsort((order, time, key))
-        time, key = time[by], key[by]
-        begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-        groups = Segments.runs(begins, len(time))
-        states = lift(Readings(time, value[by], order[by]), groups, made.basis, self.scale)
-        return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
+                yield self.plan, is_late, _partials(_joined(some), self.plan.basis, self.scale, apart=False)
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
@@ -112,6 +102,24 @@ class RawEra(WholeEra):
             assert len(time)
             assert self.from_us <= time.min()
             assert time.max() < (self.until_us if self.until_us < FAR_US else FAR_US)
+
+
+def rows_by_key(run: Run, basis: tuple[str, ...], scale: int | None, *, apart: bool = False) -> Partials:
+    """Readings of a run as raw rows: one a key; apart: one a key and time. run: at least one reading."""
+    return _partials(_rows_of(run), basis, scale, apart=apart)
+
+
+def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
+    time, key, order, value = rows
+    by = np.lexsort((order, time, key))
+    time, key = time[by], key[by]
+    new = key[1:] != key[:-1]
+    if apart:
+        new |= time[1:] != time[:-1]
+    begins = np.flatnonzero(np.concatenate([[True], new]))
+    groups = Segments.runs(begins, len(time))
+    states = lift(Readings(time, value[by], order[by]), groups, basis, scale)
+    return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
 
 
 def _rows_of(run: Run) -> Rows:

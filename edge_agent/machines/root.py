@@ -29,6 +29,7 @@ from edge_agent.machines.decider import Decider, Decision, GroupView
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.marker_results import MarkedRows, Moment
+from edge_agent.machines.instants import sliced
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.marker_windows import reached_us
 from edge_agent.machines.pool import named as by_name
@@ -165,7 +166,9 @@ class Root:
                 if plan.kind == "marker":
                     self._marked.tell(group, plan, self._numbers.keys.texts, rows)
                     continue
-                if plan.kind == RAW:
+                if plan.kind == RAW and is_central(group):
+                    plan, rows = sliced(group, plan, rows, self.queries, self._numbers.keys.texts)
+                elif plan.kind == RAW:
                     self.beyond += self._central.hold(effect.node, group, plan, rows, self.queries)
                     continue
                 holding = self._holdings.setdefault((group, plan.hash), Holding(plan))

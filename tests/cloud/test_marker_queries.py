@@ -14,8 +14,10 @@ from cloud_job.decision.complete import Ledger, Limits
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Span, Work, identity
 from cloud_job.intake import Intake, Parts
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decider
+from edge_agent.machines.instants import reaches, slices_of
 from edge_agent.machines.results import Row
 from edge_agent.wire import heads
 from tests.cloud.recorded import File, RecordedFleet, content, grouped, plain_rows
@@ -81,8 +83,10 @@ class Twin:
         book = self.decider.parent.books[key[:2]]
         for late, number, body in self.bodies.pop(key, []):
             group, plan = book.plans[number]
-            rows = heads.rows(body)
-            count = list(rows.states.values())[plan.basis.index("count")].tolist()
+            rows = by_name(heads.rows(body), plan.basis)
+            if plan.kind == "raw":
+                rows = slices_of(rows, ("count",), plan.scale, book.keys, reaching=reaches(group))
+            count = rows.states["count"].tolist()
             for start, end, code, n in zip(
                 rows.start.tolist(), rows.end.tolist(), rows.key.tolist(), count, strict=True
             ):
@@ -106,6 +110,11 @@ class Twin:
             elif before[0] != told or before[2]:
                 assert span in work.revising, "a first row where one stands"
                 self.rows[place] = (told, before[1] + 1, False)
+
+
+def by_name(rows: Partials, basis: tuple[str, ...]) -> Partials:
+    """A decoded part has its columns by position only."""
+    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
 
 
 def final(rows: Sequence[Row], fleet: MarkedFleet) -> dict[Place, Any]:

@@ -1,0 +1,73 @@
+"""Raw readings as slices of a microsecond, at the root: where markers of all nodes cut, none falls within one.
+
+So windows are made of them as of any other slices, whatever the functions, and late ones revise rows as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edge_agent.algebra import series
+from edge_agent.algebra.aggregates import Readings, basis_of, lift
+from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.partial import NOTHING, Partials, concat
+from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.segments import Segments
+from edge_agent.machines.weights import number_of
+
+
+def sliced(
+    group: Group, plan: Plan, rows: Partials, queries: Mapping[tuple[str, int], Query], texts: Sequence[str]
+) -> tuple[Plan, Partials]:
+    """Raw rows of a plan as slices, with the plan that these are of. queries: those that are known."""
+    basis = basis_of_all([queries[key] for key in plan.queries if key in queries], plan.scale)
+    made = replace(plan, kind="slice", basis=basis)
+    return made, slices_of(rows, basis, plan.scale, texts, reaching=reaches(group))
+
+
+def basis_of_all(queries: Iterable[Query], scale: int | None) -> tuple[str, ...]:
+    """The state columns of slices that serve these queries."""
+    return basis_of((aggregate for query in queries for aggregate in query.aggregates), scale)
+
+
+def reaches(group: Group) -> bool:
+    """Whether a late reading counts only where its row lies within the window."""
+    return group.late == "per_window"
+
+
+def slices_of(
+    rows: Partials, basis: tuple[str, ...], scale: int | None, texts: Sequence[str], *, reaching: bool
+) -> Partials:
+    """A row a (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
+
+    reaching: a row whose readings are of one time reaches to its own end, which may lie further (see
+    machines/instant_era.py).
+    """
+    if not len(rows):
+        return NOTHING
+    found = series.flat(rows.states["series"])
+    key, end = rows.key[found.rows], found.time_us + 1
+    if reaching:
+        single = found.time_us[found.starts] == found.time_us[found.starts + found.sizes - 1]
+        end = np.where(single[found.rows], rows.end[found.rows], end)
+    parts = []
+    for node in np.unique(found.node).tolist():
+        mine = np.flatnonzero(found.node == node)
+        by = mine[np.lexsort((found.order[mine], key[mine], end[mine], found.time_us[mine]))]
+        starts, ends, keys = found.time_us[by], end[by], key[by]
+        new = (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]) | (keys[1:] != keys[:-1])
+        first = np.flatnonzero(np.concatenate([[True], new]))
+        numbers = {}
+        for label in labels_of(basis):
+            codes, place = np.unique(keys, return_inverse=True)
+            said = np.array([number_of(key_labels(texts[code]).get(label, "")) for code in codes.tolist()])
+            numbers[label] = said[place]
+        readings = Readings(starts, found.value[by], found.order[by], node, numbers)
+        states = lift(readings, Segments.runs(first, len(by)), basis, scale)
+        parts.append(Partials(starts[first], ends[first], keys[first], states))
+    return concat(parts)
