@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -85,6 +85,7 @@ class Keeper:
     ) -> None:
         self._longest_s, self._slow_s, self._timer = longest_s, slow_s, timer
         self._running: Call | None = None
+        self._alarmed = False  # whether the alarm is set for it
         self._slow: dict[tuple[Name, str], int] = {}  # by step: a quick combine does not excuse a slow lift
         self._off: dict[Name, str] = {}
         self._told: dict[tuple[str, str, str, str], Failure] = {}
@@ -104,9 +105,13 @@ class Keeper:
             return attempt()
         began_s = self._timer()
         try:
-            with self._bounded(what):
+            self._begin(what)
+            try:
                 answer = attempt()
+            finally:
+                self._end()
         except _Overdue:
+            self._end()  # it may have rung in the other one
             why = f"took more than {self._longest_s:g} s on {what.rows} rows; left out"
             raise self._left_out(what, why) from None
         except (Exception, SystemExit) as err:
@@ -140,23 +145,22 @@ class Keeper:
             self._news.append(self._told[kind])
         return FailedError(why)
 
-    @contextlib.contextmanager
-    def _bounded(self, what: Call) -> Iterator[None]:
-        alarmed = _in_main_thread() and signal.getsignal(signal.SIGALRM) == self._ring
+    def _begin(self, what: Call) -> None:
+        """Nothing but the attempt itself lies between this and `_end`."""
+        self._alarmed = _in_main_thread() and signal.getsignal(signal.SIGALRM) == self._ring
         self._running = what
         if self._note is not None:
             os.pwrite(self._note, _note(what), 0)
             self._arm(self._note)
-        if alarmed:  # again every second: the function may hold the first one
+        if self._alarmed:  # again every second: the function may hold the first one
             signal.setitimer(signal.ITIMER_REAL, self._longest_s, 1.0)
-        try:
-            yield
-        finally:
-            self._running = None
-            if alarmed:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            if self._note is not None:
-                os.pwrite(self._note, NOTHING, 0)
+
+    def _end(self) -> None:
+        self._running = None
+        if self._alarmed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._note is not None:
+            os.pwrite(self._note, NOTHING, 0)
 
     def _arm(self, note: int) -> None:
         """End the process if neither `rest` nor another call comes for too long. A thread: not for every call."""
