@@ -78,6 +78,8 @@ class Order:
     target: int | None
     gap_us: int = 0
     max_us: int = 0
+    lifted: tuple[str, ...] = ()
+    reaching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,6 @@ class Keyed:
     shut_us: int
     touch: tuple[int, int] | None = None
 
-    lifted: tuple[str, ...] = ()
-    reaching: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -242,12 +242,12 @@ class Family:
         """Plain values."""
         return {
             "published": self.published_us,
+            "moved": self.moved_us,
             "members": {
                 node: [
                     m.frontier_us,
                     [[leaf.node, leaf.epoch, leaf.before_move] for leaf in m.leaves.values()],
                     [[leaf, f, b] for leaf, (f, b) in m.exceptions.items()],
-            "moved": self.moved_us,
                     [serving_to_plain(s) for s in m.serving.values()],
                     m.out,
                     m.fresh,
@@ -392,7 +392,7 @@ class Household:
 
     def weigh(self, now_us: int) -> dict[Group, int]:
         """The frontier of every group, now. One of a single node waits for no other child; where windows of all nodes
-        merge by their number, it waits until whoever is named has been heard, however long that takes.
+        merge by their number, it waits until whoever is named has been heard, unless the query skips who is missing.
         """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), {}
