@@ -242,7 +242,8 @@ class _Decoding:
                 yield self._batch(about, late, made, order.target)
 
     def _batch(self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
-        return batch_of(about, late, rows, scale, self.lookup.columns, (self.keys.texts, self.nodes.texts))
+        texts = (self.keys.texts, self.nodes.texts)
+        return batch_of(about, late, rows, scale, columns=self.lookup.columns, texts=texts)
 
 
 def batch_of(
@@ -250,6 +251,7 @@ def batch_of(
     late: bool,
     rows: Partials,
     scale: int | None,
+    *,
     columns: Mapping[str, str],
     texts: tuple[Sequence[str], Sequence[str]],
 ) -> pa.RecordBatch:
@@ -296,8 +298,11 @@ def windows_in(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints |
 
 
 def _picked(rows: Partials, span: Span, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
-    """The window of a span from the rows that it picks of an order, combined."""
-    wanted = np.zeros(len(rows), np.bool_)
+    """The window of a span from the rows that it picks of an order, combined. rows: in order of their starts.
+
+    Between markers of all nodes there are many windows, of many rows each: no row is looked at for every window.
+    """
+    wanted = [np.zeros(0, np.int64)]
     for number, low, high in span.picks:
         if number == order:
             first, last = np.searchsorted(rows.start, (low, high if span.within else low + 1)).tolist()

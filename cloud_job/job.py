@@ -16,7 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,14 +31,17 @@ from cloud_job.decision.complete import Ledger, Limits
 from cloud_job.decision.spans import join
 from cloud_job.decision.work import Order, Row, Span, Work, identity
 from cloud_job.decode import Lookup, Page, pieces_of
+from cloud_job.failures import Failures
 from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
 from cloud_job.native.plan import Shape, state_columns
-from cloud_job.recent import Recent
+from cloud_job.recent import Recent, no_parts
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
-from cloud_job.revise import merge, merge_sessions, withdraw
+from cloud_job.revise import merge, merge_sessions, withdraw, withdraw_over
+from cloud_job.slices import READ_BACK, Slices, kept_plans, slices_of
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.decider import Decider, Decision
 
@@ -84,8 +87,9 @@ class Job:
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
         self._lease: Lease | None = None
-        self._recent = Recent(NEVER_US)
+        self._recent, self._slices = Recent(NEVER_US), Slices()
         self._central = Central(spark, place)
+        self._failures = Failures(spark, place)
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
 
     def open(self) -> None:
@@ -107,7 +111,10 @@ class Job:
             bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
         )
         self._files = frozenset(last["files"])
-        self._recent = Recent(max((end for _, end in self.ledger.extent.values()), default=NEVER_US))
+        waiting = (part.latest_end_us for parts in self.parts.values() for part in parts)
+        older = (end for _, end in self.ledger.extent.values())
+        self._recent = Recent(max((*older, *waiting), default=NEVER_US))
+        self._slices = Slices(self.ledger.plans)
         self._central.open(self.ledger.number)
         self._perform(Work.loads(bytes(last["work"])), again=True)
         log.info("root.resumed", extra={"batch": self.ledger.number})
@@ -150,7 +157,7 @@ class Job:
         return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
 
     def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
-        number = intake.batch
+        number, stored = intake.batch, None
         self._remove(self._files)  # Spark has committed that batch as well, or there would be no next one
         if intake.rows["batch"]:
             stored = intake.table()
@@ -169,8 +176,12 @@ class Job:
         self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
+        if self._slices.keep(kept_plans(self.ledger, decision.groups), self.ledger.plans):
+            self._slices.take(stored, applied, self.parts, self._known({key[:2] for key in applied}))
         self._perform(work)
+        self._failures.tell(filter(None, map(self.ledger.query, self.ledger.queries)), number)
         self._recent.forget(self.ledger.needed_us)
+        self._slices.forget()
         self._files = frozenset(names)
         log.info(
             "batch.done",
@@ -207,7 +218,8 @@ class Job:
     def _perform(self, work: Work, *, again: bool = False) -> None:
         """Everything after the decision. again: some of it may have been done before a crash."""
         number = work.number
-        ended = islands.closing_ranges(work.islands)
+        closing = islands.closing_ranges(work.islands)
+        ended = {i: ranges for i, ranges in closing.items() if not work.islands[i].meets}
         ordered = self._ordered(work)
         if (work.closing or ended or ordered.rows is not None) and not (again and self._done_before(RESULTS, number)):
             first = [self._rows(work, work.closing)] if work.closing else []
@@ -217,10 +229,16 @@ class Job:
         self._done("results", number)
         self._central.keep(ordered, number)
         self._done("positions", number)
+        if work.over:
+            withdraw_over(self.spark, self.place, work.over, number)
         if work.revising:
             merge(self.spark, self.place, self._rows(work, work.revising), work.revising)
         if work.gone:
             withdraw(self.spark, self.place, work.gone, number)
+        meeting = {i: ranges for i, ranges in closing.items() if work.islands[i].meets}
+        if meeting:
+            low_us = min(low for found in meeting.values() for low, _ in found)
+            merge_sessions(self.spark, self.place, self._sessions(work, meeting, revising=False), None, low_us)
         self._revise_sessions(work)
         self._done("revisions", number)
         for table, rows in (
@@ -255,10 +273,30 @@ class Job:
 
     def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
         lookup = self._window_lookup(work, spans)
-        parts = self._recent.within(ranges_of(spans))
+        self._read_back(lookup)
+        found, formed = self._slices.windows(lookup)
+        if found:
+            spans = tuple(replace(span, orders=()) if i in found else span for i, span in enumerate(spans))
+            lookup = self._window_lookup(work, spans)
+        asked = ranges_of([span for span in spans if span.orders])
+        parts = self._recent.within(asked) if asked or not found else no_parts()
         if parts is not None:
-            return results_of(parts, self.spark, work, lookup)
-        return results(self.place.read(self.spark, MESSAGES), work, lookup)
+            return results_of(parts, self.spark, work, lookup, formed)
+        return results(self.place.read(self.spark, MESSAGES), work, lookup, formed)
+
+    def _read_back(self, lookup: Lookup) -> None:
+        """Slices that the windows need and that are not on the driver, from the table."""
+        missing = self._slices.missing(lookup)
+        if missing:
+            wanted = self._slices.wanted(missing, self._known(self.ledger.extent))
+            frames = self.place.read(self.spark, MESSAGES).transform(between, [(min(missing.values()), FAR_US)])
+            # part by part: together they may be more than the driver takes
+            self._slices.fill(missing, decoded(frames, slices_of(wanted), READ_BACK).toLocalIterator())
+
+    def _known(self, lines: Iterable[tuple[str, int]]) -> Lookup:
+        """What the numbers of these epochs mean."""
+        pages = {line: page for line in lines if (page := self._page(line)) is not None}
+        return Lookup(pages, tuple(self.ledger.owners), {}, {}, {})
 
     def _ordered(self, work: Work) -> Made:
         """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
@@ -314,11 +352,18 @@ class Job:
         """What the numbers of every epoch mean that has sent rows in the ranges."""
         pages = {}
         for line, (first_us, latest_us) in self.ledger.extent.items():
-            book = self.decider.parent.books.get(line)
-            if book is not None and any(low < latest_us and first_us < high for low, high in ranges):
-                plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
-                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
+            if any(low < latest_us and first_us < high for low, high in ranges):
+                page = self._page(line)
+                if page is not None:
+                    pages[line] = page
         return pages
+
+    def _page(self, line: tuple[str, int]) -> Page | None:
+        book, applied = self.decider.parent.books.get(line), self.ledger.applied.get(line)
+        if book is None or applied is None:
+            return None
+        plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
+        return Page(book.keys, book.nodes, plans, applied)
 
     def _window_lookup(self, work: Work, spans: tuple[Span, ...]) -> Lookup:
         found: dict[int, list[Span]] = {}

@@ -61,10 +61,15 @@ class Recent:
                 found.append(batch.filter(pa.array(wanted)))
         if sum(batch.nbytes for batch in found) > MOST_ASKED_BYTES:
             return None
-        return pa.concat_tables(found).select(READ) if found else arrow_schema(MESSAGES).empty_table().select(READ)
+        return pa.concat_tables(found).select(READ) if found else no_parts()
 
     def _drop(self, batch: pa.Table) -> None:
         self._older_end_us = max(self._older_end_us, int(_numbers(batch, "end").max()))
+
+
+def no_parts() -> pa.Table:
+    """The columns READ, and no row."""
+    return arrow_schema(MESSAGES).empty_table().select(READ)
 
 
 def _numbers(batch: pa.Table, column: str) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from cloud_job.native import lower, plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Formed = Sequence[pa.RecordBatch]  # rows on the driver
 RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
 WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
 ABOUT: Final = (  # what a row says of its span; one literal, in the order of the spans
@@ -32,15 +33,22 @@ ABOUT: Final = (  # what a row says of its span; one literal, in the order of th
 )
 
 
-def results(frames: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
-    """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows."""
-    near = frames.transform(between, ranges_of(lookup.spans))
-    return finished(near.transform(decoded, windows_of(lookup), lookup.windows), work, lookup)
+def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
+    """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows.
+
+    formed: windows of spans without orders, made from something else: columns lookup.windows.
+    """
+    near = frames.transform(between, ranges_of([span for span in lookup.spans if span.orders or not formed]))
+    windows = near.transform(decoded, windows_of(lookup), lookup.windows)
+    if formed:
+        windows = windows.unionByName(local(formed, frames.sparkSession, lookup.windows))
+    return finished(windows, work, lookup)
 
 
-def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup) -> DataFrame:
+def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
     """The same from parts that are on the driver: columns READ, all that overlap the spans."""
-    return finished(decoded_here(parts, spark, windows_of(lookup), lookup.windows), work, lookup)
+    batches = windows_of(lookup)(iter(parts.to_batches()))
+    return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
 
 
 def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
@@ -69,7 +77,11 @@ def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> Da
 
 def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
     """The same of parts that are on the driver: columns READ."""
-    batches = list(reader(iter(parts.to_batches())))
+    return local(list(reader(iter(parts.to_batches()))), spark, columns)
+
+
+def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
+    """Rows on the driver, with these columns, for Spark."""
     kinds = tables.struct(columns)
     if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
         batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]

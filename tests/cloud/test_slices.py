@@ -1,0 +1,279 @@
+"""Slices kept on the driver: windows formed from them are those that decoding all of bronze.messages gives.
+
+The job runs without Spark: its tables are lists, and each window that it forms from what is kept is compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cloud_job import slices
+from cloud_job.decision import state
+from cloud_job.decision.complete import Limits
+from cloud_job.decision.work import Work
+from cloud_job.decode import Lookup, windows_of
+from cloud_job.job import Job, Settings
+from cloud_job.recent import Recent
+from cloud_job.slices import Slices, kept_plans, slices_of
+from cloud_job.tables import Table
+from edge_agent.algebra.planner import plan as planned
+from edge_agent.algebra.query import Query
+from edge_agent.algebra.windows import Sliding, Tumbling, Window
+from tests.cloud.children import SECOND, START, Child, query, record, tick
+from tests.cloud.recorded import RecordedFleet, content, grouped
+from tests.cloud.roots import CrashError
+from tests.simulation.fleet import GRACE
+from tests.simulation.test_fleets import calm, crashing, everything, lossy
+from tests.simulation.world import Chaos, RootHost
+
+States = dict[str, Any]
+Shown = dict[tuple[int, int, str, bool], States]
+
+
+class Dry(Job):
+    """The job as far as windows; its tables are lists."""
+
+    def __init__(self, stored: list[pa.Table], last: bytes | None = None) -> None:
+        """last: the state after the last decision, None for none."""
+        place: Any = Kept(stored)
+        spark: Any = None
+        super().__init__(spark, place, Settings("", "", GRACE, Limits(revise_every_us=0)))
+        self.kept, self.last, self.crash = stored, last, ""
+        self.seen: Counter[str] = Counter()
+        if last is not None:
+            self.decider, self.ledger, self.parts = state.loads(last, self.settings.limits, GRACE)
+            self._recent, self._slices = Recent(0), Slices(self.ledger.plans)
+
+    def batch(self, *files: bytes) -> None:
+        """One micro-batch."""
+        intake = self._intake()
+        for number, body in enumerate(files):
+            intake.read(body, str(number))
+        self._batch(intake, [], flush=not files)
+
+    def _stored(self, content: pa.Table) -> Any:
+        return content
+
+    def _done(self, step: str, number: int) -> None:
+        if self.crash == step:
+            raise CrashError
+
+    def _decide(self, *_: object) -> None:
+        self.last = state.dumps(self.decider, self.ledger, self.parts)
+
+    def _perform(self, work: Work, *, again: bool = False) -> None:
+        for spans in (work.closing, work.revising):
+            if not spans:
+                continue
+            lookup = self._window_lookup(work, spans)
+            self._read_back(lookup)
+            found, formed = self._slices.windows(lookup)
+            self.seen["formed"] += len(found)
+            self.seen["revised"] += len(found) if spans is work.revising else 0
+            self.seen["decoded"] += len(spans) - len(found)
+            rest = tuple(span if i in found else replace(span, orders=()) for i, span in enumerate(spans))
+            whole = windows_of(self._window_lookup(work, rest))(self.batches())
+            assert shown(formed, lookup) == shown(whole, lookup)
+
+    def _read_back(self, lookup: Lookup) -> None:
+        missing = self._slices.missing(lookup)
+        if missing:
+            self.seen["read back"] += 1
+            rows = slices_of(self._slices.wanted(missing, self._known(self.ledger.extent)))(self.batches())
+            told = [zip(*(batch[name].to_pylist() for name in slices.READ_BACK), strict=True) for batch in rows]
+            self._slices.fill(missing, [row for batch in told for row in batch])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All that was stored."""
+        return iter([batch for table in self.kept for batch in table.to_batches()])
+
+
+class Kept:
+    """In the place of the tables: what is stored stays."""
+
+    def __init__(self, stored: list[pa.Table]) -> None:
+        self.stored = stored
+
+    def append(self, _table: Table, rows: pa.Table, _step: str, _number: int) -> None:
+        self.stored.append(rows)
+
+
+def shown(batches: Iterable[pa.RecordBatch], lookup: Lookup) -> Shown:
+    """The states of each (span, start, key, late or not); what several plans have of it, combined."""
+    rows: Shown = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            place = (row["span"], row["start"], row["key"], row["late"])
+            rows[place] = united(rows.get(place), {name: row[name] for name in lookup.columns})
+    return rows
+
+
+def united(one: States | None, other: States) -> States:
+    """States of disjoint readings combined."""
+    if one is None:
+        return other
+    added = {name: one[name] + other[name] for name in other if name in ("count", "sum_units", "sq_units")}
+    extreme = {name: max(one[name], other[name]) for name in other if name == "max_units"}
+    last = [f"last_{part}_units" for part in ("time", "node", "order", "value")]
+    later = max(one, other, key=lambda states: [states.get(name) for name in last])
+    return {**{name: later[name] for name in last if name in other}, **added, **extreme}
+
+
+class SlidingFleet(RecordedFleet):
+    """A fleet whose windows are longer than four slides."""
+
+    def _queries(self, random: Random) -> tuple[Query, ...]:
+        long = (Sliding(6 * SECOND, SECOND), Sliding(9 * SECOND, 1_500_000, 500_000))
+        windows: tuple[Window, ...] = (*long, Tumbling(2 * SECOND))
+        first, *_ = super()._queries(random)
+        return tuple(replace(first, id=f"q{i}", window=window) for i, window in enumerate(windows))
+
+
+@pytest.mark.parametrize(
+    ("seed", "chaos"), [(1, calm), (1, lossy), (2, lossy), (3, crashing), (1, everything), (3, everything)]
+)
+def test_windows_from_kept_slices_are_those_from_all_parts(seed: int, chaos: Callable[[Random], Chaos]) -> None:
+    """protocol 8.6, 2.2, 4.2, 6.1, 6.3, 8.2: frames that wait, late ones, changed queries, crashes and restarts."""
+    fleet, random = SlidingFleet(seed, chaos(Random(seed)), changes=True), Random(seed)
+    assert fleet.run() == []
+    root = fleet.world.hosts["root"]
+    assert isinstance(root, RootHost)
+    files = [(at_us, tuple(objects)) for at_us, objects in root.files]
+    job, seen = Dry([]), Counter[str]()
+    for group in grouped(files, min(len(files) - 1, 20), random):
+        bodies = [content(file, root.journal) for file in group]
+        job.crash = random.choice(["", "", "", "store", "decision"])
+        if job.crash:
+            stored, last = job.kept, job.last
+            with pytest.raises(CrashError):
+                job.batch(*bodies)
+            seen += job.seen
+            job = Dry(stored, last if job.crash == "store" else job.last)
+            bodies = bodies if job.last is last else []
+        if bodies:
+            job.batch(*bodies)
+    job.batch()
+    seen += job.seen
+    assert seen["formed"] > 10
+    assert seen["read back"] > 0
+
+
+def at(second: float) -> int:
+    """Event time, and the lander's."""
+    return START + int(second * SECOND)
+
+
+class Line:
+    """One child with a window of 30 s by 1 s, whose job runs from second to second."""
+
+    def __init__(self, *queries: Query, keys: int = 3) -> None:
+        self.child = Child("gw", queries or (LONG,), tuple(f"site={key}" for key in range(keys)))
+        self.job, self.second = Dry([]), 0
+        self.job.batch(tick(at(0)), record(self.child, at(0), self.child.birth()))
+
+    def go(self, seconds: int, *more: bytes) -> Counter[str]:
+        """A batch of so many seconds; what was seen in it."""
+        key, first = np.arange(len(self.child.keys)), self.second
+        self.second += seconds
+        now = at(self.second)
+        records = list(more)
+        for second in range(first, self.second):
+            payload = self.child.rows(at(second + 1), np.full(len(key), at(second)), key + float(second), key)
+            records.append(record(self.child, now, payload))
+        self.job.seen.clear()
+        self.job.batch(tick(now), *records)
+        return Counter(self.job.seen)
+
+    def late(self, second: float) -> bytes:
+        """The record of a late reading."""
+        rows = (np.array([at(second)]), np.array([900.0]), np.array([0]))
+        return record(self.child, at(self.second), self.child.rows(at(self.second), *rows, length_us=1, late=True))
+
+    def restart(self) -> None:
+        """Another process."""
+        self.job = Dry(self.job.kept, self.job.last)
+
+
+LONG = query("long", Sliding(30 * SECOND, SECOND), ("avg", "max"))
+
+
+def test_a_restart_reads_back_once_what_its_windows_need() -> None:
+    """protocol 8.6"""
+    line = Line()
+    assert line.go(40)["formed"] == 1
+    line.restart()
+    assert line.go(2) == {"formed": 1, "read back": 1, "revised": 0, "decoded": 0}
+    assert line.go(2) == {"formed": 1, "revised": 0, "decoded": 0}
+
+
+def test_readings_that_come_late_revise_from_what_is_kept() -> None:
+    """protocol 4.2, 6.1, 8.6: also where the block of their slice has its sum already."""
+    line = Line()
+    line.go(60)
+    seen = line.go(1, line.late(55.5))
+    assert (seen["revised"], seen["formed"], seen["decoded"]) == (1, 2, 0)
+    seen = line.go(1, line.late(5.5))
+    assert (seen["formed"], seen["decoded"], seen["read back"]) == (1, 1, 0), "windows long closed are decoded"
+
+
+def test_a_batch_too_large_for_the_driver_is_decoded_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 8.6"""
+    line = Line()
+    line.go(40)
+    monkeypatch.setattr(slices, "MOST_ASKED_BYTES", 1_000)
+    assert line.go(30) == {"formed": 0, "decoded": 1, "revised": 0}
+    monkeypatch.undo()
+    assert line.go(1) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
+
+
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIECE_BYTES"])
+def test_slices_that_are_too_many_are_not_kept_nor_read_back_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """protocol 8.6"""
+    line = Line()
+    line.go(40)
+    line.restart()
+    monkeypatch.setattr(slices, limit, 1_000)
+    assert line.go(1) == {"formed": 0, "decoded": 1, "revised": 0, "read back": 1}
+    assert sum((line.go(1) for _ in range(30)), Counter[str]()) == {"decoded": 30}
+    monkeypatch.undo()
+    seen = sum((line.go(1) for _ in range(30)), Counter[str]())
+    assert seen["read back"] == 1
+    assert seen["formed"] >= 5
+
+
+def test_functions_whose_states_grow_are_decoded_and_do_not_hinder_the_others() -> None:
+    """protocol 8.6"""
+    line = Line(LONG, query("whole", Sliding(30 * SECOND, SECOND), ("median",)), query("short"))
+    line.go(40)
+    assert line.go(1) == {"formed": 2, "decoded": 1, "revised": 0}
+
+
+def test_what_comes_late_for_windows_by_themselves_is_kept_too() -> None:
+    """protocol 4.2, 6.2: `late: per_window` sends whole windows."""
+    asked = replace(LONG, late="per_window")
+    line, other = Line(asked), Child("other", (asked,), ("site=0",))
+    _, other.plan = (placement.plan for placement in planned((asked,), None))
+    assert other.plan.kind == "window"
+    line.go(20, record(other, at(1), other.birth()))
+    whole = other.rows(at(20), np.array([at(10)]), np.array([900.0]), length_us=30 * SECOND, late=True)
+    line.go(10, record(other, at(20), whole))
+    seen = line.go(20, record(other, at(50), other.rows(at(50))))
+    assert (seen["formed"], seen["decoded"]) == (1, 0)
+
+
+def test_without_a_long_window_nothing_is_kept() -> None:
+    """protocol 8.6"""
+    line = Line(query("short"), query("four", Sliding(4 * SECOND, SECOND)))
+    line.go(10)
+    assert line.go(1) == {"decoded": 2, "formed": 0, "revised": 0}
+    assert kept_plans(line.job.ledger, line.job.decider.decide(at(20)).groups) == {}
