@@ -355,10 +355,6 @@ class Household:
             self._link_up_us = min(self._link_up_us, now_us)
         for family in self.families.values():
             family.forget_history()
-
-    def silent(self, now_us: int) -> dict[str, bool]:
-        """Child -> silent for the grace time, as far as this parent could hear."""
-        if self._link_up_us is None:
             family.moved_us = min(family.moved_us, now_us)
 
     def stuck(self, group: Group, now_us: int) -> bool:
@@ -366,6 +362,10 @@ class Household:
         if self._link_up_us is None:
             return False
         return now_us - max(self.families[group].moved_us, self._link_up_us) > self.grace_us
+
+    def silent(self, now_us: int) -> dict[str, bool]:
+        """Child -> silent for the grace time, as far as this parent could hear."""
+        if self._link_up_us is None:
             return dict.fromkeys(self.children, False)
         since = self._link_up_us
         return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.children.items()}
