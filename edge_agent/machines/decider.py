@@ -27,8 +27,8 @@ class GroupView:
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
     longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
-    Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
     stuck: it has not risen for the grace time. unheard: named children that have never been heard.
+    Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
     bound whatever the key; registers: leaf -> what its member holds, key by key.
     """
 
@@ -39,9 +39,9 @@ class GroupView:
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
     stuck: bool = False
     unheard: tuple[str, ...] = ()
+
     def bound_us(self, key: str) -> int:
         """No session of the key starts before it any more, but for members left out (5.1)."""
         return min(self.frontier_us, self.hints.get(key, self.frontier_us))
@@ -130,10 +130,10 @@ class Decider:
                 family.hints(),
                 dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
                 family.registers(),
-            )
-        decision = Decision(
                 self.parent.household.stuck(group, now_us),
                 tuple(sorted(self.parent.household.unheard())),
+            )
+        decision = Decision(
             now_us,
             tuple(self._effects),
             groups,
