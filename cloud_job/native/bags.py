@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
 
 PARTS: Final = ("v", "c")  # values, counts: null where all are 1
+MARK: Final = "c"  # of a cell that does not fit 64 bits
 
 
 def to_arrow(column: Array) -> pa.Array:
@@ -40,9 +41,8 @@ def merged(given: pa.Array, scale: int | None) -> Found:
     place = np.flatnonzero(totals)
     if not len(place):
         return
-    totals, alone = totals[place], rows.many[place] == 1
+    totals, alone, sound = totals[place], rows.many[place] == 1, rows.whole(MARK)[place]
     starts = np.cumsum(totals) - totals
-    sound = np.minimum.reduceat(counts, starts) > 0 if len(counts) else np.ones(len(place), np.bool_)
     for first, last in bags.blocks(np.arange(len(place)), totals):
         part = slice(int(starts[first]), int(starts[last - 1] + totals[last - 1]))
         held, counted = totals[first:last], counts[part]
@@ -52,14 +52,6 @@ def merged(given: pa.Array, scale: int | None) -> Found:
             found = bags.tally(values[part], np.repeat(np.arange(last - first), held), counted, last - first)
         good = sound[first:last]
         yield place[first:last][good], {"bag": found.column()[good]}
-
-
-def column_of(given: pa.Array, scale: int | None) -> Array:
-    """Single cells, none of them empty, as the algebra has them: the twin of `to_arrow`."""
-    out = np.empty(len(given), object)
-    for place, found in merged(given, scale):
-        out[place] = found["bag"]
-    return out
 
 
 def _counts(rows: cells.Rows, sizes: Ints) -> Ints:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column as Array
@@ -95,6 +96,15 @@ class Rows:
     def opened(self, part: str, dtype: np.dtype[np.float64] | np.dtype[np.int64] = INTS) -> tuple[Array, Ints]:
         """As `opened`, of a part of the cells."""
         return opened(self.content.field(part), dtype)
+
+    def whole(self, mark: str) -> NDArray[np.bool_]:
+        """Which rows have cells, and only such as fit 64 bits. mark: the part that says TOO_WIDE."""
+        told, sizes = self.opened(mark)
+        found = self.many > 0
+        if len(told) and int(told.min()) == TOO_WIDE:
+            cell = np.repeat(np.arange(len(sizes)), sizes)[told == TOO_WIDE]
+            found[np.repeat(np.arange(len(self.many)), self.many)[cell]] = False
+        return found
 
     def sizes(self, sizes: Ints) -> Ints:
         """What each row holds. sizes: what each cell does."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job.native import answers, bags
+from cloud_job.native import answers, bags, cells, series
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
 from edge_agent.algebra.segments import Segments
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
+CELLS: Final = {"bag": (bags.merged, bags.MARK), "series": (series.ordered, series.MARK)}  # kinds, how they are opened
 ROWS: Final = "in_numpy_"  # before the name of a component: the column of its collected states
 
 
@@ -78,10 +79,15 @@ class Cells:
     def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
         """Numbers of the rows that have all states."""
         sound = np.ones(len(given), np.bool_)
-        for i in range(len(self.plain)):
-            sound &= pc.is_valid(given.field(i)).to_numpy(zero_copy_only=False)
-        for rows in lists:
-            sound &= pc.fill_null(pc.list_value_length(rows), 0).to_numpy(zero_copy_only=False) > 0
+        for i, name in enumerate(self.plain):
+            sound &= _there(given.field(i), name)
+        for component, rows in zip(self.foreign, lists, strict=True):
+            found = cells.Rows.of(rows)
+            sound &= found.many > 0
+            for i, name in enumerate(parts_of(component)):
+                if COLUMNS[name].kind in CELLS:
+                    part = cells.Rows(found.many, found.content.field(i))
+                    sound &= part.whole(CELLS[COLUMNS[name].kind][1])
         return np.flatnonzero(sound)
 
     def _states(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Mapping[str, Array]:
@@ -98,15 +104,26 @@ class Cells:
         return states
 
 
+def _there(array: pa.Array, name: str) -> Any:
+    """Which rows have that state."""
+    if COLUMNS[name].kind in CELLS:
+        return cells.Rows.of(array).whole(CELLS[COLUMNS[name].kind][1])
+    return pc.is_valid(array).to_numpy(zero_copy_only=False)
+
+
 def _column(array: pa.Array, name: str, scale: int | None) -> Array:
     """A state column as the algebra has it."""
+    kind = COLUMNS[name].kind
     if pa.types.is_decimal(array.type):  # integers of up to 128 bits
         units = [int(unit) for unit in array.to_pylist()]
         return np.array(units, np.int64 if all(abs(unit) < 2**62 for unit in units) else object)
-    if COLUMNS[name].kind == "node":  # ids as text: their places in bytewise order are as good as any number
+    if kind == "node":  # ids as text: their places in bytewise order are as good as any number
         _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
         return codes.astype(np.int64)
-    if COLUMNS[name].kind == "bag":
-        return bags.column_of(array, scale)
+    if kind in CELLS:
+        out = np.empty(len(array), object)
+        for place, states in CELLS[kind][0](array, scale):
+            out[place] = states[kind]
+        return out
     found: Array = array.to_numpy(zero_copy_only=False)
     return found

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column as Array
 
 PARTS: Final = ("t", "v", "n", "o")  # event time, value, place of the node, arrival
+MARK: Final = "n"  # of a cell that does not fit 64 bits
 
 
 def to_arrow(column: Array, nodes: Sequence[str]) -> pa.Array:
@@ -43,13 +44,11 @@ def ordered(given: pa.Array, scale: int | None) -> Found:
     value, _ = rows.opened("v", cells.number(scale))
     (node, _), (order, _) = rows.opened("n"), rows.opened("o")
     sizes = rows.sizes(each)
-    place = np.flatnonzero(sizes)
+    whole = rows.whole(MARK)
+    place = np.flatnonzero(whole)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    wide = np.unique(owner[node == cells.TOO_WIDE])
-    if len(wide):
-        place = np.setdiff1d(place, wide, assume_unique=True)
-        sound = ~np.isin(owner, wide)
-        time, value, node, order, owner = (flat[sound] for flat in (time, value, node, order, owner))
+    if len(place) < np.count_nonzero(sizes):
+        time, value, node, order, owner = (flat[whole[owner]] for flat in (time, value, node, order, owner))
     at = np.lexsort((order, node, time, owner))
     found = series.Flat(time[at], value[at], node[at], order[at], sizes[place])
     if len(place):

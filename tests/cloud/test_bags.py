@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_job.native import bags as cells_of_bags
-from cloud_job.native import cells
+from cloud_job.native import cells, in_numpy
 from cloud_job.native import series as cells_of_series
 from edge_agent.algebra import bags, series
 from edge_agent.algebra.partial import Column, Ints
@@ -108,3 +108,41 @@ def test_more_than_a_column_of_bytes_holds_is_refused() -> None:
     many = np.broadcast_to(np.zeros(1), (2**28,))
     with pytest.raises(ValueError, match="in one column"):
         cells.to_bytes(many, np.array([2**28]))
+
+
+def test_states_for_numpy_leave_out_rows_that_have_no_answer() -> None:
+    """protocol 7.1. Rows of queries of another shape have no cells, and one is beyond 64 bits."""
+    many = np.array([1, 0, 2, 1])
+    wide = np.empty(4, object)
+    wide[:] = [bags.Bag(np.array([value], object), np.array([2])) for value in (2**70, 1, 3, 7)]
+    given = pa.StructArray.from_arrays(
+        [met(cells_of_bags.to_arrow(wide), many), pa.array([2, 0, 4, 2])], names=["c0", "c1"]
+    )
+    ((place, found),) = in_numpy.Cells(("bag", "count"), ()).states(given, 0)
+    assert place.tolist() == [2, 3]
+    assert found["count"].tolist() == [4, 2]
+    assert found["bag"].tolist() == [
+        bags.Bag(np.array([1, 3]), np.array([2, 2])),
+        bags.Bag(np.array([7]), np.array([2])),
+    ]
+
+
+def test_cells_that_numpy_combines_leave_out_rows_that_have_no_answer() -> None:
+    """protocol 7.1."""
+    wide = np.empty(3, object)
+    wide[:] = [bags.Bag(np.array([value], object), np.array([2])) for value in (2**70, 1, 3)]
+    cell = pa.StructArray.from_arrays([cells_of_bags.to_arrow(wide)], names=["c0"])
+    given = pa.StructArray.from_arrays([met(cell, np.array([1, 0, 2]))], names=["c0"])
+    ((place, found),) = in_numpy.Cells((), ("bag",)).states(given, 0)
+    assert place.tolist() == [2]
+    assert found["bag"].tolist() == [bags.Bag(np.array([1, 3]), np.array([2, 2]))]
+
+
+def test_a_series_with_a_value_beyond_64_bits_harms_no_other_row() -> None:
+    """protocol 7.1."""
+    one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+    wide = np.empty(2, object)
+    wide[:] = [series.Series(one, np.array([value], object), zero, zero) for value in (2**70, 5)]
+    ((place, found),) = cells_of_series.ordered(met(cells_of_series.to_arrow(wide, NODES), np.ones(2, np.int64)), 0)
+    assert place.tolist() == [1]
+    assert found["series"][0].value.tolist() == [5]
