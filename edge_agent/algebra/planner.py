@@ -123,7 +123,7 @@ _MARKED: Final = {  # how windows between markers travel
     "bounds": "finished on the gateway; those of equal bounds merge at every tier",
     "order": "finished on the gateway; the root merges the i-th of all nodes once every one has sent it",
     "overlap": "finished on the gateway; the root joins those that overlap once no node has an earlier one open",
-    "central": "every reading, compact: only the root knows the markers of all gateways, which cut one stream",
+    "central": "formed from every reading, compact: only the root knows the markers of all gateways in their order",
 }
 
 
@@ -142,7 +142,7 @@ def _punctuation(
     kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
     rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
-    which = "the markers" if central else "which windows there are, with or without a reading"
+    which = "the markers themselves" if central else "which windows there are, with or without a reading"
     return (
         Placement(rows, "all", where, f"windows from marker to marker, {why}", of_rows(basis, scale)),
         Placement(told, "markers", where, which, of_rows(told.basis, None)),

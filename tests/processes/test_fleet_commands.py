@@ -17,7 +17,7 @@ from edge_agent.cli.listening import listen
 from edge_agent.demo.processes import Broker, Child
 from edge_agent.ports.link import Link
 from tests.processes.hearing import publish, retained
-from tests.processes.tree import gateway, region, wait_for
+from tests.processes.tree import Top, gateway, region, wait_for
 
 pytestmark = pytest.mark.broker
 
@@ -100,6 +100,25 @@ def test_a_mark_for_all_reaches_every_gateway_once_through_two_mergers(
         assert not any(said["ok"] for name in ("m3", "mark") for said in high.to(name).values())
         assert "m3" not in {name for _, name, _ in low.came}
         assert low.to("m1") == {"press-1": at, "press-2": at}
+
+
+def test_marks_with_a_time_give_every_gateway_the_same_windows(tmp_path: Path, ended: Begin, brokers: Brokers) -> None:
+    """Two commands, one row of both gateways."""
+    above, below = brokers(2)
+    with Top(above.url) as top, Answers(below.url) as low:
+        ended(region("region-1", tmp_path / "region-1", above.url, "root", below.url))
+        for n in (1, 2):
+            ended(gateway(f"press-{n}", tmp_path / f"press-{n}", below.url, "region-1", LOCAL))
+            wait_for(partial(retained, below.url, f"hw/1/up/press-{n}/status"))
+        wait_for(partial(retained, above.url, "hw/1/up/region-1/status"))
+        start_us = time.time_ns() // 1_000 + 1_000_000
+        bounds = (start_us, start_us + 500_000)
+        for n, at_us in enumerate(bounds):
+            publish(above.url, TO_ALL, json.dumps({"cmd": "mark", "id": f"m{n}", "at": at_us}), retain=False)
+        wait_for(lambda: len(low.to("m1")) == 2)
+        row = wait_for(lambda: [row for row in top.results("batch").values() if row.received == 2])[0]
+        assert (row.start, row.end) == bounds
+        assert row.readings == 20
 
 
 def test_a_gateway_knows_after_a_restart_which_commands_it_has_obeyed(
