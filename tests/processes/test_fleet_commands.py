@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import pytest
 from edge_agent.cli.listening import listen
 from edge_agent.demo.processes import Broker, Child
 from edge_agent.ports.link import Link
+from tests.fakes import Mosquitto
 from tests.processes.hearing import publish, retained
 from tests.processes.tree import Top, gateway, region, wait_for
 
@@ -119,6 +122,28 @@ def test_marks_with_a_time_give_every_gateway_the_same_windows(tmp_path: Path, e
         row = wait_for(lambda: [row for row in top.results("batch").values() if row.received == 2])[0]
         assert (row.start, row.end) == bounds
         assert row.readings == 20
+
+
+def test_the_access_list_of_the_docs_lets_parents_and_operators_command_a_fleet_and_nobody_else(
+    tmp_path: Path,
+) -> None:
+    """What a gateway publishes there reaches nobody; it hears what others say."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "operate.md"
+    rules = page.read_text().partition("pattern write")[2].partition("```")[0]
+    (tmp_path / "acl").write_text(f"pattern write{rules}")
+    with contextlib.ExitStack() as over:
+        broker = Mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")
+        over.callback(broker.stop)
+        heard: list[bytes] = []
+        link = Link(broker.url, "press-1", user="press-1", connect_timeout_s=5.0)
+        hearing = threading.Thread(target=lambda: heard.extend(m[1] for m in listen(link, [TO_ALL], 5.0, 2.0)))
+        hearing.start()
+        time.sleep(0.7)
+        for user in ("press-2", "region-1"):
+            command = ["mosquitto_pub", "-V", "5", "-p", str(broker.port), "-q", "1", "-i", user, "-u", user]
+            subprocess.run([*command, "-t", TO_ALL, "-m", user], check=False, timeout=10, capture_output=True)
+        hearing.join(10)
+        assert heard == [b"region-1"]
 
 
 def test_a_gateway_knows_after_a_restart_which_commands_it_has_obeyed(
