@@ -102,6 +102,8 @@ def test_states_and_definitions_are_told_as_they_are() -> None:
     assert '{"online": true}' in line(teller.tell(topics.status("press-1"), b'{"online":true}'))
     told = teller.tell(topics.definition("query", "boiler-1s"), b"")
     assert line(told).endswith("query/boiler-1s = (removed)")
+    commanded = line(teller.tell(topics.commands_to_all(), b'{"cmd": "mark", "id": "m1"}'))
+    assert commanded.split(maxsplit=2) == ["all", "cmd", '{"cmd": "mark", "id": "m1"}']
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
