@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cloud_job.decision.work import Ordering
 from cloud_job.decode import Counted, Lookup, Reader, counted
+from cloud_job.native import cells
 from edge_agent import packages
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Column, Ints
@@ -109,20 +110,13 @@ class _Open:
 
 def bodies(readings: Ints, sizes: Ints) -> pa.Array:
     """One binary value a chunk. readings: shape (n, words). sizes: how many each chunk has."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)]) * (8 * readings.shape[1])
-    data = pa.py_buffer(np.ascontiguousarray(readings, "<i8").tobytes())
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets.astype(np.int32)), data])
+    return cells.to_bytes(readings, sizes)
 
 
 def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
     """(readings of all chunks one after the other, how many each has): the twin of `bodies`."""
-    if not len(column):
-        return np.zeros((0, words), np.int64), np.zeros(0, np.int64)
-    _, offsets, data = column.buffers()
-    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    content = np.frombuffer(b"" if data is None else data, np.uint8)[edges[0] : edges[-1]]
-    found: Ints = np.frombuffer(content.tobytes(), "<i8").reshape(-1, words)
-    return found, np.diff(edges) // (8 * words)
+    flat, sizes = cells.opened(column, cells.INTS)
+    return flat.reshape(-1, words), sizes // words
 
 
 def _bits(value: Column) -> Ints:
