@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,8 @@ from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows import Tumbling
 from tests.benchmarks.bench import bench, record
-from tests.benchmarks.bench_root import root, times
-from tests.cloud import children
-from tests.cloud.children import SECOND, START, Child
+from tests.benchmarks.bench_root import landed, root, times
+from tests.cloud.children import SECOND, Child
 
 CHILDREN, KEYS, VALUES = 10, 100, 100
 SECONDS_A_BATCH, BATCHES = 80, 4  # 8 M values, 50 MB: what a batch of the job may hold
@@ -37,16 +37,8 @@ def frame(child: Child, start_us: int, random: np.random.Generator) -> bytes:
 
 def batch_file(fleet: list[Child], folder: Path, number: int) -> None:
     """A landing file with a frame a child and second."""
-    random = np.random.default_rng(number)
-    at_us = START + (number + 1) * SECONDS_A_BATCH * SECOND
-    records = [children.tick(at_us)]
-    records += [] if number else [children.record(child, at_us, child.birth()) for child in fleet]
-    for second in range(SECONDS_A_BATCH):
-        start_us = START + (number * SECONDS_A_BATCH + second) * SECOND
-        records += [children.record(child, at_us, frame(child, start_us, random)) for child in fleet]
-    part = folder / f".{number:08d}.tmp"
-    part.write_bytes(b"".join(records))
-    part.rename(folder / f"{number:08d}.cborseq")
+    made = partial(frame, random=np.random.default_rng(number))
+    landed(fleet, folder, number, births=number == 0, turns=SECONDS_A_BATCH, frame=made)
 
 
 @bench("quantiles_root", budget_s=300)

@@ -7,7 +7,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,19 +40,36 @@ def batch_file(fleet: list[Child], folder: Path, number: int, seconds: int, *, b
     keys = len(fleet[0].keys)
     key = np.arange(keys)
     random = np.random.default_rng(number)
-    at_us = START + (number + 1) * seconds * SECOND
+
+    def frame(child: Child, start_us: int) -> bytes:
+        start = np.full(keys, start_us, np.int64)
+        return child.rows(start_us + SECOND, start, random.normal(20, 5, keys), key)
+
+    landed(fleet, folder, number, births=births, turns=seconds, frame=frame)
+    return seconds * len(fleet) * keys
+
+
+def landed(
+    fleet: list[Child],
+    folder: Path,
+    number: int,
+    *,
+    births: bool,
+    turns: int,
+    frame: Callable[[Child, int], bytes],
+    apart_us: int = SECOND,
+) -> int:
+    """A landing file with a frame a child and turn, which begins at the time that is given; its size in bytes."""
+    at_us = START + (number + 1) * turns * apart_us
     records = [children.tick(at_us)]
     records += [children.record(child, at_us, child.birth()) for child in fleet] if births else []
-    for second in range(seconds):
-        start_us = START + (number * seconds + second) * SECOND
-        start = np.full(keys, start_us, np.int64)
-        for child in fleet:
-            payload = child.rows(start_us + SECOND, start, random.normal(20, 5, keys), key)
-            records.append(children.record(child, at_us, payload))
+    for turn in range(number * turns, (number + 1) * turns):
+        start_us = START + turn * apart_us
+        records += [children.record(child, at_us, frame(child, start_us)) for child in fleet]
     part = folder / f".{number:08d}.tmp"
     part.write_bytes(b"".join(records))
     part.rename(folder / f"{number:08d}.cborseq")
-    return seconds * len(fleet) * keys
+    return sum(map(len, records))
 
 
 @contextmanager
@@ -134,18 +151,13 @@ def session_file(fleet: list[Child], folder: Path, number: int, *, births: bool)
     keys = len(fleet[0].keys)
     key = np.arange(keys)
     random = np.random.default_rng(number)
-    at_us = START + (number + 1) * SESSIONS_A_KEY * APART
-    records = [children.tick(at_us)]
-    records += [children.record(child, at_us, child.birth()) for child in fleet] if births else []
-    for turn in range(SESSIONS_A_KEY):
-        start_us = START + (number * SESSIONS_A_KEY + turn) * APART
-        for i, child in enumerate(fleet):
-            start = np.full(keys, start_us + i * SECOND // 20, np.int64)
-            payload = child.rows(start_us + APART, start, random.normal(20, 5, keys), key, length_us=SECOND // 2)
-            records.append(children.record(child, at_us, payload))
-    part = folder / f".{number:08d}.tmp"
-    part.write_bytes(b"".join(records))
-    part.rename(folder / f"{number:08d}.cborseq")
+    place = {child.node: i for i, child in enumerate(fleet)}
+
+    def frame(child: Child, start_us: int) -> bytes:
+        start = np.full(keys, start_us + place[child.node] * SECOND // 20, np.int64)
+        return child.rows(start_us + APART, start, random.normal(20, 5, keys), key, length_us=SECOND // 2)
+
+    landed(fleet, folder, number, births=births, turns=SESSIONS_A_KEY, frame=frame, apart_us=APART)
     return SESSIONS_A_KEY * len(fleet) * keys
 
 
