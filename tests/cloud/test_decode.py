@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_job.decision.work import Span
-from cloud_job.decode import _windows
+from cloud_job.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query import Aggregate
@@ -38,7 +38,7 @@ def test_a_task_forms_the_windows_of_a_span_from_slices_and_takes_whole_ones_as_
     wanted = span(window, low, low + many * window.slide_us)
     every = assign_windows(rows, window, basis, RANKS)
     some = every.take((every.start >= wanted.low_us) & (every.start <= wanted.high_us))
-    assert_same(_windows(rows, wanted, basis, RANKS, exact=False), some, largest(rows))
+    assert_same(windows_in(rows, wanted, basis, RANKS, exact=False), some, largest(rows))
     whole = combine(in_windows(rows, [window]), basis, None, RANKS)
     longer = in_windows(rows, [Sliding(window.length_us + 1, window.slide_us, window.offset_us)])
-    assert_same(_windows(concat([longer, whole]), wanted, basis, RANKS, exact=True), some, largest(rows))
+    assert_same(windows_in(concat([longer, whole]), wanted, basis, RANKS, exact=True), some, largest(rows))
