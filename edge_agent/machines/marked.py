@@ -268,7 +268,7 @@ class Marked:
 
     def _forget(self, members: Members, horizon_us: int) -> None:
         """What nothing can revise any more; now and then, for it looks at everything."""
-        floor_us = min((view.frontier_us for _, view in members.values()), default=NEVER_US) - horizon_us
+        floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
         if floor_us - self.floor_us < horizon_us // 64:
             return
         self.floor_us = floor_us
@@ -278,7 +278,7 @@ class Marked:
             self._drop(place)
         self.withdrawn = {place for place in self.withdrawn if place[2] > floor_us}
         self.numbered = {number: place for number, place in self.numbered.items() if place in self.shown}
-        self.merged.forget(min([floor_us, *(reached_us(*of) for of in members.values())]))
+        self.merged.forget(floor_us)
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""

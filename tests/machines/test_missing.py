@@ -72,6 +72,16 @@ def test_one_stream_waits_for_a_node_that_is_left_out() -> None:
     assert (closing.place, closing.coverage.complete) == (("", 10, 20), True)
 
 
+def test_one_stream_waits_for_a_node_longer_than_rows_are_revised() -> None:
+    """protocol 7.4, 4.2: the horizon is counted from what has been shown, not from where the others are."""
+    bench = Bench("central", "hold")
+    bench.cut(10, 20)
+    assert bench.step(a=3 * HORIZON_US, b=15, stuck="b") == Found()
+    assert bench.step(a=3 * HORIZON_US + 1, b=15, stuck="b") == Found()
+    bench.cut(17)
+    assert spans(bench.step(a=3 * HORIZON_US, b=30).closing) == [(10, 17), (17, 20)]
+
+
 def test_one_stream_goes_on_without_it_where_the_query_says_so_and_is_cut_anew_when_it_is_back() -> None:
     """protocol 7.4, 4.7: what it marked meanwhile parts what was shown; no reading is in two rows."""
     bench = Bench("central", "skip")
