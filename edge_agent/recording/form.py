@@ -78,6 +78,7 @@ def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
 def _recording(given: Any, name: str, source: str) -> Recording:
     if not isinstance(given, dict):
         raise ConfigError(f"wanted an object, got {type(given).__name__}")
+    given = _said(given)
     unit_us = UNITS_US.get(str(given.get("unit", "ms")))
     if unit_us is None:
         raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {given['unit']!r}")
@@ -85,14 +86,14 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
     streams, labels, scale = read_streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
-    tree, root = _tree(given.get("topology"), [stream.child for stream in streams])
+    tree, root = _tree(given.get("topology") or None, [stream.child for stream in streams])
     known = {stream.child for stream in streams}
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
     streams += [columns(child, [], unit_us, {}, scale) for child in silent]
     if not streams:
         raise ConfigError("streams: there is none")
     watermarks = given.get("watermarks") or {}
-    mode = watermarks.get("mode", "end_of_stream") if isinstance(watermarks, dict) else watermarks
+    mode = (watermarks.get("mode") or "end_of_stream") if isinstance(watermarks, dict) else watermarks
     if mode not in MODES:
         raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {mode!r}")
     late_by_us = _late_by(given, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
@@ -129,6 +130,11 @@ def _recording(given: Any, name: str, source: str) -> Recording:
         tuple(asked),
         tuple(refused),
     )
+
+
+def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table without what is null: that stands for left out, as programs write what they do not know."""
+    return {name: value for name, value in table.items() if value is not None}
 
 
 def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
@@ -214,7 +220,7 @@ def _queries(given: Any, name: str, source: str, unit_us: int) -> tuple[list[Ask
     if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
         raise ConfigError("queries: wanted a list of objects")
     asked, refused = [], []
-    for at, table in enumerate(given):
+    for at, table in enumerate(map(_said, given)):
         item = table.get("id", f"q{at + 1}")
         after = table.get("added_after_items") or 0
         try:

@@ -36,6 +36,14 @@ def test_defaults_are_a_root_over_all_children_in_milliseconds() -> None:
     assert (asked.query.by, asked.query.late, asked.query.window.length_us) == (("key",), "per_window", 10_000)
 
 
+def test_a_null_field_is_one_that_is_left_out() -> None:
+    optional = ("unit", "topology", "child_order", "watermarks", "late_policy", "max_disorder_ms")
+    asked = {**QUERY, "scope": None, "param": None, "added_after_items": None, "slice_group": None}
+    wanted = repr(parsed())
+    assert repr(parsed(queries=[asked], **dict.fromkeys(optional))) == wanted
+    assert repr(parsed(watermarks={"mode": None, "allowed_lateness_ms": None}, topology={})) == wanted
+
+
 def test_whole_numbers_are_scaled_integers_and_anything_else_makes_floats() -> None:
     """protocol 7.1."""
     assert parsed().scale == 0
