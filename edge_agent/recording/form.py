@@ -18,6 +18,7 @@ from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, item_time
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
+SECOND: Final = UNITS_US["s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])  # positions are given once
+    waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     asked, refused = _queries(given.get("queries"), name, source, unit_us)
     asked = [

@@ -88,3 +88,14 @@ def test_late_readings_that_revise_have_their_place_in_windows_that_are_never_re
     for policy, wanted in (("revise", [[3, 1], [2, 4]]), ("per_window", []), ("drop", [])):
         told = answered({**given, "late_policy": policy, "queries": [counted, timed]})
         assert [row["value"] for row in told if row["query"] == "q"] == wanted
+
+
+def test_readings_after_a_mark_that_means_the_end_of_time_have_their_place_too() -> None:
+    end: list[Any] = ["wm", 2**63 - 1]
+    given = {
+        "queries": [{"id": "q", "window": {"type": "count_tumbling", "length": 2, "keyed": False}, "aggregate": "sum"}],
+        "streams": {"a": [[1, None, 1], end, [2, None, 2], [3, None, 4]], "b": [["wm", -(2**63)], [4, None, 8]]},
+        "watermarks": {"mode": "markers"},
+        "late_policy": "revise",
+    }
+    assert [(row["start"], row["value"]) for row in answered(given)] == [(0, 3), (2, 12)]
