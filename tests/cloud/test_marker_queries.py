@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cloud_job.decision import state
 from cloud_job.decision.complete import Ledger, Limits
 from cloud_job.decision.spans import Cover
-from cloud_job.decision.work import Span, Work, identity
+from cloud_job.decision.work import Order, Span, Work, identity
+from cloud_job.decode import READ, Lookup, Page, windows_of
 from cloud_job.intake import Intake, Parts
-from edge_agent.algebra.partial import Partials
+from cloud_job.native.plan import Shape, state_columns
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decider
-from edge_agent.machines.instants import reaches, slices_of
 from edge_agent.machines.results import Row
-from edge_agent.wire import heads
 from tests.cloud.recorded import File, RecordedFleet, content, grouped, plain_rows
 from tests.simulation.fleet import GRACE
 from tests.simulation.marked import MarkedFleet
@@ -45,9 +45,7 @@ class Twin:
     decider: Decider = field(default_factory=lambda: Decider(0, GRACE))
     parts: Parts = field(default_factory=dict)
     rows: dict[Place, tuple[Told, int, bool]] = field(default_factory=dict)
-    # identity of the plan -> start, end, key, readings, late
-    came: dict[bytes, list[tuple[int, int, str, int, bool]]] = field(default_factory=dict)
-    bodies: dict[tuple[str, int, int], list[tuple[bool, int, bytes]]] = field(default_factory=dict)
+    stored: list[pa.RecordBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.limits)
@@ -57,49 +55,51 @@ class Twin:
         intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
         for file in group:
             intake.read(content(file, self.journal), "file")
-        columns = ("node", "epoch", "seq", "part", "late", "plan", "payload")
-        for node, epoch, seq, part, late, plan, body in zip(*(intake.rows[c] for c in columns), strict=True):
-            if part:
-                self.bodies.setdefault((node, epoch, seq), []).append((late, plan, body))
+        self.stored += intake.table().select(list(READ)).to_batches()
         decision = self.decider.decide(intake.now_us)
-        applied = {}
-        for effect in decision.effects:
-            key = (effect.node, effect.epoch, effect.seq)
-            if key in self.parts:
-                applied[key] = self.parts.pop(key)
-            self._take(key)
+        keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
+        applied = {key: self.parts.pop(key) for key in keys if key in self.parts}
+        self.ledger.owners = self.ledger.owners or [(0, "me")]
         work = self.ledger.step(decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
         work = Work.loads(work.dumps())
-        for span in (*work.closing, *work.revising):
-            if span.picks:
-                self._perform(span, work)
+        spans = [span for span in (*work.closing, *work.revising) if span.picks]
+        formed = self._formed(work, spans)
+        for at, span in enumerate(spans):
+            self._show(span, formed.get(at, {}), work)
         for gone in work.gone:
             for place, (told, revision, _) in self.rows.items():
                 if place[:2] == (gone.query, gone.node) and (place[3], told[0]) == (gone.start_us, gone.end_us):
                     self.rows[place] = (told, revision + 1, True)
         _, self.ledger, _ = state.loads(state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE)
 
-    def _take(self, key: tuple[str, int, int]) -> None:
-        book = self.decider.parent.books[key[:2]]
-        for late, number, body in self.bodies.pop(key, []):
-            group, plan = book.plans[number]
-            rows = by_name(heads.rows(body), plan.basis)
-            if plan.kind == "raw":
-                rows = slices_of(rows, ("count",), plan.scale, book.keys, reaching=reaches(group))
-            count = rows.states["count"].tolist()
-            for start, end, code, n in zip(
-                rows.start.tolist(), rows.end.tolist(), rows.key.tolist(), count, strict=True
-            ):
-                self.came.setdefault(identity(group, plan), []).append((start, end, book.keys[code], n, late))
+    def _formed(self, work: Work, spans: Sequence[Span]) -> dict[int, dict[str, list[int]]]:
+        """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for span in spans:
+            for number in span.orders:
+                ranges.setdefault(number, []).append((span.low_us, span.high_us + span.length_us))
+        orders: dict[bytes, tuple[Order, ...]] = {}
+        for order in work.orders:
+            orders[order.plan] = (*orders.get(order.plan, ()), *((order,) if order.number in ranges else ()))
+        pages = {}
+        for line, book in self.decider.parent.books.items():
+            if line in self.ledger.applied:
+                plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
+                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
+        shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
+        bases, owners = tuple(shape.basis for shape in shapes), tuple(self.ledger.owners)
+        nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
+        lookup = Lookup(pages, owners, orders, ranges, state_columns(shapes), tuple(spans), bases, nodes)
+        out: dict[int, dict[str, list[int]]] = {}
+        for batch in windows_of(lookup)(iter(self.stored)):
+            columns = (batch.column(name).to_pylist() for name in ("span", "key", "late", "count"))
+            for at, key, late, count in zip(*columns, strict=True):
+                counts = out.setdefault(at, {}).setdefault(key, [0, 0])
+                counts[0] += count
+                counts[1] += count if late else 0
+        return out
 
-    def _perform(self, span: Span, work: Work) -> None:
-        found: dict[str, list[int]] = {}
-        for number, low, high in span.picks:
-            for start, end, key, n, late in self.came.get(work.orders[number].plan, ()):
-                if (low <= start and end <= high) if span.within else (start, end) == (low, high):
-                    counts = found.setdefault(key, [0, 0])
-                    counts[0] += n
-                    counts[1] += n if late else 0
+    def _show(self, span: Span, found: Mapping[str, Sequence[int]], work: Work) -> None:
         end_us = span.low_us + span.length_us
         for key, (readings, tardy) in found.items():
             place = (span.query, span.node, key, span.low_us, end_us if span.by_end else 0)
@@ -110,11 +110,6 @@ class Twin:
             elif before[0] != told or before[2]:
                 assert span in work.revising, "a first row where one stands"
                 self.rows[place] = (told, before[1] + 1, False)
-
-
-def by_name(rows: Partials, basis: tuple[str, ...]) -> Partials:
-    """A decoded part has its columns by position only."""
-    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
 
 
 def final(rows: Sequence[Row], fleet: MarkedFleet) -> dict[Place, Any]:
