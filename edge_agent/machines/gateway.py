@@ -19,6 +19,7 @@ from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
+from edge_agent.machines.growing import Growing
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
@@ -51,6 +52,7 @@ class Gateway(Node):
         self._spent: dict[Group, list[Release]] = {}  # released by a change of scale, to leave with the next step
         self._promised: dict[Group, int] = {}
         self._touched: set[Group] = set()
+        self._keys: dict[Group, Growing] = {}  # of each group, as they are spooled
         self._queries: tuple[Query, ...] = ()
         self._late_markers = 0  # since it was last told
         self._notes: list[Action] = []  # to be said after the commit
@@ -181,7 +183,10 @@ class Gateway(Node):
             if slot.startswith("group/") and isinstance(state, dict):
                 group = group_from_plain(state["group"])
                 slicer = Slicer(group, state["scale"], self.settings.node)
-                slicer.restore(state["slicer"])
+                name = slot.removeprefix("group/")
+                settled = self._restored.get(f"fed/{name}")
+                parts = settled if isinstance(settled, dict) else {}
+                slicer.restore({**state["slicer"], **parts, "keys": Growing.read(f"keys/{name}", self._restored)})
                 self.slicers[group] = slicer
         frontiers = self._restored.get("frontiers")
         for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
@@ -298,19 +303,28 @@ class Gateway(Node):
         for name, source in self.sources.items():
             state[f"source/{name}"] = source.snapshot()
         for slot in self._restored:
-            if slot.startswith("group/"):
+            if slot.startswith(("group/", "fed/", "keys/")):
                 state[slot] = None
         self._restored = {}
         for group in self._touched:
-            slicer = self.slicers.get(group)
-            slot = f"group/{group_to_plain(group)}"
-            state[slot] = slicer and {
-                "group": group_to_plain(group),
-                "scale": slicer.scale,
-                "slicer": slicer.snapshot(),
-            }
+            state.update(self._group_state(group))
         self._touched.clear()
         return state
+
+    def _group_state(self, group: Group) -> dict[str, object]:
+        """What changed of a group: what is open always; definitions and keys, of which there are many, when they do."""
+        slicer, name = self.slicers.get(group), str(group_to_plain(group))
+        keys = self._keys.setdefault(group, Growing(f"keys/{name}"))
+        if slicer is None:
+            del self._keys[group]
+            return {f"group/{name}": None, f"fed/{name}": None, **keys.changes((), anew=True)}
+        opened = {"group": group_to_plain(group), "scale": slicer.scale, "slicer": slicer.snapshot_open()}
+        settled = slicer.snapshot_settled()
+        return {
+            f"group/{name}": opened,
+            **({} if settled is None else {f"fed/{name}": settled}),
+            **keys.changes(slicer.keys),
+        }
 
     def _stepped_back(self, now_us: int) -> None:
         for source in self.sources.values():

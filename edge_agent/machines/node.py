@@ -36,6 +36,7 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
+from edge_agent.machines.growing import Growing
 from edge_agent.machines.numbering import KeysExhausted, Numbering
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.release import Step, halves, without_promise
@@ -75,7 +76,8 @@ class Node(ABC):
         self._committed_us: int | None = None
         self._tokens: list[object] = []
         self._token_us = 0
-        self._said_numbering: tuple[int, ...] = ()
+        self._said_numbering: tuple[int | None, ...] = (None,)  # epoch; how many keys, registers told, other numbers
+        self._spooled_keys = Growing("numbers", restored.state)
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
@@ -84,9 +86,9 @@ class Node(ABC):
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
-            self.outbox.restore(
-                outbox, numbering if isinstance(numbering, dict) else Numbering().snapshot(), restored.frames
-            )
+            parts = {"keys": Growing.read("numbers", restored.state), "registers": restored.state.get("registers", [])}
+            known = {**numbering, **parts} if isinstance(numbering, dict) else Numbering().snapshot()
+            self.outbox.restore(outbox, known, restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
@@ -169,21 +171,24 @@ class Node(ABC):
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
         state = dict(self._state(now_us))
         state["outbox"] = self.outbox.snapshot()
-        numbering = self.outbox.numbering
-        said = (
-            numbering.registers_said,
-            self.outbox.epoch_id,
-            len(numbering.keys),
-            len(numbering.nodes),
-            len(numbering.plans),
-            len(numbering.said),
-        )
-        if said != self._said_numbering:  # numbers only ever grow: same lengths, same content
-            self._said_numbering = said
-            state["numbering"] = numbering.snapshot()
+        state |= self._numbers()
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
+
+    def _numbers(self) -> dict[str, object]:
+        """Slots of the numbering that changed. Numbers only ever grow: same lengths, same content."""
+        numbering, epoch, before = self.outbox.numbering, self.outbox.epoch_id, self._said_numbering
+        settled = (len(numbering.nodes), len(numbering.groups), len(numbering.plans), len(numbering.said))
+        said = self._said_numbering = (epoch, len(numbering.keys), numbering.registers_said, *settled)
+        anew, state = said[0] != before[0], dict[str, object]()
+        if anew or said[1] != before[1]:
+            state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
+        if anew or said[2] != before[2]:
+            state["registers"] = numbering.snapshot_registers()
+        if anew or said[3:] != before[3:]:
+            state["numbering"] = numbering.snapshot_settled()
+        return state
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:
         """The frames of a step, in new epochs where the keys of one are used up (2.4).

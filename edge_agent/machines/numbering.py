@@ -295,15 +295,21 @@ class Numbering:
         return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values; groups and plans in the order of their numbers."""
+        """Plain values: all of what a commit writes in parts."""
+        return {**self.snapshot_settled(), "keys": list(self.keys), "registers": self.snapshot_registers()}
+
+    def snapshot_settled(self) -> dict[str, object]:
+        """What definitions and members made; groups and plans in the order of their numbers."""
         return {
-            "keys": list(self.keys),
             "nodes": list(self.nodes),
             "groups": [group_to_plain(g) for g in self.groups],
             "plans": [[group_to_plain(g), plan_to_plain(self.plan_of[n])] for (g, _), n in self.plans.items()],
             "said": sorted(self.said),
-            "registers": [[number, registers] for number, registers in self._registers.items()],
         }
+
+    def snapshot_registers(self) -> list[object]:
+        """The registers as they were said, of groups of sessions."""
+        return [[number, registers] for number, registers in self._registers.items()]
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Numbering:

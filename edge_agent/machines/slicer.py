@@ -9,7 +9,7 @@ A reading is touched a few times by numpy, whatever the number of windows. Pure:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ class Slicer:
         self._arrivals = 0
         self._tenures: tuple[Tenure, ...] = ()
         self._ended_us = NEVER_US  # no reading from then on is of any query
-        self._plain_tenures: list[dict[str, object]] | None = None
+        self._resettled = True  # tenures or eras since `snapshot_settled` was last asked for
         self._eras: list[Era] = [self._era(NEVER_US, FAR_US, ())]
 
     # --- definitions --------------------------------------------------------------------------------------------
@@ -159,9 +159,7 @@ class Slicer:
             era.gone_until(newest_us)
 
     def _hold(self, tenures: tuple[Tenure, ...]) -> None:
-        """Keep them; as plain values they are made when first asked for, then at every commit."""
-        self._tenures = tenures
-        self._plain_tenures = None
+        self._tenures, self._resettled = tenures, True
         self._ended_us = max((t.fed_until_us for t in tenures), default=NEVER_US)
 
     def _earliest_switch(self, queries: tuple[Query, ...]) -> int:
@@ -395,18 +393,37 @@ class Slicer:
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values (machines.events.Commit) from which `restore` goes on."""
-        if self._plain_tenures is None:
-            self._plain_tenures = [tenure.to_plain(each) for each in self._tenures]
+        """Plain values (machines.events.Commit) from which `restore` goes on: all of what a commit writes in parts."""
+        return {**self.snapshot_open(), **self._settled(), "keys": list(self._keys.table)}
+
+    def snapshot_open(self) -> dict[str, object]:
+        """What any reading changes."""
+        eras = [era.snapshot() for era in self._eras]
+        for each in eras:
+            del each["queries"]
         return {
             "frontier": self.frontier_us,
             "newest": self.newest_us,
             "arrivals": self._arrivals,
-            "keys": list(self._keys.table),
             "counters": dict(self.counters),
-            "tenures": list(self._plain_tenures),
-            "eras": [era.snapshot() for era in self._eras],
+            "eras": eras,
             **({} if self._markers is None else {"markers": self._markers.snapshot()}),
+        }
+
+    def snapshot_settled(self) -> dict[str, object] | None:
+        """What definitions made, of thousands of queries maybe; None while nothing changed since the last call."""
+        new, self._resettled = self._resettled, False
+        return self._settled() if new else None
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The texts of the keys so far; more are only added."""
+        return self._keys.table
+
+    def _settled(self) -> dict[str, object]:
+        return {
+            "tenures": [tenure.to_plain(each) for each in self._tenures],
+            "fed": [[[query.id, query.revision] for query in era.queries] for era in self._eras],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -417,12 +434,13 @@ class Slicer:
         self.counters = {**self.counters, **state["counters"]}
         self._hold(tuple(tenure.from_plain(each) for each in state["tenures"]))
         known = {(t.query.id, t.query.revision): t.query for t in self._tenures}
+        eras = [{**era, "queries": fed} for era, fed in zip(state["eras"], state["fed"], strict=True)]
         if self._markers is not None:
             self._markers.restore(state["markers"])
-            self._eras = [self._marker_era.resume(each, known, self.scale, self._markers) for each in state["eras"]]
+            self._eras = [self._marker_era.resume(each, known, self.scale, self._markers) for each in eras]
             return
         kind: type[Era] = SessionEra if self.group.gap_us else RawEra if self.group.form == RAW else Era
-        self._eras = [kind.restore(each, known, self.scale) for each in state["eras"]]
+        self._eras = [kind.restore(each, known, self.scale) for each in eras]
 
     def check(self) -> None:
         """Invariants, for tests."""
