@@ -291,14 +291,16 @@ class Era:
         return outside
 
     def _join_extents(self) -> None:
-        """One entry a slice, in order; those whose readings are all below the frontier are forgotten."""
+        """One entry a slice, in order; those of slices that are not open any more are forgotten."""
         start, low, high = (np.concatenate([NO_INTS, *(chunk[i] for chunk in self._extents)]) for i in range(3))
-        order = np.flatnonzero(high >= self._closed_us)
-        order = order[np.argsort(start[order], kind="stable")]
+        order = np.argsort(start, kind="stable")
         start, low, high = start[order], low[order], high[order]
         if len(start):
             first = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1]]))
             start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+        if len(start) and self._edges is not None:  # one read in part below the frontier must not move without that
+            open_ = (self._edges.around(start)[1] > self._closed_us) | (high >= self._closed_us)
+            start, low, high = start[open_], low[open_], high[open_]
         self._extents = [(start, low, high)]
 
     # --- the spool ----------------------------------------------------------------------------------------------
