@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from edge_agent.algebra.blocks import PARTS, kept_us
 from edge_agent.algebra.costs import FRAME_BYTES
 from edge_agent.algebra.decisions import decisions
 from edge_agent.algebra.planner import Placement, plan
@@ -122,6 +123,7 @@ TRAVELS: Final = {
     "marker": "markers",
 }
 EACH: Final = "each gateway"  # in the place of a node
+KEPT: Final = "windows longer than four slides, of states of one size: a window costs a few rows, not all its slices"
 
 
 def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[Explained]:
@@ -142,6 +144,7 @@ def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[
             "queries": {query.id: wish_of(query) for query in members},
             "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
             "plans": [plan_of(placement) for placement in plan(tuple(members), scales.get(group.source))],
+            "kept": kept_of(members, scales.get(group.source)),
         }
         for group, members in sorted(groups.items())
     ]
@@ -189,6 +192,15 @@ def plan_of(placement: Placement) -> Explained:
     }
 
 
+def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
+    """Which slices the Spark root keeps decoded, None where that does not pay."""
+    members = tuple(queries)
+    longest_us = kept_us(members, scale)
+    if not longest_us or all(placement.kind != "slice" for placement in plan(members, scale)):
+        return None
+    return {"longest": format_duration(longest_us), "block": format_duration(longest_us // PARTS), "why": KEPT}
+
+
 def text_of(one: Explained) -> str:
     """The same for a person."""
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
@@ -207,6 +219,8 @@ def text_of(one: Explained) -> str:
             f"  formed at  the {made['formed_at']}",
             f"  because    {made['reason']}",
         ]
+    if (kept := one["kept"]) is not None:
+        lines += [f"  kept       by the root: slices of {kept['longest']}, with sums of {kept['block']}: {kept['why']}"]
     return "\n".join(lines)
 
 

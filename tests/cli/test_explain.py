@@ -52,6 +52,7 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
             "reason": placed.reason,
         }
     ]
+    assert (shown["kept"]["longest"], shown["kept"]["block"]) == ("10m", "9375ms")
     assert [told["about"] for told in shown["decisions"]["boiler-10m"]] == [
         "window sliding",
         "function avg",
@@ -68,14 +69,17 @@ def test_queries_of_one_group_are_explained_together(tmp_path: Path, capsys: pyt
     assert out.count("boiler[site]") == 1
     assert "a: sliding 10m every 1m: avg, sd" in out
     assert "b: tumbling 30s: max" in out
+    assert "kept       by the root: slices of 10m" in out
 
 
 def test_a_sensor_among_the_files_says_how_its_values_travel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [written(tmp_path, "q.json", QUERY), written(tmp_path, "boiler.json", SENSOR)]
+    files = [written(tmp_path, "q.json", {**QUERY, "scope": "local"}), written(tmp_path, "boiler.json", SENSOR)]
     assert main(["explain", *files]) == 0
-    assert "integers in units of 1e-1: sums are exact" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "integers in units of 1e-1: sums are exact" in out
+    assert "kept" not in out, "windows of one gateway come to the root whole"
 
 
 def test_a_reason_stands_there_once_however_many_queries_share_it(
