@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.decision.work import Gone, Span
+from cloud_job.decision.work import Gone, Over, Span
 from cloud_job.tables import RESULTS, Place
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
-CHANGED: Final = "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)"
+CHANGED: Final = (  # a newer revision's row replaces an older one's, never the other way round (docs/protocol.md 6.3)
+    "(t.definition_revision < s.definition_revision OR (t.definition_revision = s.definition_revision AND "
+    "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
+)
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Span]) -> None:
@@ -39,13 +42,13 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Sp
     )
 
 
-def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame, low_us: int) -> None:
+def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
     """Sessions made again, and the rows that they joined: those are marked withdrawn (docs/protocol.md 5.4).
 
-    made: unique by what names a row; gone: rows of the table as they stand, none of them in `made`. low_us: no row of
-    either starts before it.
+    made: unique by what names a row; gone: rows of the table as they stand, none of them in `made`; None: none.
+    low_us: no row of either starts before it.
     """
-    rows = made.unionByName(gone)
+    rows = made if gone is None else made.unionByName(gone)
     (
         _target(spark, place)
         .merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
@@ -62,6 +65,20 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: in
         f"AND t.start = {g.start_us} AND t.`end` = {g.end_us})"
         for g in gone
     ]
+    _withdraw(spark, place, of, number)
+
+
+def withdraw_over(spark: SparkSession, place: Place, over: Sequence[Over], number: int) -> None:
+    """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
+    of = [
+        f"(t.query = '{o.query}' AND t.definition_revision = {o.revision} AND t.node = '{o.node}' "
+        f"AND t.start >= {o.from_us} AND t.`end` > {o.after_us})"
+        for o in over
+    ]
+    _withdraw(spark, place, of, number)
+
+
+def _withdraw(spark: SparkSession, place: Place, of: Sequence[str], number: int) -> None:
     news = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
     changed: dict[str, str | Column] = dict(news)
     _target(spark, place).update(f"NOT t.withdrawn AND ({' OR '.join(of)})", changed)

@@ -9,7 +9,7 @@ of their coverage (4.7); beyond the correction horizon nothing is revised (4.2);
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cloud_job.decision import orderings, told
 from cloud_job.decision.makings import KINDS, Key, Makings, Place, Run, makings_of
@@ -17,7 +17,7 @@ from cloud_job.decision.marker_queries import Making, MarkerQueries, Marks
 from cloud_job.decision.open_sessions import Moment
 from cloud_job.decision.session_queries import SessionQueries
 from cloud_job.decision.spans import Cover, coverage_rows, join
-from cloud_job.decision.work import Beyond, Islands, Ordering, Refused, Row, Span, Work, identity
+from cloud_job.decision.work import Beyond, Islands, Ordering, Over, Refused, Row, Span, Work, identity
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.markers import is_marked
 from edge_agent.algebra.query import Group, Query
@@ -50,7 +50,8 @@ class Ledger:
     closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
-    there or later. covers_known: coverage_ids that stand in ops.coverage.
+    there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
+    may stand where windows start below that (docs/protocol.md 6.3).
     """
 
     limits: Limits
@@ -70,6 +71,7 @@ class Ledger:
     sessions: SessionQueries = field(default_factory=SessionQueries)
     markers: MarkerQueries = field(default_factory=MarkerQueries)
     nodes: told.Nodes = field(default_factory=told.Nodes)
+    met: dict[tuple[str, str], int] = field(default_factory=dict)
     _parsed: dict[Key, Query | None] = field(default_factory=dict)
 
     def step(
@@ -109,6 +111,7 @@ class Ledger:
         self.sessions.join(decision, books, self.limits.horizon_us)
         self.markers.join(decision, books)
         self._recover(decision, touched)
+        over = tuple(self._over(decision))
         served = {
             group: {key: query for key in view.serving if (query := self.query(key)) is not None}
             for group, view in decision.groups.items()
@@ -145,6 +148,8 @@ class Ledger:
         marks = self._marks(decision, makings, flush=flush)
         closing += marks.closing
         revising += marks.revising
+        revising += [found for found in closing if self._meets(found[0].query, found[0].node, found[0].low_us)]
+        closing = [found for found in closing if not self._meets(found[0].query, found[0].node, found[0].low_us)]
         self._forget(decision)
         self.needed_us = self._needed(decision)
         spans = [*closing, *revising]
@@ -167,6 +172,7 @@ class Ledger:
             islands=tuple(islands for islands, _ in found),
             ordering=tuple(ordering for ordering, _ in ordered),
             gone=tuple(marks.gone),
+            over=over,
         )
 
     @property
@@ -283,7 +289,21 @@ class Ledger:
         )
         if islands.revises:
             self.revised[place] = decision.now_us
-        yield islands, covers
+        meets = islands.low_us is not None and self._meets(query.id, run.group.node, islands.low_us)
+        yield replace(islands, meets=meets), covers
+
+    def _over(self, decision: Decision) -> Iterable[Over]:
+        """What an older revision gave beyond its end, as it turns out."""
+        for (group, (query, revision)), from_us in decision.narrowed.items():
+            if group.form == RAW:  # positions once given are final (7.4)
+                continue
+            frontier_us, place = decision.groups[group].frontier_us, (query, group.node)
+            self.met[place] = max(frontier_us, self.met.get(place, NEVER_US))
+            if not is_marked(group):  # theirs are known one by one
+                yield Over(query, revision, group.node, from_us, frontier_us - self.limits.horizon_us)
+
+    def _meets(self, query: str, node: str, low_us: int) -> bool:
+        return low_us < self.met.get((query, node), NEVER_US)
 
     def _forget(self, decision: Decision) -> None:
         """What was kept of groups that nobody serves any more and none of whose rows can change."""
@@ -293,6 +313,10 @@ class Ledger:
                     known.pop(place, None)
             for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
                 del self.plans[digest]
+        for group, view in decision.groups.items() if self.met else ():
+            for query, _ in view.serving:
+                if self.met.get((query, group.node), view.frontier_us) < view.frontier_us - self.limits.horizon_us:
+                    del self.met[query, group.node]
 
     def _recover(self, decision: Decision, touched: dict[Place, Ranges]) -> None:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""

@@ -96,6 +96,7 @@ def _ledger(ledger: Ledger) -> dict[str, object]:
         "covers": sorted(ledger.covers_known),
         "sessions": [[*key, track.snapshot(ledger.sessions.names)] for key, track in ledger.sessions.tracks.items()],
         "markers": ledger.markers.snapshot(),
+        "met": [[*place, us] for place, us in ledger.met.items()],
     }
 
 
@@ -119,4 +120,5 @@ def _restored(plain: Mapping[str, Any], limits: Limits) -> Ledger:
         set(plain["covers"]),
         sessions=SessionQueries(tracks, names),
         markers=MarkerQueries.restore(plain["markers"]),
+        met={(query, node): us for query, node, us in plain["met"]},
     )

@@ -56,6 +56,20 @@ class Gone:
     end_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Rows of a revision that start at or after from_us are withdrawn: a newer one holds there (docs/protocol.md 6.3).
+
+    after_us: those that end by then are beyond the horizon and stay.
+    """
+
+    query: str
+    revision: int
+    node: str
+    from_us: int
+    after_us: int
+
+
 def identity(group: Group, plan: Plan) -> bytes:
     """What names a plan here: gateways with windows of their own have the same queries, so plans of one hash."""
     return plan.hash + group.node.encode()
@@ -124,6 +138,7 @@ class Islands:
     for none. due: rows may be revised now; then islands that touch `touch`, of any key, or the range of their own key,
     are made again; else they wait. start_from_us, start_until_us, end_until_us: which islands may give rows (6.3).
     crossing_us: an island that began before start_from_us reaches up to there. node: of local ones, else ''.
+    meets: rows of an older revision may stand where first ones come.
     """
 
     query: str
@@ -144,6 +159,7 @@ class Islands:
     node: str
     keys: tuple[Keyed, ...]
     cells: tuple[Cell, ...]
+    meets: bool = False
 
     @property
     def revises(self) -> bool:
@@ -153,13 +169,14 @@ class Islands:
     def plain(self) -> list[object]:
         """As plain values."""
         keys, cells = ([list(astuple(value)) for value in values] for values in (self.keys, self.cells))
-        return [*(getattr(self, f.name) for f in fields(self)[:-2]), keys, cells]
+        return [*(getattr(self, f.name) for f in fields(self)[:-3]), self.meets, keys, cells]
 
     @classmethod
     def restored(cls, plain: list[Any]) -> Islands:
         """The twin of `plain`."""
         keys, cells = plain[-2:]
-        values: list[Any] = [*plain[:-2], tuple(Keyed(*key) for key in keys), tuple(Cell(*cell) for cell in cells)]
+        own, cuts = tuple(Keyed(*key) for key in keys), tuple(Cell(*cell) for cell in cells)
+        values: list[Any] = [*plain[:-3], own, cuts, plain[-3]]
         return cls(*values)
 
 
@@ -244,12 +261,13 @@ class Work:
     islands: tuple[Islands, ...] = ()
     ordering: tuple[Ordering, ...] = ()
     gone: tuple[Gone, ...] = ()
+    over: tuple[Over, ...] = ()
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
         plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
-        for name in ("orders", "closing", "revising", "beyond", "refused", "gone"):
+        for name in ("orders", "closing", "revising", "beyond", "refused", "gone", "over"):
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
         for name in ROWS:
             plain[name] = list(getattr(self, name))
@@ -271,6 +289,7 @@ class Work:
         others.append(tuple(Islands.restored(item) for item in plain["islands"]))
         others.append(tuple(Ordering.restored(item) for item in plain["ordering"]))
         others.append(tuple(Gone(*item) for item in plain["gone"]))
+        others.append(tuple(Over(*item) for item in plain["over"]))
         return cls(
             plain["number"],
             shapes,

@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query import Group
+from edge_agent.machines import succession
 from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.family import serving_to_plain
@@ -70,6 +71,7 @@ class Decision:
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
     ended: tuple[Group, ...] = ()
+    narrowed: Mapping[tuple[Group, tuple[str, int]], int] = field(default_factory=dict)
 
 
 class Decider:
@@ -113,19 +115,19 @@ class Decider:
         self.parent.household.weigh(now_us)
         groups: dict[Group, GroupView] = {}
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
-        for group, family in self.parent.household.families.items():
+        families = self.parent.household.families
+        frontiers = {group: family.published_us for group, family in families.items()}
+        told = {group: family.serving(now_us) for group, family in families.items()}
+        before, self._serving = self._serving, succession.agreed(self._serving, told, frontiers)
+        for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
             for name in () if group.node else self.parent.household.unheard():
                 leaves.setdefault(name, NEVER_US)
-            frontier_us = family.published_us
-            self._note_behind(group, leaves, frontier_us, caught_up)
-            serving = self._serving.setdefault(group, {})
-            for key, told in family.serving(now_us).items():
-                serving[key] = told
+            self._note_behind(group, leaves, frontiers[group], caught_up)
             groups[group] = GroupView(
-                frontier_us,
+                frontiers[group],
                 leaves,
-                dict(serving),
+                dict(self._serving[group]),
                 family.begins(),
                 family.hints(),
                 dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
@@ -141,10 +143,11 @@ class Decider:
             tuple(self._new_gaps),
             tuple(self._new_queries),
             tuple(self._new_sensors),
-            tuple(group for group, family in self.parent.household.families.items() if family.gone),
+            tuple(group for group, family in families.items() if family.gone),
+            succession.narrowed(before, self._serving, frontiers),
         )
         for group in decision.ended:
-            del self.parent.household.families[group], self._serving[group]
+            del families[group], self._serving[group]
             for leaf in [leaf for of, leaf in self._behind if of == group]:
                 del self._behind[group, leaf]
         self.gaps += self._new_gaps

@@ -202,7 +202,8 @@ class Family:
 
         A query is told once all members that count serve it, or a grace time after the first did: so its first window
         starts where the last of them begins, and a query meant for some nodes only does not wait for ever. A revision
-        ends for all where it ends for one; a removal ends a query when every member that served it has removed it.
+        ends for all where it ends for one, left out or not; a removal ends a query when every member that served it has
+        removed it.
         """
         by_query: dict[tuple[str, int], list[Serving]] = {}
         members = self.expected().values()
@@ -210,7 +211,11 @@ class Family:
         for member in counted:
             for key, serving in member.serving.items():
                 by_query.setdefault(key, []).append(serving)
-        narrowed = {key: _narrowest(key, servings) for key, servings in by_query.items()}
+        every: dict[tuple[str, int], list[Serving]] = {}
+        for member in members:
+            for key, serving in member.serving.items():
+                every.setdefault(key, []).append(serving)
+        narrowed = {key: _narrowest(key, servings, every[key]) for key, servings in by_query.items()}
         for key, servings in by_query.items():
             since_us = self._since.setdefault(key, now_us)
             if key not in self._told and (len(servings) == len(counted) or now_us - since_us >= self.grace_us):
@@ -292,16 +297,13 @@ def _or_never(time_us: int | None) -> int:
     return NEVER_US if time_us is None else time_us
 
 
-def _narrowest(key: tuple[str, int], servings: list[Serving]) -> Serving:
-    starts = [s.start_from_us for s in servings if s.start_from_us is not None]
-    untils = [s.start_until_us for s in servings if s.start_until_us is not None]
-    ends = [s.end_until_us for s in servings]
-    every_end = [e for e in ends if e is not None]
+def _narrowest(key: tuple[str, int], counted: list[Serving], every: list[Serving]) -> Serving:
+    """every: those left out too. What they feed after a change is the newer revision's; they may not know of an end."""
+    starts = [s.start_from_us for s in counted if s.start_from_us is not None]
+    untils = [s.start_until_us for s in every if s.start_until_us is not None]
+    ends = [s.end_until_us for s in every if s.end_until_us is not None]
     return Serving(
-        *key,
-        max(starts, default=None),
-        min(untils, default=None),
-        max(every_end) if len(every_end) == len(ends) else None,
+        *key, max(starts, default=None), min(untils, default=None), max(ends) if len(ends) == len(every) else None
     )
 
 

@@ -124,6 +124,7 @@ class Marked:
         closing: list[Joint] = []
         revising: list[Joint] = []
         gone = self._cut_anew(members, due=due) if kinds == {"central"} else []
+        gone += self._over(key, decision)
         for place, picks, instead in self._complete(key, members):
             if instead and not due:
                 self.touched |= {old for old in instead if old in self.shown}
@@ -150,6 +151,17 @@ class Marked:
             self.revised_us = decision.now_us
         self._forget(members, horizon_us)
         return Found(tuple(closing), tuple(revising), tuple(gone))
+
+    def _over(self, key: Key, decision: Decision) -> list[Place]:
+        """Windows that turn out to be a newer revision's although they have rows (6.3)."""
+        out: list[Place] = []
+        for (group, of), from_us in decision.narrowed.items():
+            if of == key:
+                mine = [p for p, (picks, _) in self.shown.items() if any(pick[0] == group.node for pick in picks)]
+                out += [place for place in mine if place[1] >= from_us]
+        for place in dict.fromkeys(out):
+            self._drop(place)
+        return [*dict.fromkeys(out)]
 
     def _joint(self, place: Place, within: bool) -> Joint:
         return Joint(place, *self.shown[place], within)

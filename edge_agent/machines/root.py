@@ -9,12 +9,13 @@ is revised at most once in `revise_every` (8.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.markers import is_central, is_marked
@@ -96,7 +97,7 @@ class Root:
             for group, holding, rows in self._hold(effect, decision):
                 self._touch(group, holding, rows, touched)
         self._recover(decision, touched)
-        out: list[Row] = []
+        out: list[Row] = list(self._withdrawn(decision))
         raw: list[tuple[Query, Group, GroupView]] = []
         for group, view in decision.groups.items():
             for key, serving in view.serving.items():
@@ -257,6 +258,20 @@ class Root:
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
+    def _withdrawn(self, decision: Decision) -> Iterator[Row]:
+        """Rows that a revision gave for windows which turn out to be a newer one's (docs/protocol.md 6.3)."""
+        for (group, (query, revision)), from_us in decision.narrowed.items():
+            floor_us = decision.groups[group].frontier_us - self._horizon_us
+            place = (query, group.node)
+            shown: list[MutableMapping[Any, Row]] = [*self._shown.get(place, {}).values()]
+            shown += self._sessions[place].rows.values() if place in self._sessions else ()
+            for rows in shown:
+                for at, row in rows.items():
+                    mine = row.definition_revision == revision and not row.withdrawn
+                    if mine and row.start >= from_us and row.end > floor_us:
+                        rows[at] = replace(row, withdrawn=True, revision=row.revision + 1)
+                        yield rows[at]
+
     def _changed(self, query: Query, group: Group, view: GroupView, made: Windows) -> Iterator[Row]:
         """The rows that differ from what is shown: in their readings, or in their coverage."""
         answers = {a.name: made.answers(a) for a in query.aggregates}
@@ -271,7 +286,7 @@ class Root:
         for i, (start, end, key, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
             text = self._numbers.keys.texts[key]
             before = shown.get(start, {}).get(text)
-            if before is not None and (before.readings, before.coverage) == (readings, covers[start]):
+            if before is not None and not _differs(before, query, readings, covers[start]):
                 continue
             row = Row(
                 query.id,
@@ -359,6 +374,13 @@ class Root:
                 self._rolled.pop(place, None)
             for plan in [plan for of, plan in self._holdings if of == group]:
                 del self._holdings[group, plan]
+
+
+def _differs(before: Row, query: Query, readings: int, coverage: Coverage) -> bool:
+    """Whether a row of a query stands for another one than is shown; a newer revision's stays."""
+    if before.definition_revision != query.revision:
+        return before.definition_revision < query.revision
+    return before.withdrawn or (before.readings, before.coverage) != (readings, coverage)
 
 
 def _before(shown: Mapping[int, Mapping[str, Row]], floor_us: int) -> list[int]:

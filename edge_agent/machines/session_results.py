@@ -85,6 +85,8 @@ class Shown:
         before = rows.get(row.start)
         if len(touched) == 1 and before is touched[0] and _same(before, row):
             return
+        if before is not None and before.definition_revision > row.definition_revision:
+            return  # it stays: the window is the newer revision's (6.3)
         for other in touched:
             if other.start != row.start:
                 rows[other.start] = replace(other, withdrawn=True, revision=other.revision + 1)

@@ -137,6 +137,8 @@ class Process(Protocol):
 class Host:
     """Runs a Gateway or a Merger on a disk; performs its actions, with a chance to die before any of them."""
 
+    mute: tuple[int, int] = (0, 0)  # nothing that it sends in between arrives
+
     def __init__(self, world: World, name: str, parent: str) -> None:
         self.world, self.name, self.parent = world, name, parent
         self.disk = Disk()
@@ -180,13 +182,14 @@ class Host:
                 self.world.failpoint(self, "AfterCommit")
                 self.do(Committed(), now_us)
             case Publish(epoch, seq):
-                network.send(now_us, self.parent, ("frame", self.name, self.disk.frames[epoch, seq][0]))
+                if not self.mute[0] <= now_us < self.mute[1]:
+                    network.send(now_us, self.parent, ("frame", self.name, self.disk.frames[epoch, seq][0]))
                 self.do(Sent(epoch, seq), now_us)
-            case Beat(heartbeat):
+            case Beat(heartbeat) if not self.mute[0] <= now_us < self.mute[1]:
                 network.send(now_us, self.parent, ("beat", self.name, heartbeat))
             case SendReceipt(node, receipt):
                 network.send(now_us, node, ("receipt", self.name, receipt))
-            case Ack():
+            case Ack() | Beat():
                 pass
             case _:
                 self.world.notes.append((now_us, self.name, action))

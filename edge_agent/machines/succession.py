@@ -1,0 +1,81 @@
+"""Which revision of a query a window belongs to, as the root settles it once for all its groups (docs/protocol.md 6.3).
+
+Members tell of their servings at different times, some only after rows went out without them. What was agreed may
+therefore become narrower, never wider: a revision never ends later than it was once said to, nor after a newer one
+began. Rows that the older revision gave beyond are then withdrawn: `narrowed` says from which start on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.query import Group
+
+Key = tuple[str, int]  # query and revision
+Servings = Mapping[Group, Mapping[Key, Serving]]
+Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query, node) -> revision -> its servings
+
+
+def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
+    """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups.
+
+    A revision of which nobody says from when it holds, while an older one has had rows, begins after those.
+    """
+    out: dict[Group, dict[Key, Serving]] = {group: dict(known) for group, known in before.items()}
+    places: Places = {}
+    for group, servings in told.items():
+        held = out.setdefault(group, {})
+        for key, serving in servings.items():
+            known = held.get(key)
+            if known is not None:
+                until_us = _least(known.start_until_us, serving.start_until_us)
+                serving = replace(serving, start_from_us=known.start_from_us, start_until_us=until_us)
+            held[key] = serving
+    for group, known_now in out.items():
+        for (query, revision), serving in known_now.items():
+            places.setdefault((query, group.node), {}).setdefault(revision, []).append((group, serving))
+    for revisions in places.values():
+        if len(revisions) > 1:
+            _succeed(revisions, before, frontiers, out)
+    return out
+
+
+def _succeed(
+    revisions: Mapping[int, list[tuple[Group, Serving]]],
+    before: Servings,
+    frontiers: Mapping[Group, int],
+    out: dict[Group, dict[Key, Serving]],
+) -> None:
+    """Each revision of a query ends where a newer one begins."""
+    until_us: int | None = None
+    for revision in sorted(revisions, reverse=True):
+        starts = [until_us]
+        for group, serving in revisions[revision]:
+            key = (serving.query, revision)
+            fresh = key not in before.get(group, {})
+            if fresh and serving.start_from_us is None:
+                older = [frontiers.get(g, NEVER_US) for r in revisions if r < revision for g, _ in revisions[r]]
+                after_us = max(older, default=NEVER_US)
+                serving = serving if after_us == NEVER_US else replace(serving, start_from_us=after_us)
+            out[group][key] = replace(serving, start_until_us=_least(serving.start_until_us, until_us))
+            starts.append(serving.start_from_us)
+        until_us = _least(*starts)
+
+
+def narrowed(before: Servings, after: Servings, frontiers: Mapping[Group, int]) -> dict[tuple[Group, Key], int]:
+    """Revisions that end earlier than was agreed, in time that their group has passed -> the start from which on."""
+    out = {}
+    for group, servings in after.items():
+        for key, serving in servings.items():
+            known, until_us = before.get(group, {}).get(key), serving.start_until_us
+            if known is None or until_us is None or until_us >= frontiers.get(group, NEVER_US):
+                continue
+            if known.start_until_us is None or until_us < known.start_until_us:
+                out[group, key] = until_us
+    return out
+
+
+def _least(*times_us: int | None) -> int | None:
+    return min((us for us in times_us if us is not None), default=None)
