@@ -104,6 +104,15 @@ def flat(column: Column) -> Flat:
     return Flat(values, np.concatenate([bag.counts for bag in cells]), sizes)
 
 
+def totals(column: Column) -> Ints:
+    """Readings in each bag of a column, as `flat(column).totals()`, without its values."""
+    cells: list[Bag] = column.tolist()
+    sizes = np.fromiter((len(bag.counts) for bag in cells), np.int64, len(cells))
+    if all(bag.counts.strides == (0,) for bag in cells):  # each 1, as `ones` makes them
+        return sizes
+    return np.add.reduceat(np.concatenate([bag.counts for bag in cells]), np.cumsum(sizes) - sizes)
+
+
 def ones(k: int) -> Ints:
     """Counts of k values that stand there once."""
     return np.broadcast_to(ONE[0], (k,))

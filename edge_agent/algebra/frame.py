@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_agent.algebra import series, sketches
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, components_of
-from edge_agent.algebra.bags import flat
+from edge_agent.algebra.bags import totals
 from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sketches import kind_of
@@ -214,13 +214,13 @@ def _check_held(plan: int, states: Mapping[str, Column]) -> None:
     if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
         raise WireError(f"plan {plan}: a minimum above the maximum")
     for name, held in (
-        ("bags", flat(states["bag"]).totals() if "bag" in states else None),
+        ("bags", totals(states["bag"]) if "bag" in states else None),
         ("series", series.flat(states["series"]).sizes if "series" in states else None),
         ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
     ):
         if held is not None and bool((held != states["count"]).any()):
             raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
-    if "frequent" in states and bool((flat(states["frequent"]).totals() > states["count"]).any()):
+    if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
         raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
 
 

@@ -60,6 +60,7 @@ def test_a_bag_holds_each_value_once_in_order_with_its_count(case: tuple[Any, An
             assert counted(bag) == {v + 0: n for v, n in Counter(values[codes == code].tolist()).items()}
             assert bool((np.diff(bag.values) > 0).all())
             assert not np.signbit(bag.values[bag.values == 0]).any()
+        assert bags.totals(column).tolist() == [np.count_nonzero(codes == code) for code in present]
     again = np.concatenate([coded, coded])
     for bag, twice in zip(coded, bags.combine(again, Segments.coded(np.tile(present, 2), 5)), strict=True):
         assert counted(twice) == {value: 2 * n for value, n in counted(bag).items()}
