@@ -32,10 +32,10 @@ from cloud_job.decision.spans import join
 from cloud_job.decision.work import Order, Row, Span, Work, identity
 from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.failures import Failures
-from cloud_job.intake import Intake, Parts
+from cloud_job.intake import Intake, Parts, contents
 from cloud_job.lease import Lease
 from cloud_job.native.plan import Shape, state_columns
-from cloud_job.recent import Recent, no_parts
+from cloud_job.recent import Recent, no_parts, stored_end_us
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
 from cloud_job.revise import merge, merge_sessions, withdraw, withdraw_over
 from cloud_job.slices import READ_BACK, Slices, kept_plans, slices_of
@@ -111,9 +111,7 @@ class Job:
             bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
         )
         self._files = frozenset(last["files"])
-        waiting = (part.latest_end_us for parts in self.parts.values() for part in parts)
-        older = (end for _, end in self.ledger.extent.values())
-        self._recent = Recent(max((*older, *waiting), default=NEVER_US))
+        self._recent = Recent(stored_end_us(self.ledger.extent.values(), self.parts))
         self._slices = Slices(self.ledger.plans)
         self._central.open(self.ledger.number)
         self._perform(Work.loads(bytes(last["work"])), again=True)
@@ -122,14 +120,11 @@ class Job:
     def process(self, files: DataFrame, _spark_batch: int) -> None:
         """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
         self._since_s = time.monotonic()
-        content = files.select("path", "content").toArrow()
         intake = self._intake()
         names = []
-        for path, body in sorted(zip(*(column.to_pylist() for column in content.columns), strict=True)):
-            name = path.rsplit("/", 1)[-1]
-            if name not in self._files:
-                names.append(name)
-                intake.read(body, name)
+        for name, body in contents(files, self._files):
+            names.append(name)
+            intake.read(body, name)
         self._done("read", intake.batch)
         if names:
             self._batch(intake, names)

@@ -6,7 +6,7 @@ results are the same function of the tables, whoever reads them. A restart begin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cloud_job.decode import READ
+from cloud_job.intake import Parts
 from cloud_job.tables import MESSAGES, arrow_schema
+from edge_agent.algebra.frame import NEVER_US
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # kept; more is read from the table, side by side on all cores
 MOST_ASKED_BYTES: Final = 4 * 1024 * 1024  # answered: more is quicker on all cores too
@@ -65,6 +67,12 @@ class Recent:
 
     def _drop(self, batch: pa.Table) -> None:
         self._older_end_us = max(self._older_end_us, int(_numbers(batch, "end").max()))
+
+
+def stored_end_us(extents: Iterable[tuple[int, int]], waiting: Parts) -> int:
+    """The latest end of all parts that are stored: of those applied (start, end), and of those that still wait."""
+    ends = [end for _, end in extents]
+    return max([*ends, *(part.latest_end_us for parts in waiting.values() for part in parts)], default=NEVER_US)
 
 
 def no_parts() -> pa.Table:

@@ -16,12 +16,13 @@ from cloud_job.decision.complete import Ledger, Limits
 from cloud_job.decision.spans import Cover, covers, join
 from cloud_job.decision.work import Beyond, Order, Refused, Span, Work
 from cloud_job.intake import Intake, Parts
-from cloud_job.recent import Recent
+from cloud_job.recent import Recent, stored_end_us
 from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query import Aggregate, Group
 from edge_agent.machines.decider import Decider
+from edge_agent.wire.heads import Part
 from tests.cloud import recorded
 from tests.simulation.test_fleets import everything
 
@@ -156,6 +157,14 @@ def test_recent_parts_answer_only_where_nothing_older_can_overlap() -> None:
     recent.forget(310)
     assert recent.within([(300, 310)]) is None
     assert seqs(recent.within([(310, 500)])) == [0]
+
+
+def test_after_a_restart_parts_that_wait_in_the_table_are_older_too() -> None:
+    """protocol 2.2, 8.2: they take effect later, and are not on the driver."""
+    waits = Part(1, 0, 0, False, 1, 300, 300, 310, 310, b"")
+    assert stored_end_us([(0, 100), (0, 90)], {}) == 100
+    assert stored_end_us([(0, 100)], {("gw", 1, 7): (waits,)}) == 310
+    assert Recent(stored_end_us([], {})).within([(0, 1)]) is not None, "nothing is stored: nothing can be missed"
 
 
 def test_recent_parts_are_bounded() -> None:
