@@ -52,6 +52,7 @@ TARGETS: Final[dict[str, Target]] = {
     "sessions_root": Target(150e3, "sessions/s"),
     "central_root": Target(150e3, "readings/s"),
     "root_small_batch_s": Target(2.5, "s", at_most=True),
+    "sliding_small_batch_s": Target(2.5, "s", at_most=True),
     "payload_one_bytes": Target(40, "B", at_most=True),
     "payload_key_bytes": Target(11, "B", at_most=True),
     "window_to_row_s": Target(6, "s", at_most=True),
