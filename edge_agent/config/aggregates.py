@@ -11,7 +11,7 @@ from edge_agent.algebra.aggregates import FUNCTIONS, REFUSED, Param
 from edge_agent.algebra.query import Aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Number, Pick, Text, left_out
+from edge_agent.config.kinds import BROUGHT, Choice, Number, Pick, Text, left_out
 from edge_agent.config.sensors import LABEL
 from edge_agent.config.shapes import Rising, object_schema
 
@@ -64,6 +64,9 @@ ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "approx_percentile": "approx_quantile",
     "approx_top_k": "top_k",
 }
+PLACED: Final = "where it is computed follows from window and functions, and headwater explain says it: leave this out"
+PLACES: Final = ("distributed", "decentralised", "decentralized", "central", "gateway", "edge", "root", "cloud")
+_PLACING: Final = frozenset({*PLACES, "placement", "place", "compute", "computed", "execution"})  # keys of no table
 COLUMNS: Final = frozenset(  # of a query's view: an aggregate cannot have the name of one
     {
         *("query", "definition_revision", "node", "key", "labels", "start", "end", "window_start", "window_end"),
@@ -103,7 +106,7 @@ class AggregateEntry:
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
         if (
-            Choice(tuple(FUNCTIONS), what="function", absent=left_out(REFUSED)).read(
+            Choice(tuple(FUNCTIONS), what="function", absent=left_out(REFUSED), others=BROUGHT).read(
                 ALIASES.get(str(fn), fn), spot, report
             )
             is BAD
@@ -111,7 +114,7 @@ class AggregateEntry:
             return BAD
         if fn in ALIASES:
             return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
-        own = {name: item for name, item in value.items() if name != "fn"}
+        own = unplaced({name: item for name, item in value.items() if name != "fn"}, at, report)
         values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report)
         if not complete(values):
             return BAD
@@ -141,10 +144,18 @@ class AggregateEntry:
         return {"oneOf": branches}
 
 
+def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
+    """The table without keys that would say where to compute it: told, for nobody but the planner says that."""
+    placing = [] if report.lenient else sorted(_PLACING & table.keys())
+    for name in placing[:1]:
+        report.unknown(at, name, (), PLACED)
+    return {name: value for name, value in table.items() if name not in placing}
+
+
 def params(fn: str) -> tuple[Key, ...]:
     """The keys a function has beside fn and as."""
     return tuple(
-        Key(name, _kind(param), REQUIRED if param.default is None else param.default)
+        Key(name, _kind(param), REQUIRED if param.default is None else param.default, param.wanted)
         for name, param in FUNCTIONS[fn].params
     )
 
@@ -154,7 +165,9 @@ def _kind(param: Param) -> Kind:
         return LABEL
     if param.within is None:
         return Pick(tuple(choice for choice in param.choices if not isinstance(choice, tuple)))
-    return Rising(Number(*param.within), param.most) if param.most else Number(*param.within)
+    if param.most:
+        return Rising(Number(*param.within), param.most)
+    return Number(*param.within, hint=param.wanted, share=param.within == (0, 1))
 
 
 def write_aggregate(aggregate: Aggregate) -> object:

@@ -32,6 +32,7 @@ BAD: Final = _Mark("BAD")  # stands where a value could not be read; its problem
 REQUIRED: Final = _Mark("REQUIRED")  # the default of a key that has none
 UNKNOWN: Final = "unknown key"
 SHOWN: Final = 60  # characters of a foreign value in a message
+LISTED: Final = 24  # words that a hint lists; where there are more, the page does
 
 
 class Kind(Protocol):
@@ -160,10 +161,10 @@ def line_of(problem: Problem, name: str = "") -> str:
     return "".join([f"{place}  " if place else "", said, f"; {hint}" if hint else ""])
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The valid word most like it, '' where none is near."""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The valid word most like it, '' where none is near. cutoff: how near, 1 is equal."""
     by_fold = {word.lower(): word for word in names}
-    near = get_close_matches(name.lower(), by_fold, n=1, cutoff=0.6)
+    near = get_close_matches(name.lower(), by_fold, n=1, cutoff=cutoff)
     return by_fold[near[0]] if near else ""
 
 
@@ -191,9 +192,10 @@ def type_of(value: object) -> str:
     return next((name for kind, name in names if isinstance(value, kind)), type(value).__name__)
 
 
-def one_of(got: str, words: Sequence[str]) -> str:
-    """A hint for a word that is none of these: the nearest, else all."""
-    return nearest(got, words) or f"one of {', '.join(words)}"
+def one_of(got: str, words: Sequence[str], others: str = "") -> str:
+    """A hint for a word that is none of these: the nearest, else all. others: what there may be beside them."""
+    listed = f"one of {', '.join(words)}" if len(words) <= LISTED else f"one of {len(words)} in docs/configure.md"
+    return nearest(got, words) or listed + others
 
 
 def _where(at: str) -> str:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from edge_agent.config.checker import (
@@ -80,12 +80,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words. later: known, not carried by this version. absent: what else might be meant, not here."""
+    """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
+
+    meant: words of other tools, and what to say here. others: ends the list of words, where none is near.
+    """
 
     words: tuple[str, ...]
     later: tuple[str, ...] = ()
     what: str = "word"
     absent: str = ""
+    meant: tuple[tuple[str, str], ...] = ()
+    others: str = ""
 
     suffix: ClassVar[str] = ""
 
@@ -97,9 +102,8 @@ class Choice:
             return value
         if value in self.later:
             return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
-        return report.wrong(
-            at, value, f'unknown {self.what} "{short(value)}"{self.absent}', one_of(value, (*self.words, *self.later))
-        )
+        hint = dict(self.meant).get(value) or one_of(value, (*self.words, *self.later), self.others)
+        return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 
     def write(self, value: Any) -> object:
         """Write it as it is."""
@@ -108,6 +112,9 @@ class Choice:
     def schema(self) -> dict[str, object]:
         """An enum of what is carried."""
         return {"enum": list(self.words)}
+
+
+BROUGHT: Final = ", or what an installed package brings"
 
 
 def left_out(refused: Mapping[str, str]) -> str:
@@ -168,6 +175,8 @@ class Number:
     high: float = math.inf
     whole: bool = False
     above: bool = False  # low itself is outside
+    hint: str = ""  # what it may be, for people
+    share: bool = False  # of 1: who says more than 1 may have meant percent
 
     suffix: ClassVar[str] = ""
 
@@ -175,16 +184,18 @@ class Number:
         """Read an int or a finite float, or an int."""
         wanted = "a whole number" if self.whole else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
-            hint = "write it without quotes" if isinstance(value, str) and _numeric(value) else ""
+            hint = "write it without quotes" if isinstance(value, str) and _numeric(value) else self.hint
             return report.wrong(at, value, f"wanted {wanted}, got {type_of(value)}", hint)
         if not math.isfinite(value):
             return report.wrong(at, str(value), f"wanted {wanted}", "a finite number")
         if self.whole and value != int(value):
             return report.wrong(at, value, f"wanted {wanted}", f"try {round(value)}")
         if value < self.low or (self.above and value == self.low):
-            return report.wrong(at, value, f"must be {'more than' if self.above else 'at least'} {self.low:.12g}")
+            least = f"must be {'more than' if self.above else 'at least'} {self.low:.12g}"
+            return report.wrong(at, value, least, self.hint)
         if value > self.high:
-            return report.wrong(at, value, f"must be at most {self.high:.12g}")
+            percent = f"{value / 100:.12g}" if self.share and 2 <= value < 100 else self.hint
+            return report.wrong(at, value, f"must be at most {self.high:.12g}", percent)
         return int(value) if self.whole else value
 
     def write(self, value: Any) -> object:

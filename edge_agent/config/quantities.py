@@ -22,6 +22,7 @@ class Duration:
 
     low_us: int = 0
     high_us: int = 366 * 86_400_000_000
+    most: str = ""  # what high_us is, for people
 
     suffix: ClassVar[str] = "_us"
 
@@ -37,18 +38,21 @@ class Duration:
         try:
             us = parse_duration(value)
         except ValueError as err:
-            if hint := _unit_hint(value):
-                return report.wrong(at, value, "no number with its unit", hint)
-            return report.wrong(at, value, str(err))
+            hint = _unit_hint(value)
+            if hint and hint == value:  # right but for its many digits
+                return self._longer(at, value, report)
+            return report.wrong(at, value, "no number with its unit" if hint else str(err), hint)
         if report.unbounded:
             return us
         if us < self.low_us:
             return report.wrong(at, value, f"shorter than {format_duration(self.low_us)}", format_duration(self.low_us))
         if us > self.high_us:
-            return report.wrong(
-                at, value, f"longer than {format_duration(self.high_us)}", format_duration(self.high_us)
-            )
+            return self._longer(at, value, report)
         return us
+
+    def _longer(self, at: Path, value: object, report: Report) -> Any:
+        most = format_duration(self.high_us)
+        return report.wrong(at, value, f"longer than {most}{self.most and f', {self.most}'}", most)
 
     def write(self, value: Any) -> object:
         """Write it with its longest unit."""
@@ -141,7 +145,7 @@ class Zone:
     def _of_a_city(value: str) -> str:
         """The zone of a city alone: `Berlin`."""
         cities = {name.rpartition("/")[2]: name for name in sorted(names())}
-        return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities), "")
+        return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
 
     def write(self, value: Any) -> object:
         """Write it as it is."""

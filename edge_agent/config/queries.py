@@ -15,7 +15,7 @@ from edge_agent.algebra.markers import kinds_of
 from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.central import RAW
-from edge_agent.config.aggregates import AggregateEntry, write_aggregate
+from edge_agent.config.aggregates import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
@@ -49,7 +49,12 @@ KEYS: Final = (
         ),
         why="one missed 1 s report, plus clock skew",
     ),
-    Key("scope", Choice(SCOPES, what="scope"), "global", "over all nodes; local: a result for each node"),
+    Key(
+        "scope",
+        Choice(SCOPES, what="scope", meant=tuple((word, PLACED) for word in PLACES)),
+        "global",
+        "over all nodes; local: a result for each node",
+    ),
     Key(
         "late",
         Choice(LATE_POLICIES, what="policy"),
@@ -71,6 +76,7 @@ KEYS: Final = (
 def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
     """A query from a table without the keys all definitions share; BAD with problems in the report."""
     table = _long_form(table, at, report)
+    table = unplaced(table, at, report)
     values = read_table(KEYS, table, at, report)
     if values["aggregates"] is not BAD:
         _names_differ(values["aggregates"], (*at, "aggregates"), report)

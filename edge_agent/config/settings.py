@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query import Sensor
 from edge_agent.config.checker import BAD, Key, Report, complete, line_of, nearest, read_table
+from edge_agent.config.crosscheck import warnings
 from edge_agent.config.definitions import Definition, read_definition
 from edge_agent.config.documents import Path, read
 from edge_agent.config.durations import format_duration
@@ -251,8 +252,10 @@ def _recording_under(folder: File, definition: Definition) -> Definition:
 def notes(settings: Settings) -> tuple[str, ...]:
     """What is no mistake but worth a look: one line each."""
     said = []
-    sensors = {d.id for d in settings.definitions if d.kind == "sensor"}
+    sensors = {d.id: d.value for d in settings.definitions if isinstance(d.value, Sensor)}
     for definition in settings.definitions:
+        labels = () if isinstance(definition.value, Sensor) else warnings(definition.value, sensors)
+        said += [line_of(replace(problem, at=f"query.{definition.id}.{problem.at}")) for problem in labels]
         for source in getattr(definition.value, "sources", ()):
             if source in sensors:
                 continue

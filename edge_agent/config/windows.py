@@ -12,7 +12,7 @@ from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of
 from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
-from edge_agent.config.kinds import Choice, Flag, Number, Text, left_out
+from edge_agent.config.kinds import BROUGHT, Choice, Flag, Number, Text, left_out
 from edge_agent.config.quantities import Duration, Instant, Zone
 from edge_agent.config.shapes import object_schema, write_table
 
@@ -20,6 +20,11 @@ MOST_TEXT: Final = 64  # characters of an id: it travels in frames
 WORDS: Final = (  # of the language; those that the registry lacks are told apart from mistakes
     *("tumbling", "sliding", "session", "count_tumbling", "count_sliding", "punctuation", "state"),
     *("fixed_band", "calendar"),
+)
+_MEANT: Final = (  # words of other tools that no spelling distance brings here
+    *(("hopping", "sliding"), ("hop", "sliding"), ("tumble", "tumbling"), ("fixed", "tumbling")),
+    *(("daily", "calendar"), ("weekly", "calendar"), ("monthly", "calendar"), ("count", "count_tumbling")),
+    ("condition", "state"),
 )
 
 
@@ -47,7 +52,7 @@ class _Name:
 def _kind(setting: Setting) -> Kind:
     match setting.kind:
         case "duration":
-            return Duration(setting.low, setting.high)
+            return Duration(setting.low, setting.high, setting.most)
         case "instant":
             return Instant()
         case "word":
@@ -55,7 +60,9 @@ def _kind(setting: Setting) -> Kind:
         case "zone":
             return Zone()
         case "count":
-            return Number(setting.low, setting.high, whole=True)
+            return Number(
+                setting.low, setting.high, whole=True, hint=f"a plain number, {setting.low} to {setting.high}"
+            )
         case "condition":
             return Condition("a condition", empty=setting.default is not NEEDED)
         case "text":
@@ -108,7 +115,9 @@ class WindowTable:
         if word is None:
             return report.wrong(at, None, '"type" is missing', one_of("", (*WINDOWS, *LATER_WINDOWS)))
         if (
-            Choice(tuple(WINDOWS), LATER_WINDOWS, "window type", left_out(REFUSED)).read(word, (*at, "type"), report)
+            Choice(tuple(WINDOWS), LATER_WINDOWS, "window type", left_out(REFUSED), _MEANT, BROUGHT).read(
+                word, (*at, "type"), report
+            )
             is BAD
         ):
             return BAD

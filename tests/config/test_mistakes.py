@@ -83,6 +83,24 @@ QUERIES = [  # text -> what the line says, what it advises
     (QUERY.replace('"tumbling", length = "1m"', '"session", gap = "0s"'), "shorter than 1ms", 'did you mean "1ms"'),
     (SLIDING.format("7d", "1s", "0s"), "every reading would be in 604800 windows", 'did you mean "7s"'),
     (QUERY + "x = 1\ny = 2\nz = 3", 'unknown key "x"', "known here"),
+    (QUERY.replace('"1m"', '"99999999999999999999d"'), "longer than 366d", 'did you mean "366d"'),
+    (
+        QUERY.replace('"tumbling", length = "1m"', '"session", gap = "8d"'),
+        "longer than 7d, the correction horizon",
+        "7d",
+    ),
+    (QUERY.replace('"tumbling", length = "1m"', '"count_tumbling", length = "9s"'), "got text", "a plain number, 1 to"),
+    (QUERY.replace('"tumbling"', '"hopping"'), 'unknown window type "hopping"', 'did you mean "sliding"'),
+    (QUERY.replace('"tumbling"', '"moon"'), 'unknown window type "moon"', "what an installed package brings"),
+    (QUERY.replace('["avg"]', '["plant_x_y"]'), 'unknown function "plant_x_y"', "what an installed package brings"),
+    (CALENDAR.format("day", "Mars/Base", "0s"), "no time zone", 'like "Europe/Berlin"'),
+    (QUERY.replace('["avg"]', '["quantile"]'), '"q" is missing', "a number of 0 to 1"),
+    (QUERY.replace('["avg"]', '[{fn = "quantile", q = -0.1}]'), "must be at least 0", "a number of 0 to 1"),
+    (QUERY.replace('["avg"]', '[{fn = "quantile", q = 1.5}]'), "must be at most 1", "a number of 0 to 1"),
+    (QUERY.replace('["avg"]', '[{fn = "quantile", q = 95}]'), "must be at most 1", 'did you mean "0.95"'),
+    (QUERY + 'scope = "distributed"', 'unknown scope "distributed"', "headwater explain says it"),
+    (QUERY + 'placement = "gateway"', 'unknown key "placement"', "headwater explain says it"),
+    (QUERY.replace('["avg"]', '[{fn = "sequence", distributed = true}]'), 'key "distributed"', "headwater explain"),
 ]
 
 SENSORS = [

@@ -168,3 +168,9 @@ def test_settings_validate_against_their_schema() -> None:
     validator = jsonschema.Draft202012Validator(schemas()["settings"])
     for text in (GATEWAY, REGION, *(sample(r, id="n", broker="mqtt://a", parent="p") for r in ROLES)):
         validator.validate(json.loads(json.dumps(tomllib.loads(text))))
+
+
+def test_a_label_that_the_sensor_lacks_is_worth_a_note() -> None:
+    text = GATEWAY + '[sensor.own]\ndriver = "host"\n[query.own]\nsource = "own"\naggregates = ["avg"]\nby = ["site"]\n'
+    said = notes(parse(text + 'window = {type = "tumbling", length = "1m"}\n'))
+    assert [line for line in said if line.startswith('query "own", by: sensor "own" has no label "site"')]

@@ -20,7 +20,8 @@ class Setting:
     """A key of a window's table.
 
     kind: 'duration', 'instant' (both in us inside, and named so: length -> length_us), 'word' (one of `words`), 'zone',
-    'count', 'text' or 'flag'. low, high: of durations (us) and counts. default: the value inside.
+    'count', 'text' or 'flag'. low, high: of durations (us) and counts. most: what high is, for
+    people. default: the value inside.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Setting:
     low: int = 0
     high: int = LONGEST_US
     words: tuple[str, ...] = ()
+    most: str = ""
 
     @property
     def inside(self) -> str:

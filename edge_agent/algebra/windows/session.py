@@ -25,6 +25,7 @@ class Session:
             *("gap", "duration", "silence that ends it; at most the correction horizon"),
             low=SHORTEST_US,
             high=HORIZON_US,
+            most="the correction horizon",
         ),
         Setting("max", "duration", "cut at its multiples since 1970 UTC; 0: no longest duration", 0),
     )
