@@ -14,6 +14,7 @@ from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
 from edge_agent.cli.progress import Progress
 from edge_agent.errors import ConfigError
+from edge_agent.log import setup
 from edge_agent.recording.form import Recording, parse
 from edge_agent.recording.run import JOURNAL, Tree
 from edge_agent.recording.tell import Teller, Told
@@ -47,6 +48,8 @@ def main(args: argparse.Namespace) -> int:
     spark = args.root == "spark"
     if spark and args.revisions:
         raise ConfigError("--revisions needs --root python: the tables keep the last revision of a row")
+    if spark:
+        setup("warning")  # of the job: its fields say what is wrong, its event alone does not
     recordings, unread = read(args.files)
     refused = [line for recording in recordings for line in recording.refused]
     for line in refused:
