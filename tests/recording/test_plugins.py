@@ -82,8 +82,6 @@ class Never(Torn):
         raise LookupError("no such zone")
 """
 LIFT = "lift of broken (package plant 1.0): RuntimeError: not today"
-    "headwater: lift of broken (package plant 1.0): RuntimeError: not today; its values have no answer where it fails"
-)
 LOWER = "lower of mute (package plant 1.0): KeyError: 'nothing'"
 
 
