@@ -1,7 +1,8 @@
 """Where sessions have which coverage: a grid over first reading and last + gap, with one coverage a cell. Pure.
 
 Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound of the key is not past last + gap; a
-gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected.
+gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected,
+where it begins within it is missing.
 
 Only where rows may lie is the grid fine: with a gap record a gateway and week, a thousand of them would make half a
 million cells, all but a few of which no row is in.
@@ -64,8 +65,8 @@ def _cells(
     """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
     group, begins = known.group, known.begins
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
-    firsts = sorted({*begins.values(), *(gap.end_us + group.gap_us for gap in gaps)})
-    ends = sorted({*bounds.values(), *(gap.start_us for gap in gaps)})
+    firsts = sorted({us + group.gap_us for us in (*begins.values(), *(gap.end_us for gap in gaps))})
+    ends = sorted({*bounds.values(), *begins.values(), *(gap.start_us for gap in gaps)})
     inner = (us for us in firsts if least_first < us <= most_first)
     for first_low, first_high in pairwise((NEVER_US, *inner, FAR_US)):
         low_us = max(first_low, least_first)

@@ -79,14 +79,15 @@ def _cells(
     """Coverages by first and last reading (docs/protocol.md 4.7): the last lies in `decided`, the first anywhere."""
     after_us, upto_us = decided
     firsts = sorted({*begins.values(), *(gap.end_us for gap in gaps)})
-    lasts = sorted({*leaves.values(), *(gap.start_us for gap in gaps)})
+    lasts = sorted({*leaves.values(), *begins.values(), *(gap.start_us for gap in gaps)})
     inner = [us for us in lasts if after_us < us < upto_us]
     for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
         last_us = max(last_low, after_us)
         for first_low, first_high in pairwise((NEVER_US, *(us for us in firsts if us <= upto_us), FAR_US)):
             if first_low >= last_high:
                 continue
-            coverage = window_coverage(leaves, gaps, group, first_low, max(first_low, last_us) + 1, begins=begins)
+            ends_us = max(first_low, last_us) + 1
+            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins)
             cover = Cover.of(coverage)
             told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield Cell("", first_low, first_high, last_low, last_high, *told), cover

@@ -66,7 +66,7 @@ def covers(
     for cut_us in sorted(cuts):
         if not whole.after_us < cut_us <= whole.upto_us:
             continue
-        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins, within=True)
+        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins)
         if pieces and pieces[-1][2] == coverage:
             pieces[-1] = (pieces[-1][0], cut_us, coverage)
         else:

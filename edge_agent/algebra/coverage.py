@@ -36,21 +36,18 @@ def window_coverage(
     end_us: int,
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
-    within: bool = False,
 ) -> Coverage:
     """Coverage of [start, end). leaves: leaf -> frontier; gaps: the declared losses known.
 
     begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
-    that start before (docs/protocol.md 4.5). within: one that begins within the window is missing, with reason 'began',
-    for its readings from then on are in the row and those before are not; else it is not expected there either. A leaf
+    that end by then (docs/protocol.md 4.5). One that begins within the window is missing, with reason 'began', for its
+    readings from then on may be in the row and those before are not. A leaf
     is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the group
     covers a part of the window; one that names no nodes concerns all.
     """
-    began: set[str] = set()
     if begins:
-        latest_us = end_us - 1 if within else start_us
-        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) <= latest_us}
-        began = {leaf for leaf in leaves if begins.get(leaf, start_us) > start_us}
+        leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}
+    began = {leaf for leaf in leaves if begins and begins.get(leaf, start_us) > start_us}
     missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
     missing |= {(leaf, "began") for leaf in began}
     for gap in gaps:
@@ -71,11 +68,14 @@ def session_coverage(
     """Coverage of the session of readings first..last of one key. bounds: leaf -> its bound for that key.
 
     A leaf is missing with reason 'behind' while its bound is not past last + gap: it may still extend the session; a
-    gap record at last + gap touches it too (docs/protocol.md 4.7).
+    gap record at last + gap touches it too (docs/protocol.md 4.7). begins: as for window_coverage, by readings; a leaf
+    that begins less than a gap before the first reading, or later up to last + gap, is missing with reason 'began':
+    readings of it from before might be in the session. One that begins later still is not expected.
     """
     end_us = last_us + group.gap_us
-    known = {leaf for leaf in bounds if begins.get(leaf, first_us) <= first_us}
+    known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us}
     missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
+    missing |= {(leaf, "began") for leaf in known if leaf in begins and begins[leaf] > first_us - group.gap_us}
     for gap in gaps:
         if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.gap_us:
             missing.update((leaf, "lost") for leaf in gap.nodes or known if leaf in known or not gap.nodes)

@@ -279,7 +279,7 @@ class Root:
         gaps = tuple(gap for _, gap in self.decider.gaps)
         begins = view.begins.get((query.id, query.revision), {})
         covers = {
-            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins, within=True)
+            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins)
             for start, end in zip(*(column.tolist() for column in _windows_of(made.rows)), strict=True)
         }
         columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)

@@ -79,7 +79,7 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
     for span, cover in covers(whole, GROUP, leaves, tuple(gaps), begins):
         for end in range(span.after_us + 1, span.upto_us + 1):
             seen.append(end)
-            wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins, within=True)
+            wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins)
             assert cover == Cover.of(wanted)
             assert (span.expected, span.received, span.complete) == (
                 len(wanted.expected),
