@@ -13,6 +13,7 @@ from edge_agent.config.documents import Path
 from edge_agent.config.durations import DURATION, SIZE, format_duration, format_size, parse_duration, parse_size
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FAR_US: Final = 2**55  # a thousand years: no measure of a recording is longer
 LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
 
 
@@ -30,7 +31,10 @@ class Duration:
         """Read microseconds."""
         if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
             us = value * report.unit_us  # a recording's plain number; its bounds are its own
-            return int(us) if us == int(us) and us >= 0 else report.wrong(at, value, "no whole number of microseconds")
+            if us < 0 or not us < FAR_US or us != int(us):
+                far = "longer than a thousand years" if us >= FAR_US else "no whole number of microseconds"
+                return report.wrong(at, value, "less than nothing" if us < 0 else far)
+            return int(us)
         if not isinstance(value, str):
             bare = isinstance(value, int | float) and not isinstance(value, bool)
             hint = f'say the unit: "{value}s" or "{value}ms"' if bare else 'like "10s"'

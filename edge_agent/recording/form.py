@@ -11,14 +11,19 @@ import numpy as np
 
 from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
 from edge_agent.algebra.windows.central import RAW
+from edge_agent.config.checker import line_of
+from edge_agent.config.crosscheck import too_much
 from edge_agent.config.definitions import parse_recording_query
 from edge_agent.config.durations import UNITS_US
-from edge_agent.errors import ConfigError
+from edge_agent.config.tables import Limits
+from edge_agent.errors import ConfigError, NotSupported, Problem
 from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, item_times, read_streams
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
+
+_LIMITS: Final = Limits(edges_per_second=10**15)  # as of a gateway; a recording may be of microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +235,24 @@ def _queries(given: Any, name: str, source: str, unit_us: int) -> tuple[list[Ask
                 raise ConfigError(f"added_after_items: wanted a number of items, got {after!r}")
             query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
         except ConfigError as err:
-            why = "; ".join(problem.why for problem in err.problems) or str(err)
-            refused.append(f"{name}: query {item}: {why}")
+            unsupported = isinstance(err, NotSupported)
+            lines = [each.why if unsupported else line_of(replace(each, line=None)) for each in err.problems]
+            refused.append(f"{name}: query {item}: {'; '.join(lines) or err}")
         else:
             asked.append(Asked(item, query, "aggregates" in table and len(query.aggregates) > 1, after))
-    return asked, refused
+    return _bounded(asked, refused, name)
+
+
+def _bounded(asked: list[Asked], refused: list[str], name: str) -> tuple[list[Asked], list[str]]:
+    """The first queries, as many as a node takes on; of the others one line."""
+    fit, beyond = 0, len(asked) + 1  # so many surely fit, and so many surely do not
+    problem: Problem | None = None
+    while beyond - fit > 1:
+        some = len(asked) if beyond > len(asked) else (fit + beyond) // 2
+        found = too_much("query", "", [each.query for each in asked[:some]], _LIMITS)
+        fit, beyond, problem = (some, beyond, problem) if found is None else (fit, some, found)
+    if problem is not None:
+        many = len(asked) - fit
+        said = f"{problem.why}; {problem.hint}" if problem.hint else problem.why
+        refused.append(f"{name}: query {asked[fit].given} and what follows it ({many} queries): {said}")
+    return asked[:fit], refused

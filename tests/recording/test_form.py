@@ -141,3 +141,32 @@ def test_what_is_no_json_object_is_no_recording() -> None:
     for text in ("", "[]", "{", "[" * 100_000):
         with pytest.raises(ConfigError, match=r"^x: "):
             parse(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ({"window": {"type": "session", "gap": 0}}, "window.gap: must be more than 0"),
+        ({"window": {"type": "session", "gap": -5}}, "window.gap = -5: less than nothing"),
+        ({"window": {"type": "tumbling", "length": 10**30}}, "longer than a thousand years"),
+        (
+            {"window": {"type": "sliding", "length": 10, "slide": 11}},
+            "slide = 11: longer than length 10ms; did you mean",
+        ),
+        ({"aggregate": "quantile", "param": {"q": 1.5}}, "q = 1.5: must be at most 1; a number of 0 to 1"),
+        ({"aggregate": "plant_x_y"}, 'unknown function "plant_x_y"; one of'),
+        ({"scope": "distributed"}, "headwater explain says it"),
+    ],
+)
+def test_a_wrong_query_is_one_line_with_its_place_and_what_to_do(query: dict[str, Any], says: str) -> None:
+    (line,) = parsed(queries=[{**QUERY, **query}]).refused
+    assert line.startswith("x: query q: ")
+    assert says in line
+
+
+def test_ten_thousand_queries_are_bounded_and_one_line_says_so() -> None:
+    recording = parsed(queries=[{**QUERY, "id": f"q{i}"} for i in range(10_000)])
+    kept = len(recording.asked)
+    assert 500 < kept < 10_000
+    (line,) = recording.refused
+    assert line.startswith(f"x: query q{kept} and what follows it ({10_000 - kept} queries): ")
