@@ -24,8 +24,9 @@ from cloud_job.job import Job, Settings
 from cloud_job.recent import Recent
 from cloud_job.slices import Slices, kept_plans, slices_of
 from cloud_job.tables import Table
+from edge_agent.algebra import blocks
 from edge_agent.algebra.planner import plan as planned
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.recorded import RecordedFleet, content, grouped
@@ -87,7 +88,8 @@ class Dry(Job):
         missing = self._slices.missing(lookup)
         if missing:
             self.seen["read back"] += 1
-            rows = slices_of(self._slices.wanted(missing, self._known(self.ledger.extent)))(self.batches())
+            parts = reversed(list(self.batches()))  # a table has no order
+            rows = slices_of(self._slices.wanted(missing, self._known(self.ledger.extent)))(parts)
             told = [zip(*(batch[name].to_pylist() for name in slices.READ_BACK), strict=True) for batch in rows]
             self._slices.fill(missing, [row for batch in told for row in batch])
 
@@ -134,14 +136,18 @@ class SlidingFleet(RecordedFleet):
         long = (Sliding(6 * SECOND, SECOND), Sliding(9 * SECOND, 1_500_000, 500_000))
         windows: tuple[Window, ...] = (*long, Tumbling(2 * SECOND))
         first, *_ = super()._queries(random)
-        return tuple(replace(first, id=f"q{i}", window=window) for i, window in enumerate(windows))
+        fns = tuple(Aggregate(fn, fn) for fn in ("sum", "max", "var", "last"))
+        return tuple(replace(first, id=f"q{i}", window=window, aggregates=fns) for i, window in enumerate(windows))
 
 
 @pytest.mark.parametrize(
     ("seed", "chaos"), [(1, calm), (1, lossy), (2, lossy), (3, crashing), (1, everything), (3, everything)]
 )
-def test_windows_from_kept_slices_are_those_from_all_parts(seed: int, chaos: Callable[[Random], Chaos]) -> None:
+def test_windows_from_kept_slices_are_those_from_all_parts(
+    seed: int, chaos: Callable[[Random], Chaos], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """protocol 8.6, 2.2, 4.2, 6.1, 6.3, 8.2: frames that wait, late ones, changed queries, crashes and restarts."""
+    monkeypatch.setattr(blocks, "PARTS", 3)  # so that a block is some slices
     fleet, random = SlidingFleet(seed, chaos(Random(seed)), changes=True), Random(seed)
     assert fleet.run() == []
     root = fleet.world.hosts["root"]
@@ -224,14 +230,33 @@ def test_readings_that_come_late_revise_from_what_is_kept() -> None:
     assert (seen["formed"], seen["decoded"], seen["read back"]) == (1, 1, 0), "windows long closed are decoded"
 
 
+def test_a_frame_that_waits_for_another_counts_when_it_takes_effect() -> None:
+    """protocol 2.2, 8.2, 8.6: also where the process that stored it is gone."""
+    for restarts in (False, True):
+        line = Line()
+        line.go(40)
+        now, key = at(41), np.zeros(1, np.int64)
+        lost = record(line.child, now, line.child.rows(at(41), np.array([at(40)]), np.array([900.0]), key))
+        assert line.go(2)["formed"] == 0, "the frames after the lost one wait"
+        if restarts:
+            line.restart()
+        assert line.go(1, lost) == {"formed": 1, "revised": 0, "decoded": 0, **({"read back": 1} if restarts else {})}
+
+
 def test_a_batch_too_large_for_the_driver_is_decoded_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """protocol 8.6"""
-    line = Line()
-    line.go(40)
+    """protocol 8.6, 7.3: what is read back has the same keys and nodes, in whatever order it comes."""
+    asked = query("long", Sliding(30 * SECOND, SECOND), ("avg", "last"))
+    line, other = Line(asked), Child("another", (asked,), ("site=9", "site=1"))
+
+    def sent(until: int, *seconds: int) -> list[bytes]:
+        starts, key = np.array([at(second) for second in seconds], np.int64), np.ones(len(seconds), np.int64)
+        return [record(other, at(until), other.rows(at(until), starts, key * 1.0, key))]
+
+    line.go(40, record(other, at(0), other.birth()), *sent(40, 30, 39))
     monkeypatch.setattr(slices, "MOST_ASKED_BYTES", 1_000)
-    assert line.go(30) == {"formed": 0, "decoded": 1, "revised": 0}
+    assert line.go(30, *sent(70, 50, 69)) == {"formed": 0, "decoded": 1, "revised": 0}
     monkeypatch.undo()
-    assert line.go(1) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
+    assert line.go(1, *sent(71)) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PIECE_BYTES"])
