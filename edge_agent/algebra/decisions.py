@@ -28,11 +28,14 @@ class Decision:
 def decisions(query: Query, scale: int | None) -> tuple[Decision, ...]:
     """One for the window, one for each function in turn. scale: of the sensor's values, None for floats."""
     window = _window(query)
-    return (window, *(_function(aggregate, scale, window) for aggregate in query.aggregates))
+    every = (_function(aggregate, scale, window) for aggregate in query.aggregates)
+    return (window, *(map(_alone, every) if query.scope == "local" and window.distributed else every))
 
 
 def _window(query: Query) -> Decision:
     about = f"window {query.window.type}"
+    if query.scope == "local" and query.group.form == RAW:
+        return Decision(about, False, "local: of each gateway's own readings, which the root puts in their order")
     if query.scope == "local":
         return Decision(about, True, "local: every gateway finishes its own and waits for no other node")
     if query.group.form == RAW:
@@ -70,3 +73,10 @@ def _function(aggregate: Aggregate, scale: int | None, window: Decision) -> Deci
     if kinds & {"sketch", "bag"}:
         return Decision(about, True, "approximate: sketches of bounded size merge at every tier")
     return Decision(about, True, "decomposable: a few numbers a row merge at every tier, whatever the order")
+
+
+def _alone(function: Decision) -> Decision:
+    """The same for windows that no other node shares: nothing merges."""
+    if not function.distributed:
+        return function
+    return Decision(function.about, True, "of the gateway's own windows: it lifts them whole, and nobody merges them")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.blocks import PARTS, kept_us
 from edge_agent.algebra.costs import FRAME_BYTES
 from edge_agent.algebra.decisions import decisions
@@ -165,8 +166,9 @@ def wish_of(query: Query) -> str:
 
 def decided(query: Query, scale: int | None) -> list[Explained]:
     """Where its window and each of its functions are computed, and why."""
+    shared = "at the gateway" if query.scope == "local" else "at every tier"
     return [
-        {"about": each.about, "computed": "at every tier" if each.distributed else "at the root", "why": each.why}
+        {"about": each.about, "computed": shared if each.distributed else "at the root", "why": each.why}
         for each in decisions(query, scale)
     ]
 
@@ -210,12 +212,12 @@ def text_of(one: Explained) -> str:
         whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in told))
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for made in one["plans"]:
-        feeds = "" if made["feeds"] == "all" else f" of {made['feeds'].replace('_', ' ')} readings"
-        edges = f", edges at multiples of {made['unit']}" if made["unit"] != "1us" else ""  # where there are any
+        feeds = "" if made["feeds"] in {"all", "markers"} else f" of {made['feeds'].replace('_', ' ')} readings"
+        edges = f", edges on multiples of {made['unit']}" if made["unit"] != "1us" else ""  # where there are any
         lines += [
             f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
             f"             (plan {made['plan']}{edges})",
-            f"  weighs     {weight(made['weighs'])}",
+            f"  weighs     {weight(made['weighs'], made['columns'])}",
             f"  formed at  the {made['formed_at']}",
             f"  because    {made['reason']}",
         ]
@@ -224,11 +226,15 @@ def text_of(one: Explained) -> str:
     return "\n".join(lines)
 
 
-def weight(told: Explained) -> str:
-    """`about 11 B a row, 1 row/s a key: 11 B/s; 28 B more a frame`."""
-    text = f"about {told['bytes_per_row']} B a row"
+def weight(told: Explained, columns: Iterable[str]) -> str:
+    """`up to 11 B a row, 1 row/s a key: 11 B/s; 28 B more a frame`. Below one a second, `a row every 60 s`."""
+    text = f"up to {told['bytes_per_row']} B a row"
+    if any(name in COLUMNS and COLUMNS[name].kind == "sketch" for name in columns):
+        text += " once its sketches are full"
     if told["rows_per_s"] is not None:
-        text += f", {told['rows_per_s']:.4g} rows/s a key: {told['bytes_per_s']:.4g} B/s"
+        rate = told["rows_per_s"]
+        often = f"{rate:.4g} row{'s' * (rate != 1)}/s" if rate >= 1 or not rate else f"a row every {1 / rate:.4g} s"
+        text += f", {often} a key: {told['bytes_per_s']:.4g} B/s"
     if told["bytes_per_reading"]:
         text += f"; up to {told['bytes_per_reading']:.3g} B a reading"
     return text + f"; {told['bytes_per_frame']} B more a frame, whatever the number of keys"

@@ -80,6 +80,28 @@ def test_a_sensor_among_the_files_says_how_its_values_travel(
     out = capsys.readouterr().out
     assert "integers in units of 1e-1: sums are exact" in out
     assert "kept" not in out, "windows of one gateway come to the root whole"
+    assert "function avg at the gateway: of the gateway's own windows" in out
+
+
+def test_of_each_gateways_own_counts_it_is_said_that_the_root_forms_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = {**QUERY, "window": {"type": "count_tumbling", "length": 500}, "aggregates": ["sum"], "scope": "local"}
+    assert main(["explain", written(tmp_path, "counted.json", counted)]) == 0
+    out = capsys.readouterr().out
+    assert "window count_tumbling at the root: local: of each gateway's own readings" in out
+    assert "function sum at the root" in out
+
+
+def test_markers_and_full_sketches_are_named_as_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = {**QUERY, "window": {"type": "punctuation", "interpretation": "bounds"}}
+    about = {**QUERY, "aggregates": ["approx_distinct"]}
+    assert main(["explain", written(tmp_path, "marked.json", marked), written(tmp_path, "about.json", about)]) == 0
+    out = capsys.readouterr().out
+    assert "travels    markers: count" in out
+    assert "B a row once its sketches are full" in out
 
 
 def test_a_reason_stands_there_once_however_many_queries_share_it(
@@ -89,7 +111,7 @@ def test_a_reason_stands_there_once_however_many_queries_share_it(
     assert main(["explain", *files]) == 0
     out = capsys.readouterr().out
     assert out.count("function avg at every tier: decomposable") == 1
-    assert "weighs     about" in out
+    assert "weighs     up to" in out
 
 
 def test_what_only_the_root_can_do_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

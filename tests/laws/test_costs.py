@@ -58,6 +58,13 @@ def test_estimates_are_at_most_a_few_times_what_frames_weigh(fn: str, scale: int
     assert 0.2 < frame_bytes(basis, scale, readings) / estimate <= 1.0
 
 
+def test_no_function_weighs_more_in_frames_than_the_estimate() -> None:
+    seen = {(basis_of((aggregate,), scale), scale) for aggregate in every_aggregate() for scale in (None, -1)}
+    for basis, scale in seen:
+        cost = of_rows(basis, scale)
+        assert frame_bytes(basis, scale, 20) <= FRAME_BYTES + KEYS * (cost.row_bytes + 20 * cost.reading_bytes), basis
+
+
 def test_whole_windows_travel_where_they_are_fewer_bytes() -> None:
     odd = asked(Sliding(65 * SECOND, 10 * SECOND))  # cut at starts and at ends: two slices a window
     (placed,) = plan((odd,), None)
