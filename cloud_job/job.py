@@ -172,7 +172,9 @@ class Job:
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
         if self._slices.keep(kept_plans(self.ledger, decision.groups), self.ledger.plans):
-            self._slices.take(stored, applied, self.parts, self._known({key[:2] for key in applied}))
+            lines = {(node, epoch) for node, epoch, _seq in applied}
+            pages = {line: page for line in lines if (page := self._page(line)) is not None}
+            self._slices.take(stored, applied, self.parts, self._known(pages))
         self._perform(work)
         self._failures.tell(filter(None, map(self.ledger.query, self.ledger.queries)), number)
         self._recent.forget(self.ledger.needed_us)
@@ -283,14 +285,14 @@ class Job:
         """Slices that the windows need and that are not on the driver, from the table."""
         missing = self._slices.missing(lookup)
         if missing:
-            wanted = self._slices.wanted(missing, self._known(self.ledger.extent))
-            frames = self.place.read(self.spark, MESSAGES).transform(between, [(min(missing.values()), FAR_US)])
+            ranges = [(min(missing.values()), FAR_US)]
+            wanted = self._slices.wanted(missing, self._known(self._pages(ranges)))
+            frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
             # part by part: together they may be more than the driver takes
             self._slices.fill(missing, decoded(frames, slices_of(wanted), READ_BACK).toLocalIterator())
 
-    def _known(self, lines: Iterable[tuple[str, int]]) -> Lookup:
-        """What the numbers of these epochs mean."""
-        pages = {line: page for line in lines if (page := self._page(line)) is not None}
+    def _known(self, pages: Mapping[tuple[str, int], Page]) -> Lookup:
+        """What counts of these epochs, and what their numbers mean."""
         return Lookup(pages, tuple(self.ledger.owners), {}, {}, {})
 
     def _ordered(self, work: Work) -> Made:

@@ -194,7 +194,7 @@ class Slices:
         return found
 
     def wanted(self, missing: Mapping[bytes, int], known: Lookup) -> Lookup:
-        """What `slices_of` needs to read them. known: pages of all epochs, and owners."""
+        """What `slices_of` needs to read them. known: pages of all epochs there, and owners."""
         orders = {i: (replace(self._held[i].kept.order, number=n),) for n, i in enumerate(missing)}
         return replace(known, orders=orders, ranges={n: [(us, FAR_US)] for n, us in enumerate(missing.values())})
 

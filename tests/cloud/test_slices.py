@@ -89,7 +89,7 @@ class Dry(Job):
         if missing:
             self.seen["read back"] += 1
             parts = reversed(list(self.batches()))  # a table has no order
-            rows = slices_of(self._slices.wanted(missing, self._known(self.ledger.extent)))(parts)
+            rows = slices_of(self._slices.wanted(missing, self._known(self._pages())))(parts)
             told = [zip(*(batch[name].to_pylist() for name in slices.READ_BACK), strict=True) for batch in rows]
             self._slices.fill(missing, [row for batch in told for row in batch])
 
