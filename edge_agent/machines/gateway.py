@@ -21,6 +21,7 @@ from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
 from edge_agent.machines.growing import Growing
 from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.paged import Paged
 from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
 from edge_agent.machines.source import Source
@@ -52,7 +53,7 @@ class Gateway(Node):
         self._spent: dict[Group, list[Release]] = {}  # released by a change of scale, to leave with the next step
         self._promised: dict[Group, int] = {}
         self._touched: set[Group] = set()
-        self._keys: dict[Group, Growing] = {}  # of each group, as they are spooled
+        self._spooled: dict[Group, tuple[Growing, Paged]] = {}  # keys and open rows of each group, in slots
         self._queries: tuple[Query, ...] = ()
         self._late_markers = 0  # since it was last told
         self._notes: list[Action] = []  # to be said after the commit
@@ -186,7 +187,8 @@ class Gateway(Node):
                 name = slot.removeprefix("group/")
                 settled = self._restored.get(f"fed/{name}")
                 parts = settled if isinstance(settled, dict) else {}
-                slicer.restore({**state["slicer"], **parts, "keys": Growing.read(f"keys/{name}", self._restored)})
+                opened = Paged.read(state["slicer"], self._restored)
+                slicer.restore({**opened, **parts, "keys": Growing.read(f"keys/{name}", self._restored)})
                 self.slicers[group] = slicer
         frontiers = self._restored.get("frontiers")
         for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
@@ -303,7 +305,7 @@ class Gateway(Node):
         for name, source in self.sources.items():
             state[f"source/{name}"] = source.snapshot()
         for slot in self._restored:
-            if slot.startswith(("group/", "fed/", "keys/")):
+            if slot.startswith(("group/", "fed/", "keys/", "rows/")):
                 state[slot] = None
         self._restored = {}
         for group in self._touched:
@@ -314,16 +316,19 @@ class Gateway(Node):
     def _group_state(self, group: Group) -> dict[str, object]:
         """What changed of a group: what is open always; definitions and keys, of which there are many, when they do."""
         slicer, name = self.slicers.get(group), str(group_to_plain(group))
-        keys = self._keys.setdefault(group, Growing(f"keys/{name}"))
+        if group not in self._spooled:
+            self._spooled[group] = (Growing(f"keys/{name}"), Paged(f"rows/{name}"))
+        keys, rows = self._spooled[group]
         if slicer is None:
-            del self._keys[group]
-            return {f"group/{name}": None, f"fed/{name}": None, **keys.changes((), anew=True)}
-        opened = {"group": group_to_plain(group), "scale": slicer.scale, "slicer": slicer.snapshot_open()}
+            del self._spooled[group]
+            return {f"group/{name}": None, f"fed/{name}": None, **keys.changes((), anew=True), **rows.changes(None)[1]}
+        opened, pages = rows.changes(slicer.snapshot_open())
         settled = slicer.snapshot_settled()
         return {
-            f"group/{name}": opened,
+            f"group/{name}": {"group": group_to_plain(group), "scale": slicer.scale, "slicer": opened},
             **({} if settled is None else {f"fed/{name}": settled}),
             **keys.changes(slicer.keys),
+            **pages,
         }
 
     def _stepped_back(self, now_us: int) -> None:

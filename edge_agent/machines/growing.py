@@ -1,4 +1,4 @@
-"""A table of texts that only grows, in slots of some texts each: a commit writes those that grew, not the table."""
+"""A table, in slots of some of its entries each: a commit writes the slots that grew or changed, not the table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ class Growing:
         self._said = 0
         self._slots = 0 if state is None else len(self._there(name, state))
 
-    def changes(self, texts: Sequence[str], *, anew: bool = False) -> dict[str, object]:
-        """Slots to write so that they hold these texts. anew: not the table of the last call, which is gone."""
+    def changes(self, texts: Sequence[object], *, anew: bool = False) -> dict[str, object]:
+        """Slots to write so that they hold these entries: those that have grown.
+
+        anew: all of them, for it is not the table of the last call; the spool writes only those that differ.
+        """
         self._said = 0 if anew else self._said
         many = -(-len(texts) // SLOT_TEXTS)
         out: dict[str, object] = {f"{self._name}/{n}": None for n in range(many, self._slots)}
@@ -30,13 +33,13 @@ class Growing:
         return out
 
     @classmethod
-    def read(cls, name: str, state: Mapping[str, Any]) -> list[str]:
-        """The texts that the slots of a spool hold."""
+    def read(cls, name: str, state: Mapping[str, Any]) -> list[Any]:
+        """The entries that the slots of a spool hold."""
         return [text for texts in cls._there(name, state) for text in texts]
 
     @staticmethod
-    def _there(name: str, state: Mapping[str, Any]) -> list[list[str]]:
-        found: list[list[str]] = []
+    def _there(name: str, state: Mapping[str, Any]) -> list[list[Any]]:
+        found: list[list[Any]] = []
         while isinstance(texts := state.get(f"{name}/{len(found)}"), list):
             found.append(texts)
         return found

@@ -78,6 +78,8 @@ class Node(ABC):
         self._token_us = 0
         self._said_numbering: tuple[int | None, ...] = (None,)  # epoch; how many keys, registers told, other numbers
         self._spooled_keys = Growing("numbers", restored.state)
+        numbers = {int(slot.split("/")[1]) for slot in restored.state if slot.startswith("registers/")}
+        self._spooled_registers = {n: Growing(f"registers/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
@@ -86,8 +88,11 @@ class Node(ABC):
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
-            parts = {"keys": Growing.read("numbers", restored.state), "registers": restored.state.get("registers", [])}
-            known = {**numbering, **parts} if isinstance(numbering, dict) else Numbering().snapshot()
+            known = Numbering().snapshot()
+            if isinstance(numbering, dict):
+                registers = [[n, Growing.read(f"registers/{n}", restored.state)] for n in sorted(numbers)]
+                keys = Growing.read("numbers", restored.state)
+                known = {**numbering, "keys": keys, "registers": registers}
             self.outbox.restore(outbox, known, restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
@@ -185,7 +190,10 @@ class Node(ABC):
         if anew or said[1] != before[1]:
             state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
         if anew or said[2] != before[2]:
-            state["registers"] = numbering.snapshot_registers()
+            told = numbering.snapshot_registers()
+            for number in {*told, *self._spooled_registers}:
+                table = self._spooled_registers.setdefault(number, Growing(f"registers/{number}"))
+                state |= table.changes(told.get(number, ()), anew=True)
         if anew or said[3:] != before[3:]:
             state["numbering"] = numbering.snapshot_settled()
         return state

@@ -296,7 +296,8 @@ class Numbering:
 
     def snapshot(self) -> dict[str, object]:
         """Plain values: all of what a commit writes in parts."""
-        return {**self.snapshot_settled(), "keys": list(self.keys), "registers": self.snapshot_registers()}
+        registers = [[number, told] for number, told in self.snapshot_registers().items()]
+        return {**self.snapshot_settled(), "keys": list(self.keys), "registers": registers}
 
     def snapshot_settled(self) -> dict[str, object]:
         """What definitions and members made; groups and plans in the order of their numbers."""
@@ -307,9 +308,9 @@ class Numbering:
             "said": sorted(self.said),
         }
 
-    def snapshot_registers(self) -> list[object]:
-        """The registers as they were said, of groups of sessions."""
-        return [[number, registers] for number, registers in self._registers.items()]
+    def snapshot_registers(self) -> dict[int, list[int]]:
+        """The registers as they were said, of the number of each group of sessions, by the number of the key."""
+        return {number: registers.tolist() for number, registers in self._registers.items()}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Numbering:

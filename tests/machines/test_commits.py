@@ -102,6 +102,28 @@ def test_a_gateway_goes_on_from_the_parts_that_its_commits_wrote() -> None:
     assert sum(int(section.partials.states["count"].sum()) for section in flushed if "count" in section.partials.states)
 
 
+@pytest.mark.parametrize("window", [Tumbling(3_600 * S), Session(3_600 * S)])
+def test_of_many_open_rows_those_of_keys_that_changed_are_written(window: Window | Session) -> None:
+    """protocol 3.1: an hour of many keys is open; a second of few of them does not write it again."""
+    rim = asking((query("q", window, ("k",)),))
+    flash = Flash(rim)
+    push(rim, T0 + 2 * S, np.arange(MANY_KEYS))
+    rim.do(Tick(), T0 + 3 * S)
+    every = flash.written()
+    assert every > MANY_KEYS * 30
+    push(rim, T0 + 4 * S, np.array([7, 9, 5_000]))
+    rim.do(Tick(), T0 + 5 * S)  # it tells where sessions are open, with keys and all
+    flash.written()
+    push(rim, T0 + 6 * S, np.array([7, 9, 5_000]))
+    rim.do(Tick(), T0 + 7 * S)
+    assert 0 < flash.written() < 20_000
+    again = Rim(Restored({slot: value for slot, value in rim.state.items() if value is not None}), T0 + 8 * S)
+    flushed = [section for frame in again.frames for part in frame.groups for section in part.sections]
+    pushed = int((np.arange(MANY_KEYS) % 50).sum()) + 2 * (7 + 9)
+    assert sum(int(section.partials.states["sum"].sum()) for section in flushed) == pushed
+    assert not [slot for slot, value in again.state.items() if slot.startswith("rows/") and value is not None]
+
+
 def test_a_growing_table_is_read_back_whatever_was_written_when() -> None:
     table, state = Growing("t"), dict[str, object]()
     for many in (0, 3, 3, SLOT_TEXTS, SLOT_TEXTS + 1, 5 * SLOT_TEXTS):
