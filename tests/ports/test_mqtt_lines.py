@@ -1,0 +1,239 @@
+"""Lines at a real Mosquitto that break, go silent, are forbidden or secured, and the waiter between them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_agent.ports.mqtt import (
+    Connection,
+    Down,
+    Link,
+    Subscribed,
+    Up,
+)
+from tests.fakes import Mosquitto, free_port
+from tests.ports.net import QUICK, Net, link
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_broker_that_dies_is_found_again_and_all_is_heard_as_before(net: Net, mosquitto: Mosquitto) -> None:
+    hears = net.connect(link(mosquitto, "hears"), "a", "b")
+    says = net.connect(link(mosquitto, "says"))
+    mosquitto.kill()
+    net.until(lambda: net.count(hears, Down) >= 3 and net.count(says, Down) >= 1)
+    downs = net.of(hears, Down)
+    assert [down.was_up for down in downs[:3]] == [True, False, False]
+    assert "refused" in downs[1].why.lower()
+    assert says.publish("a", b"lost") is None
+    mosquitto.start()
+    net.until(lambda: hears.up and says.up and net.count(hears, Subscribed) == 2)
+    assert not net.of(hears, Up)[-1].session_present
+    says.publish("a", b"1")
+    says.publish("b", b"2")
+    net.until(lambda: len(net.messages(hears)) == 2)
+
+
+def test_a_broker_that_is_not_there_yet_is_waited_for_with_growing_pauses(net: Net, tmp_path: Path) -> None:
+    port = free_port()
+    connection = Connection(Link(f"mqtt://127.0.0.1:{port}", "early", backoff_s=QUICK), seed=3)
+    net.open.append(connection)
+    net.reports[connection] = []
+    connection.open()
+    net.until(lambda: net.count(connection, Down) >= 5)
+    pauses = [down.retry_s for down in net.of(connection, Down)]
+    assert pauses[0] < 0.06
+    assert pauses[4] >= 0.2
+    assert max(pauses) <= 0.4
+    broker = Mosquitto(tmp_path, port=port)
+    try:
+        net.until(lambda: connection.up)
+    finally:
+        broker.kill()
+
+
+def test_a_name_that_does_not_exist_is_a_reason_and_blocks_nobody(net: Net, mosquitto: Mosquitto) -> None:
+    other = net.connect(link(mosquitto, "other"), "a")
+    lost = Connection(Link("mqtt://no-such-host.invalid:1883", "lost", backoff_s=QUICK), seed=1)
+    net.open.append(lost)
+    net.reports[lost] = []
+    lost.open()
+    began = time.monotonic()
+    other.publish("a", b"1")
+    net.until(lambda: net.messages(other))
+    assert time.monotonic() - began < 2
+    net.until(lambda: net.count(lost, Down))
+    assert "no-such-host.invalid" in net.of(lost, Down)[0].why
+
+
+def test_a_listener_that_never_answers_is_given_up(net: Net) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        url = f"mqtt://127.0.0.1:{deaf.getsockname()[1]}"
+        connection = Connection(Link(url, "patient", connect_timeout_s=0.3, backoff_s=QUICK), seed=1)
+        net.open.append(connection)
+        net.reports[connection] = []
+        connection.open()
+        net.until(lambda: net.count(connection, Down) >= 2)
+        assert "no answer" in net.of(connection, Down)[0].why
+        connection.close()
+
+
+def test_a_peer_that_speaks_no_mqtt_is_given_up(net: Net) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(8)
+
+        def answer() -> None:
+            for _ in range(2):
+                peer, _ = server.accept()
+                with peer, contextlib.suppress(OSError):
+                    peer.recv(1000)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" * 20)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        connection = Connection(
+            Link(f"mqtt://127.0.0.1:{server.getsockname()[1]}", "puzzled", connect_timeout_s=1, backoff_s=QUICK), seed=1
+        )
+        net.open.append(connection)
+        net.reports[connection] = []
+        connection.open()
+        net.until(lambda: net.count(connection, Down) >= 2)
+        assert not connection.up
+        connection.close()
+        thread.join(5)
+
+
+def test_two_clients_with_one_id_slow_down_and_say_what_may_be_wrong(net: Net, mosquitto: Mosquitto) -> None:
+    """Both are thrown out by each other for ever: each connect succeeds, so only our own back-off grows."""
+    one = net.connect(link(mosquitto, "twin"))
+    two = net.connect(link(mosquitto, "twin"))
+    net.until(lambda: net.count(one, Down) + net.count(two, Down) >= 8)
+    downs = net.of(one, Down) + net.of(two, Down)
+    assert any("another client use 'twin'" in down.why for down in downs)
+    assert max(down.retry_s for down in downs) >= 0.2
+
+
+def test_a_link_that_went_silent_is_noticed_by_keepalive(net: Net, mosquitto: Mosquitto) -> None:
+    """Half-open: no end of the connection arrives, as when a modem hangs. Detection takes two keepalives."""
+    client = net.connect(link(mosquitto, "client", keepalive_s=1))
+    subprocess.run(["kill", "-STOP", str(mosquitto.pid)], check=True)
+    try:
+        net.until(lambda: net.count(client, Down), within_s=10)
+        assert net.of(client, Down)[0].was_up
+    finally:
+        subprocess.run(["kill", "-CONT", str(mosquitto.pid)], check=True)
+    net.until(lambda: client.up)
+
+
+def test_an_idle_link_stays_up_for_many_keepalives(net: Net, mosquitto: Mosquitto) -> None:
+    client = net.connect(link(mosquitto, "client", keepalive_s=1))
+    net.quiet(3.5)
+    assert client.up
+    assert not net.of(client, Down)
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def openssl(*args: str, folder: Path) -> None:
+    subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, a server for 127.0.0.1, a client called gw-1, and another CA that signed nothing here."""
+    assert shutil.which("openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    for name in ("ca", "other"):
+        openssl("req", "-x509", *curve, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}",
+                "-days", "2", folder=folder)  # fmt: skip
+    for name, extra in (("server", "subjectAltName=IP:127.0.0.1"), ("gw-1", "keyUsage=digitalSignature")):
+        (folder / f"{name}.ext").write_text(extra)
+        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}", folder=folder)
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days",
+                "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem", folder=folder)  # fmt: skip
+    return folder
+
+
+def test_a_certificate_is_who_one_is(net: Net, brokers: Callable[..., Mosquitto], certificates: Path) -> None:
+    broker = brokers(
+        f"cafile {certificates}/ca.pem",
+        f"certfile {certificates}/server.pem",
+        f"keyfile {certificates}/server.key",
+        "require_certificate true",
+        "use_identity_as_username true",
+        "use_username_as_clientid true",
+    )
+    secure = Link(
+        f"mqtts://127.0.0.1:{broker.port}",
+        "gw-1",
+        ca_file=certificates / "ca.pem",
+        cert_file=certificates / "gw-1.pem",
+        key_file=certificates / "gw-1.key",
+        backoff_s=QUICK,
+    )
+    hears = net.connect(secure, "a")
+    for n in range(300):
+        hears.publish("a", b"%d" % n + bytes(10_000))
+    net.until(lambda: len(net.messages(hears)) == 300)
+    hears.close()
+    for wrong, why in (
+        (replace(secure, ca_file=certificates / "other.pem"), "certificate is not accepted"),
+        (replace(secure, ca_file=certificates / "missing.pem"), "No such file"),
+    ):
+        connection = Connection(wrong, seed=1)
+        net.open.append(connection)
+        net.reports[connection] = []
+        connection.open()
+        net.until(lambda c=connection: net.count(c, Down))  # type: ignore[misc]
+        assert why in net.of(connection, Down)[0].why
+        connection.close()
+    nobody = Connection(replace(secure, cert_file=None, key_file=None), seed=1)
+    net.open.append(nobody)
+    net.reports[nobody] = []
+    nobody.open()
+    net.until(lambda: net.count(nobody, Down))
+    assert not net.of(nobody, Up)
+
+
+# --- the waiter -------------------------------------------------------------------------------------------------------
+
+
+def test_a_wake_ends_the_wait_at_once(net: Net) -> None:
+    timer = threading.Timer(0.1, net.waiter.wake)
+    timer.start()
+    began = time.monotonic()
+    net.waiter.wait([], 10)
+    assert 0.05 < time.monotonic() - began < 5
+    net.waiter.wake()
+    net.waiter.wake()
+    net.waiter.wait([], 10)
+    began = time.monotonic()
+    net.waiter.wait([], 0.05)
+    assert time.monotonic() - began >= 0.04
+    timer.join()
+
+
+def test_an_idle_connection_costs_no_wakeups(net: Net, mosquitto: Mosquitto) -> None:
+    net.connect(link(mosquitto, "client"))
+    net.quiet(0.2)
+    turns = 0
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        net.turn(0.5)
+        turns += 1
+    assert turns < 8
