@@ -121,8 +121,8 @@ class Marked:
         due = self.revised_us is None or self.revised_us <= due_us
         kinds = {interpretation_of(group) for group, _ in members.values()}
         within = bool(kinds & {"overlap", "central"})
-        closing: list[Joint] = []
-        revising: list[Joint] = []
+        closing: dict[Place, None] = {}
+        revising: dict[Place, None] = {}
         gone = self._cut_anew(members, due=due) if kinds == {"central"} else []
         gone += self._over(key, decision)
         for place, picks, instead in self._complete(key, members):
@@ -134,23 +134,25 @@ class Marked:
             self._show(Joint(place, picks, coverage_of(key, (place, picks), members, gaps), within))
             # a window that others may join is named by its start alone, others by both bounds
             same = [old for old in instead if old == place or (kinds == {"overlap"} and old[1] == place[1])]
-            (revising if same or place in self.withdrawn else closing).append(self._joint(place, within))
+            (revising if same or place in self.withdrawn else closing)[place] = None
             gone += [old for old in instead if old not in same]
-        gone = [place for place in gone if place not in self.shown]
+        # what came and went within this step was never a row
+        gone = [old for old in gone if not (old in self.shown or old in closing or old in self.withdrawn)]
         self.withdrawn = (self.withdrawn | {*gone}) - self.shown.keys()
-        fresh = {joint.place for joint in (*closing, *revising)}
-        for place in sorted((self.touched | self.lacking) - fresh) if due else ():
+        for place in sorted((self.touched | self.lacking) - closing.keys() - revising.keys()) if due else ():
             picks, before = self.shown[place]
             coverage = coverage_of(key, (place, picks), members, gaps)
             if coverage != before or place in self.touched:
                 self._show(Joint(place, picks, coverage, within))
-                revising.append(self._joint(place, within))
+                revising[place] = None
         if due:
             self.touched.clear()
         if revising or gone:
             self.revised_us = decision.now_us
+        first = tuple(self._joint(place, within) for place in closing if place in self.shown)
+        again = tuple(self._joint(place, within) for place in revising if place in self.shown and place not in closing)
         self._forget(members, horizon_us)
-        return Found(tuple(closing), tuple(revising), tuple(gone))
+        return Found(first, again, tuple(gone))
 
     def _over(self, key: Key, decision: Decision) -> list[Place]:
         """Windows that turn out to be a newer revision's although they have rows (6.3)."""

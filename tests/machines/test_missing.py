@@ -148,6 +148,18 @@ def test_windows_by_number_leave_out_a_node_that_stands_still_where_the_query_sa
     assert {(of, low, high) for of, low, high in found.closing[0].picks} == {("a", 20, 30), ("b", 18, 44)}
 
 
+def test_two_nodes_that_are_back_in_one_step_leave_one_row() -> None:
+    """protocol 4.7: what one of them changes, the other may change again at once."""
+    bench = Bench("order", "skip")
+    bench.number("a", 0, 10, 20)
+    bench.step(a=50, b=5, c=5, stuck="bc")
+    bench.number("b", 0, 10, 20)
+    bench.number("c", 0, 5, 20)
+    found = bench.step(a=50, b=50, c=50)
+    assert (spans(found.closing), found.revising, found.gone) == ([(5, 20)], (), (("", 10, 20),))
+    assert found.closing[0].coverage.complete
+
+
 def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time_that_its_parent_heard() -> None:
     """protocol 4.4: silence counts only while the parent itself is connected."""
     group = Bench("order", "skip").query.group_at("a")
