@@ -32,7 +32,7 @@ from cloud_job.decision.spans import join
 from cloud_job.decision.work import Order, Row, Span, Work, identity
 from cloud_job.decode import Lookup, Page, pieces_of
 from cloud_job.failures import Failures
-from cloud_job.intake import Intake, Parts, contents
+from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
 from cloud_job.native.plan import Shape, state_columns
 from cloud_job.recent import Recent, no_parts, stored_end_us
@@ -120,11 +120,14 @@ class Job:
     def process(self, files: DataFrame, _spark_batch: int) -> None:
         """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
         self._since_s = time.monotonic()
+        content = files.select("path", "content").toArrow()
         intake = self._intake()
         names = []
-        for name, body in contents(files, self._files):
-            names.append(name)
-            intake.read(body, name)
+        for path, body in sorted(zip(*(column.to_pylist() for column in content.columns), strict=True)):
+            name = path.rsplit("/", 1)[-1]
+            if name not in self._files:
+                names.append(name)
+                intake.read(body, name)
         self._done("read", intake.batch)
         if names:
             self._batch(intake, names)
