@@ -19,7 +19,7 @@ import pyarrow as pa
 from cloud_job.decision.names import Names
 from cloud_job.decision.work import Order, Span
 from cloud_job.native import cells, plan
-from cloud_job.native.partials import WIDE, to_arrow
+from cloud_job.native.partials import WIDE, blocks, to_arrow
 from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
@@ -229,7 +229,7 @@ class _Decoding:
                 else:
                     made = windows_in(needed, span, basis, store.ranks(), exact=order.kind == "window")
                 if len(made):
-                    yield self._batch({"span": same(number, made)}, late, made, order.target)
+                    yield from self._batches({"span": same(number, made)}, late, made, order.target)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """The pieces of every order, those joined that meet here."""
@@ -239,11 +239,17 @@ class _Decoding:
             made = Partials(rows.start, rows.end, rows.key, dict(states))
             if len(made):
                 about = {"order": same(order.number, made), "end": pa.array(made.end)}
-                yield self._batch(about, late, made, order.target)
+                yield from self._batches(about, late, made, order.target)
 
-    def _batch(self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None) -> pa.RecordBatch:
+    def _batches(
+        self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in batches that Spark takes while the next one is made; cells of all windows may be many megabytes."""
         texts = (self.keys.texts, self.nodes.texts)
-        return batch_of(about, late, rows, scale, columns=self.lookup.columns, texts=texts)
+        for first, last in blocks(rows):
+            here = {name: column.slice(first, last - first) for name, column in about.items()}
+            part = rows.take(slice(first, last))
+            yield batch_of(here, late, part, scale, columns=self.lookup.columns, texts=texts)
 
 
 def batch_of(

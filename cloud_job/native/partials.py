@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from cloud_job.native import bags, series
-from edge_agent.algebra.partial import Column
+from edge_agent.algebra.bags import blocks as merged_at_once
+from edge_agent.algebra.bags import is_bags
+from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.series import is_series
 
 WIDE: Final = pa.decimal128(38, 0)
 _LIMIT: Final = 10**38  # the first integer that decimal(38,0) does not hold
@@ -33,6 +36,17 @@ def to_arrow(column: Column, kind: str, scale: int | None, nodes: Sequence[str])
     if kind == "wide" and scale is not None:
         return _wide(column)
     return pa.array(column)
+
+
+def blocks(rows: Partials) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that hold about as many values in cells as are merged at once; without cells one of all rows."""
+    held = np.zeros(len(rows), np.int64)
+    for column in rows.states.values():
+        if is_bags(column):
+            held += np.fromiter((len(cell.values) for cell in column.tolist()), np.int64, len(rows))
+        elif is_series(column):
+            held += np.fromiter((len(cell.time_us) for cell in column.tolist()), np.int64, len(rows))
+    return merged_at_once(np.arange(len(rows)), held)
 
 
 def _wide(column: Column) -> pa.Array:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_job.native import bags as cells_of_bags
-from cloud_job.native import cells, in_numpy
+from cloud_job.native import cells, in_numpy, partials
 from cloud_job.native import series as cells_of_series
 from edge_agent.algebra import bags, series
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.segments import Segments
 
 VALUES = st.lists(st.integers(-5, 5), min_size=1, max_size=8)
@@ -146,3 +146,12 @@ def test_a_series_with_a_value_beyond_64_bits_harms_no_other_row() -> None:
     ((place, found),) = cells_of_series.ordered(met(cells_of_series.to_arrow(wide, NODES), np.ones(2, np.int64)), 0)
     assert place.tolist() == [1]
     assert found["series"][0].value.tolist() == [5]
+
+
+def test_rows_whose_cells_hold_much_go_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row once and in order; rows without cells are one batch."""
+    monkeypatch.setattr(bags, "_BLOCK", 4)
+    column = bags.lift(np.arange(12), Segments.runs(np.array([0, 3, 4, 9]), 12))  # 3, 1, 5 and 3 values
+    place = np.arange(4)
+    assert list(partials.blocks(Partials(place, place + 1, place, {"bag": column}))) == [(0, 2), (2, 3), (3, 4)]
+    assert list(partials.blocks(Partials(place, place + 1, place, {"count": place}))) == [(0, 4)]
