@@ -187,16 +187,15 @@ class _Decoding:
         if codes is None:
             codes = self._codes[line] = (self.keys.of(part.page.keys), self.nodes.of(part.page.nodes))
         for order in part.orders:
+            rows = part.rows
             if order.lifted:
-                rows = recoded(part.rows, order.basis, *codes)
+                rows = recoded(rows, order.basis, *codes)
                 rows = slices_of(rows, order.lifted, order.scale, self.keys.texts, reaching=order.reaching)
-                wanted = self._wanted(rows, order)
-                self._store(order, part.sent.late).add(rows if wanted is None else rows.take(wanted))
-                continue
-            wanted = self._wanted(part.rows, order)
+            wanted = self._wanted(rows, order)
             if wanted is None or len(wanted):
-                chosen = part.rows if wanted is None else part.rows.take(wanted)
-                self._store(order, part.sent.late).add(recoded(chosen, order.basis, *codes))
+                chosen = rows if wanted is None else rows.take(wanted)
+                chosen = chosen if order.lifted else recoded(chosen, order.basis, *codes)
+                self._store(order, part.sent.late).add(chosen)
 
     def _wanted(self, rows: Partials, order: Order) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""

@@ -26,7 +26,7 @@ from tests.simulation.marked import MarkedFleet
 from tests.simulation.test_fleets import everything, lossy
 from tests.simulation.world import Chaos, RootHost
 
-SEEDS = (4_000, 4_004)  # all but overlapping windows; those
+SEEDS = (4_084, 4_004)  # all but overlapping windows, who is missing is skipped; those
 BATCHES = 8
 Place = tuple[str, str, str, int, int]  # query, node, key, start, end where it names a row
 Told = tuple[int, int, int, str, bool]  # end, readings, late, coverage, complete
