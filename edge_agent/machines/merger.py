@@ -29,10 +29,12 @@ from edge_agent.machines.events import (
     Retire,
     SendReceipt,
 )
+from edge_agent.machines.growing import Growing
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.parent import Applied, ParentHalf
 from edge_agent.machines.pool import Pool
 from edge_agent.machines.release import GroupStep, Step
+from edge_agent.machines.settled import Settled
 
 
 class Merger(Node):
@@ -68,6 +70,8 @@ class Merger(Node):
         self._said_out: dict[Group, tuple[Exception_, ...]] = {}
         self._promised: dict[Group, int] = {}
         self._new = not state
+        self._settled = Settled(state)
+        self._names: dict[tuple[str, int], Growing] = {}  # keys of each child's epoch, as they are spooled
         if state:
             self._recover(state, unpack)
 
@@ -222,10 +226,12 @@ class Merger(Node):
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         parent = self.parent
+        families, settled = self._settled.changes(parent.snapshot_families())
         state: dict[str, object] = {
             "household": parent.household.snapshot(),
-            "families": parent.snapshot_families(),
+            "families": families,
             "promised": parent.groups_to_plain(self._promised),
+            **settled,
         }
         if self._new:
             state["journal"], self._new = self.journal, False
@@ -240,9 +246,13 @@ class Merger(Node):
                 parent.books.pop(key, None)
                 self.pool.forget(node, epoch)
                 state[f"book/{node}/{epoch}"] = None
+                names = self._names.pop(key, None)
+                state.update({} if names is None else names.changes((), anew=True))
         parent.inbox.changed.clear()
         for key in parent.dirty_books & parent.books.keys():
-            state[f"book/{key[0]}/{key[1]}"] = parent.books[key].snapshot()
+            book, name = parent.books[key], f"{key[0]}/{key[1]}"
+            state[f"book/{name}"] = {**book.snapshot(), "keys": []}
+            state.update(self._names.setdefault(key, Growing(f"names/{name}")).changes(book.keys))
             state["texts"] = [list(self._texts[0]), list(self._texts[1])]
         parent.dirty_books.clear()
         state.update(self.pool.snapshot())
@@ -252,7 +262,7 @@ class Merger(Node):
         parent = self.parent
         parent.household.restore(state["household"])
         parent.household.link(0, up=False)
-        parent.restore_families(state["families"])
+        parent.restore_families(Settled.read(state["families"], state))
         for family in parent.household.families.values():
             family.forget_history()
         self._promised = parent.groups_from_plain(state["promised"])
@@ -262,7 +272,9 @@ class Merger(Node):
                 continue
             node, _, epoch = rest.partition("/")
             if kind == "book":
-                parent.books[node, int(epoch)] = Book.restore(value)
+                self._names[node, int(epoch)] = Growing(f"names/{rest}", state)
+                keys = Growing.read(f"names/{rest}", state)
+                parent.books[node, int(epoch)] = Book.restore({**value, "keys": keys})
             else:
                 parent.inbox.restore_line((node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
         queries, sensors = state.get("texts", ([], []))

@@ -47,6 +47,7 @@ class Pool:
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
         self._books: dict[tuple[str, int], Book] = {}
+        self._stale: list[str] = []  # slots of plans that had no rows at the restart
 
     def add(self, node: str, epoch: int, book: Book, section: Section, *, late: bool) -> None:
         """Take the rows of one section of a child's frame."""
@@ -136,17 +137,18 @@ class Pool:
 
     def snapshot(self) -> dict[str, object]:
         """Slots of the plans touched since the last call. Late rows are never open between commits."""
-        out: dict[str, object] = {}
+        out: dict[str, object] = dict.fromkeys(self._stale)
+        self._stale = []
         for key in self.touched:
             group, digest = key
-            slot = f"store/{digest.hex()}/{group_to_plain(group)}"
+            name = f"{digest.hex()}/{group_to_plain(group)}"
             store = self._stores.get(key)
             if store is None or not len(store):
                 self._stores.pop(key, None)
-                out[slot] = None
+                out[f"store/{name}"] = None  # its plan stays: the next rows are of it
                 continue
-            plan = plan_to_plain(self.plans[key])
-            out[slot] = {"group": group_to_plain(group), "plan": plan, "rows": self._texts_of(store.snapshot(), key)}
+            out[f"plan/{name}"] = plan_to_plain(self.plans[key])  # of thousands of queries maybe: written once
+            out[f"store/{name}"] = {"group": group_to_plain(group), "rows": self._texts_of(store.snapshot(), key)}
         self.touched.clear()
         return out
 
@@ -161,10 +163,12 @@ class Pool:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the rows found in the slots of a spool."""
+        self._stale = [slot for slot in state if slot.startswith("plan/") and f"store/{slot[5:]}" not in state]
         for slot, value in state.items():
             if not slot.startswith("store/"):
                 continue
-            group, plan = group_from_plain(value["group"]), plan_from_plain(value["plan"])
+            plain = state[f"plan/{slot.removeprefix('store/')}"]
+            group, plan = group_from_plain(value["group"]), plan_from_plain(plain)
             key = (group, plan.hash)
             self.plans[key] = plan
             rows = value["rows"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,22 @@ from edge_agent.algebra.frame import Receipt
 from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
-from edge_agent.machines.events import Commit, Configured, LinkUp, Read, Receipted, Restored, Tick
+from edge_agent.machines.events import (
+    Action,
+    Arrived,
+    Commit,
+    Committed,
+    Configured,
+    Event,
+    LinkUp,
+    Read,
+    Receipted,
+    Restored,
+    Tick,
+)
 from edge_agent.machines.growing import SLOT_TEXTS, Growing
+from edge_agent.machines.merger import Merger
+from edge_agent.machines.node import NodeSettings
 from edge_agent.wire import snapshot
 from tests.machines.test_node import SENSOR, T0, Rim, S
 
@@ -21,26 +37,27 @@ LABELS = [(("k", f"a-key-of-some-length-{n}"),) for n in range(MANY_KEYS + 5)]
 class Flash:
     """What a gateway wrote, as the spool does: slots whose bytes changed."""
 
-    def __init__(self, rim: Rim) -> None:
-        self.rim, self.slots, self.seen = rim, dict[str, bytes](), 0
+    def __init__(self, done: list[Action]) -> None:
+        """done: grows by what is done."""
+        self.done, self.slots, self.seen = done, dict[str, bytes](), 0
 
     def written(self) -> int:
         """Bytes since the last call."""
         total = 0
-        for action in self.rim.done[self.seen :]:
+        for action in self.done[self.seen :]:
             for slot, value in action.state.items() if isinstance(action, Commit) else ():
                 content = b"" if value is None else snapshot.dumps(value)
                 if self.slots.get(slot, b"") != content:
                     total += len(content)
                     self.slots[slot] = content
-        self.seen = len(self.rim.done)
+        self.seen = len(self.done)
         return total
 
 
-def asking(queries: tuple[Query, ...]) -> Rim:
+def asking(queries: tuple[Query, ...], journal: int = 7) -> Rim:
     rim = Rim()
     rim.do(LinkUp(), T0)
-    rim.do(Receipted(Receipt(rim.gateway.outbox.epoch, 7, -1, (), ())), T0)
+    rim.do(Receipted(Receipt(rim.gateway.outbox.epoch, journal, -1, (), ())), T0)
     rim.do(Configured((SENSOR,), queries), T0 + S)
     return rim
 
@@ -58,7 +75,7 @@ def test_two_thousand_queries_are_written_when_they_change_and_not_with_every_co
     """protocol 3.1: readings, windows that close: what definitions made is not written again."""
     queries = tuple(query(f"q{n}", Tumbling((n % 20 + 1) * S)) for n in range(2_000))
     rim = asking(queries)
-    flash = Flash(rim)
+    flash = Flash(rim.done)
     assert flash.written() > 400_000
     for step in range(2, 8):  # the plan gets its number with the first rows that leave
         push(rim, T0 + step * S, np.zeros(1, np.int64))
@@ -72,7 +89,7 @@ def test_two_thousand_queries_are_written_when_they_change_and_not_with_every_co
 def test_keys_are_written_once_however_many_are_known(window: Window | Session) -> None:
     """protocol 2.4, 3.1: a commit holds the keys that came and the rows that are open."""
     rim = asking((query("q", window, ("k",)),))
-    flash = Flash(rim)
+    flash = Flash(rim.done)
     push(rim, T0 + 2 * S, np.arange(MANY_KEYS))
     rim.do(Tick(), T0 + 3 * S)
     rim.do(Tick(), T0 + 9 * S)
@@ -106,7 +123,7 @@ def test_a_gateway_goes_on_from_the_parts_that_its_commits_wrote() -> None:
 def test_of_many_open_rows_those_of_keys_that_changed_are_written(window: Window | Session) -> None:
     """protocol 3.1: an hour of many keys is open; a second of few of them does not write it again."""
     rim = asking((query("q", window, ("k",)),))
-    flash = Flash(rim)
+    flash = Flash(rim.done)
     push(rim, T0 + 2 * S, np.arange(MANY_KEYS))
     rim.do(Tick(), T0 + 3 * S)
     every = flash.written()
@@ -122,6 +139,51 @@ def test_of_many_open_rows_those_of_keys_that_changed_are_written(window: Window
     pushed = int((np.arange(MANY_KEYS) % 50).sum()) + 2 * (7 + 9)
     assert sum(int(section.partials.states["sum"].sum()) for section in flushed) == pushed
     assert not [slot for slot, value in again.state.items() if slot.startswith("rows/") and value is not None]
+
+
+def test_a_merger_writes_what_is_below_it_when_that_changes() -> None:
+    """protocol 3.1, 4.5: leaves, queries and keys of a child once; a second without news writes frontiers."""
+    merger = Merger(NodeSettings("m"), Random(3), grace_us=60 * S)
+    done: list[Action] = []
+    flash, kept = Flash(done), dict[str, object]()
+
+    def hand(event: Event, now_us: int) -> None:
+        for action in merger.handle(event, now_us):
+            done.append(action)
+            if isinstance(action, Commit):
+                kept.update(action.state)
+                hand(Committed(), now_us)
+
+    rim = asking(tuple(query(f"q{n}", Tumbling(S), ("k",)) for n in range(1_000)), merger.journal)
+    push(rim, T0 + 2 * S, np.arange(5_000))
+    rim.do(Tick(), T0 + 3 * S)
+    rim.do(Tick(), T0 + 9 * S)
+    hand(LinkUp(), T0 + 9 * S)
+    hand(Receipted(Receipt(merger.outbox.epoch, 7, -1, (), ())), T0 + 9 * S)
+    births = {frame.seq: frame for action in rim.done if isinstance(action, Commit) for frame in action.replace}
+    hand(Arrived(tuple(("a", births.get(frame.seq, frame), None) for frame in rim.frames)), T0 + 10 * S)
+    hand(Tick(), T0 + 11 * S)
+    hand(Tick(), T0 + 13 * S)
+    assert flash.written() > 100_000
+    for second in (12, 18, 24):  # what leaves the merger gets its numbers the first time
+        flash.written()
+        before = len(rim.frames)
+        for step in (second, second + 2):
+            push(rim, T0 + step * S, np.arange(3))
+            rim.do(Tick(), T0 + (step + 1) * S)
+        assert rim.frames[before:]
+        hand(Arrived(tuple(("a", frame, None) for frame in rim.frames[before:])), T0 + (second + 3) * S)
+        hand(Tick(), T0 + (second + 5) * S)
+    assert 0 < flash.written() < 10_000
+    state = {slot: value for slot, value in kept.items() if value is not None}
+    again = Merger(NodeSettings("m"), Random(4), Restored(state), grace_us=60 * S)
+    for family in merger.parent.household.families.values():
+        family.forget_history()  # no lag from before a restart counts
+    assert len(merger.parent.snapshot_families()) > 1
+    assert again.parent.snapshot_families() == merger.parent.snapshot_families()
+    assert {line: book.keys for line, book in again.parent.books.items()} == {
+        line: book.keys for line, book in merger.parent.books.items()
+    }
 
 
 def test_a_growing_table_is_read_back_whatever_was_written_when() -> None:
