@@ -269,16 +269,16 @@ def _sorted(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
     np.not_equal(values[1:], values[:-1], out=new[1:])
     if groups > 1:
         new[1:] |= owner[1:] != owner[:-1]
+    if values.dtype == np.float64:
+        values += 0.0  # -0.0 is 0.0; they are a copy in any case
+    if new.all():
+        sizes = np.bincount(owner, minlength=groups) if groups > 1 else np.array([len(values)])
+        return Flat(values, counts if len(counts) else ones(len(values)), sizes)
     begins = np.flatnonzero(new)
     sizes = np.bincount(owner[begins], minlength=groups) if groups > 1 else np.array([len(begins)])
-    distinct = values[begins] if len(begins) < len(values) else values
-    if distinct.dtype == np.float64:
-        distinct = distinct + 0.0  # -0.0 is 0.0
     if len(counts):
-        return Flat(distinct, np.add.reduceat(counts, begins), sizes)
-    if len(begins) == len(values):
-        return Flat(distinct, ones(len(values)), sizes)
-    return Flat(distinct, np.diff(begins, append=len(values)), sizes)
+        return Flat(values[begins], np.add.reduceat(counts, begins), sizes)
+    return Flat(values[begins], np.diff(begins, append=len(values)), sizes)
 
 
 def _has_runs(values: Column) -> bool:
