@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from edge_agent.config import windows
 from tests.fakes import FakeClock, Mosquitto, find_mosquitto
+
+# nothing fails because a machine is slow; what runs once more with the oldest libraries asks whether these do the same
+settings.register_profile("house", settings(), deadline=None)
+settings.register_profile("oldest", settings(), deadline=None, max_examples=20)
+settings.load_profile("house")
 
 
 @pytest.fixture

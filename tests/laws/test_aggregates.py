@@ -384,7 +384,7 @@ def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, lis
     assert {float(value): count for value, count in counts.items()} == oracle_further.value_counts(readings)
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
+@settings(deadline=None, max_examples=40)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_a_function_over_all_readings_at_once_gives_the_oracles_answer(case: tuple[int | None, list[Readings]]) -> None:
     """What stands in for an oracle that is not written yet (tests/oracle_itself.py) says what a written one says."""
