@@ -70,6 +70,8 @@ def opened(column: pa.Array, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -
     """(the numbers of all cells, how many each has): the twin of `to_bytes`. A cell that is null has none."""
     if not len(column):
         return np.zeros(0, dtype), np.zeros(0, np.int64)
+    if pa.types.is_large_binary(column.type):  # a setting of Spark's
+        column = column.cast(pa.binary())
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     content = np.frombuffer(b"" if data is None else data, np.uint8)[edges[0] : edges[-1]]

@@ -104,6 +104,14 @@ def test_a_value_beyond_64_bits_has_no_answer_and_harms_no_other_row(lists: bool
     assert found["bag"].tolist() == [bags.Bag(np.array([5]), np.array([2]))]
 
 
+def test_bytes_with_wide_offsets_are_opened_too() -> None:
+    flat, sizes = np.arange(5), np.array([2, 0, 3])
+    column = cells.to_bytes(flat, sizes).cast(pa.large_binary())
+    for cut in range(4):
+        found, many = cells.opened(column[cut:], cells.INTS)
+        assert (found.tolist(), many.tolist()) == (flat[sizes[:cut].sum() :].tolist(), sizes[cut:].tolist())
+
+
 def test_more_than_a_column_of_bytes_holds_is_refused() -> None:
     many = np.broadcast_to(np.zeros(1), (2**28,))
     with pytest.raises(ValueError, match="in one column"):
