@@ -21,7 +21,8 @@ Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query
 def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
     """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups.
 
-    A revision of which nobody says from when it holds, while an older one has had rows, begins after those.
+    A revision of which nobody says from when it holds begins after the rows that an older one has had; where there are
+    none it holds from the beginning, and an older one that comes later has no window.
     """
     out: dict[Group, dict[Key, Serving]] = {group: dict(known) for group, known in before.items()}
     places: Places = {}
@@ -60,7 +61,7 @@ def _succeed(
                 after_us = max(older, default=NEVER_US)
                 serving = serving if after_us == NEVER_US else replace(serving, start_from_us=after_us)
             out[group][key] = replace(serving, start_until_us=_least(serving.start_until_us, until_us))
-            starts.append(serving.start_from_us)
+            starts.append(NEVER_US if serving.start_from_us is None else serving.start_from_us)
         until_us = _least(*starts)
 
 
