@@ -255,9 +255,10 @@ def test_plans_of_other_scales_and_of_floats_meet_at_the_root(roots: Start) -> N
 
 
 def test_several_queries_share_the_slices_of_one_plan(roots: Start) -> None:
-    """protocol 6.1, 6.2: slices count in every window that contains them."""
+    """protocol 6.1, 6.2: slices count in every window that contains them. 8.6: a restart reads back what it kept."""
     root = roots()
-    queries = (query("t", Tumbling(2 * SECOND)), query("s", Sliding(3 * SECOND, SECOND), ("sum", "last")))
+    long = query("long", Sliding(6 * SECOND, SECOND), ("sum", "last"))
+    queries = (query("t", Tumbling(2 * SECOND)), query("s", Sliding(3 * SECOND, SECOND), ("sum", "last")), long)
     child = Child("gw-1", queries, ("site=a", "site=b%2C%25"))
     keys, values = np.array([0, 0, 0, 1]), np.array([1.0, 2.0, 3.0, 50.0])
     root.take(
@@ -277,6 +278,13 @@ def test_several_queries_share_the_slices_of_one_plan(roots: Start) -> None:
     row = found[key_of("t", 2, "site=b%2C%25")]
     assert row["labels"] == {"site": "b,%"}
     assert json.loads(root.rows(tables.BATCHES)[-1]["frontiers"])[0]["source"] == "s"
+    assert found[key_of("long", -2)]["values"] == {"sum": 6.0, "last": 3.0}
+    root.start()
+    root.take(tick(at(2)), record(child, at(2), child.rows(at(6), starts(4, 5), np.array([7.0, 8.0]))))
+    found = root.results()
+    assert found[key_of("long", 0)]["values"] == {"sum": 21.0, "last": 8.0}
+    assert found[key_of("long", -1, "site=b%2C%25")]["values"] == {"sum": 50.0, "last": 50.0}
+    assert found[key_of("s", 3)]["values"] == {"sum": 18.0, "last": 8.0}
 
 
 def test_one_root_owns_the_tables(roots: Start) -> None:
