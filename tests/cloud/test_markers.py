@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-SEEDS = {4_000: everything, 4_004: lossy}  # all but overlapping windows; those
+SEEDS = {4_084: everything, 4_004: lossy}  # all but overlapping windows, who is missing is skipped; those
 BATCHES = 3
 CRASHES = {0: "results:0", 1: "revisions:1"}
 
@@ -49,7 +49,7 @@ def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_j
 ) -> None:
     """protocol 4.7, 5.4, 6.2, 8.1, 8.2: every revision, none twice after a crash."""
     fleets = [NamedFleet(seed) for seed in SEEDS]
-    groups = sent(fleets, BATCHES, Random(7))
+    groups = sent(fleets, BATCHES, Random(3))  # batches cut so that rows are revised and withdrawn
     by_end = {
         query.id
         for fleet in fleets
@@ -64,7 +64,8 @@ def test_markers_and_local_windows_equal_the_plain_root_through_crashes_of_the_j
     for at, row in wanted.items():
         same(got[at], row)
     assert {row.node for row in wanted.values()} > {""}
-    assert any(row.revision for row in wanted.values())
+    assert any(row.revision and not row.withdrawn for row in wanted.values())
+    assert any(row.withdrawn for row in wanted.values())
 
 
 def _place(row: Any, by_end: set[str]) -> tuple[str, str, str, int, int]:
@@ -81,7 +82,10 @@ def test_recordings_with_markers_give_the_rows_of_the_plain_root(spark: SparkSes
     texts = {f"markers-{seed}": json.dumps(made(seed)) for seed in (0, 1, 2, 3, 5, 8)}
     recordings = [parse(text, name, number) for number, (name, text) in enumerate(texts.items())]
     bar = Progress("replaying", len(recordings))
-    plain, job = list(of_python(recordings, bar, revisions=False)), list(of_spark(recordings, bar, spark))
+    plain, job = (
+        list(of_python(recordings, bar, revisions=False)),
+        list(of_spark(recordings, bar, spark, revisions=False)),
+    )
     for name in texts:
         got, want = (by_place([row for row in rows if row["recording"] == name]) for rows in (job, plain))
         assert got.keys() == want.keys(), name
