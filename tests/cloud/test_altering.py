@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +19,6 @@ from tests.cloud.both_roots import Sent, plain, same, sent, through_crashes
 from tests.cloud.recorded import RecordedFleet
 from tests.simulation.altering import FILTER, AlteringFleet
 from tests.simulation.fleet import GRACE, START, GatewayHost
-from tests.simulation.test_fleets import everything
 from tests.simulation.world import SECOND, Chaos
 
 if TYPE_CHECKING:
@@ -33,15 +31,12 @@ CUTS_US = tuple(START + at_s * SECOND for at_s in (6, 35, 60, 100))  # of the mi
 MUTED = {418: False, 449: True}  # sessions or not
 
 
-MOVING: dict[int, tuple[Callable[[Random], Chaos], bool]] = {538: (everything, False)}  # seed: late
-
-
 class NamedFleet(AlteringFleet, RecordedFleet):
     """A fleet whose queries are its own, beside those of other fleets at one root; definitions travel as texts."""
 
-    def __init__(self, seed: int, chaos: Chaos, *, sessions: bool = False, late: bool = False) -> None:
+    def __init__(self, seed: int, *, sessions: bool) -> None:
         self.seed = seed
-        super().__init__(seed, chaos, ahead=False, late=late, sessions=sessions, prefix=f"f{seed}-")
+        super().__init__(seed, Chaos(), ahead=False, sessions=sessions, prefix=f"f{seed}-")
         self.altered = replace(self.altered, where=self._where(self.altered.where))
 
     def _where(self, where: str) -> str:
@@ -68,7 +63,7 @@ class MutedFleet(NamedFleet):
     """
 
     def __init__(self, seed: int, *, sessions: bool) -> None:
-        super().__init__(seed, Chaos(), sessions=sessions)
+        super().__init__(seed, sessions=sessions)
         first, *others = (self.world.hosts[name] for name in self.gateways)
         assert isinstance(first, GatewayHost)
         first.mute = (START + 8 * SECOND, START + 50 * SECOND)
@@ -77,17 +72,16 @@ class MutedFleet(NamedFleet):
             host.mute, host.hears_after_us = (START + 37 * SECOND, START + 130 * SECOND), 26 * SECOND
 
     def wrong(self) -> list[str]:
-        """Nobody serves a revision from the time on that holds for all: the two roots are compared, and the order."""
+        """Not asked: no gateway feeds all windows of a revision. The roots are compared, and whose each window is."""
         return []
 
 
 def test_altered_queries_give_the_plain_root_s_rows_and_no_window_has_two_revisions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """protocol 6.2, 6.3: other windows, filter, key, gap; removed, there again; late to hear; rows of the wrong
-    revision withdrawn; a row a window, whatever became of it, through crashes of the job."""
-    moving = [NamedFleet(seed, chaos(Random(seed)), late=late) for seed, (chaos, late) in MOVING.items()]
-    fleets = [*moving, *(MutedFleet(seed, sessions=sessions) for seed, sessions in MUTED.items())]
+    """protocol 6.2, 6.3: another window, another gap; removed, there again; late to hear; rows of the wrong revision
+    withdrawn; a row a window, whatever became of it, through a crash of the job."""
+    fleets = [MutedFleet(seed, sessions=sessions) for seed, sessions in MUTED.items()]
     files = sorted((file for group in sent(fleets, 2, Random(9)) for file in group), key=lambda file: file[0][0])
     groups = [list(files[a:b]) for a, b in pairwise([0, *(bisect_left(files, us, key=_time) for us in CUTS_US), None])]
     wanted = plain(groups, lambda row: (row.query, row.key, row.start))
