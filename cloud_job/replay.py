@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,9 +22,10 @@ from edge_agent.config import topics
 from edge_agent.wire import landing
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 BATCHES: Final = 2  # each costs Spark a plan of all functions: seconds
+OF_REVISIONS: Final = 6  # the more batches, the more of what a running job would have shown on the way
 ENDLESS_US: Final = 10**17  # grace and horizon: nothing in a recording is left out or beyond them
 PARENT: Final = "root"
 
@@ -47,40 +48,63 @@ class Result:
     withdrawn: bool
 
 
-def run(recordings: Sequence[Sent], received_us: int, journal: int, spark: SparkSession | None = None) -> list[Result]:
+def run(
+    recordings: Sequence[Sent],
+    received_us: int,
+    journal: int,
+    spark: SparkSession | None = None,
+    *,
+    revisions: bool = False,
+) -> list[Result]:
     """What stands in gold.results after all messages. Ids of nodes and queries differ between recordings.
 
     received_us: no earlier than any frontier in them. journal: of the births. spark: left out, one is started for it.
+    revisions: also what stood there before, in the order in which it appeared.
     Raises: PortError.
     """
     started = session.start("headwater-replay") if spark is None else spark
     try:
         with tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder:
-            return _run(started, Path(folder), recordings, received_us, journal)
+            batches = OF_REVISIONS if revisions else BATCHES
+            place = _work(started, Path(folder), recordings, received_us, journal, batches=batches)
+            rows = _revisions(started, place) if revisions else place.read(started, tables.RESULTS).collect()
+            return [Result(**{name: row[name] for name in Result.__slots__}) for row in rows]
     finally:
         if spark is None:
             started.stop()
 
 
-def _run(spark: SparkSession, folder: Path, recordings: Sequence[Sent], received_us: int, journal: int) -> list[Result]:
+def _work(
+    spark: SparkSession, folder: Path, recordings: Sequence[Sent], received_us: int, journal: int, *, batches: int
+) -> tables.Place:
     place = tables.place(str(folder / "tables"))
     files = folder / "landing"
     files.mkdir()
-    for number in range(BATCHES):
-        _write(files, number, recordings, received_us + number, journal)
+    for number in range(batches):
+        shares = [sent[len(sent) * number // batches : len(sent) * (number + 1) // batches] for sent in recordings]
+        _write(files, number, shares, received_us + number, journal)
     limits = Limits(revise_every_us=0, horizon_us=ENDLESS_US)
     job = Job(spark, place, Settings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
     job.open()
     Stream(job, once=True, max_bytes=1).run()
-    rows = place.read(spark, tables.RESULTS).collect()
-    return [Result(**{name: row[name] for name in Result.__slots__}) for row in rows]
+    return place
 
 
-def _write(folder: Path, number: int, recordings: Sequence[Sent], received_us: int, journal: int) -> None:
-    """One file with an equal share of the messages of each recording. Its time of change gives the files an order."""
+def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
+    """Every row the table has held, once: Delta keeps its versions, each commit of the job makes one."""
+    path, told = place.path(tables.RESULTS), set()
+    for (version,) in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version").orderBy("version").collect():
+        for row in spark.read.format("delta").option("versionAsOf", version).load(path).collect():
+            one = (row["query"], row["node"], row["key"], row["start"], row["end"], row["revision"])
+            if one not in told:
+                told.add(one)
+                yield row
+
+
+def _write(folder: Path, number: int, shares: Sequence[Sent], received_us: int, journal: int) -> None:
+    """One file with the messages of each recording for one batch. Its time of change gives the files an order."""
     records = [landing.encode_tick(received_us, journal, connected=True)]
-    for sent in recordings:
-        share = sent[len(sent) * number // BATCHES : len(sent) * (number + 1) // BATCHES]
+    for share in shares:
         records += [landing.encode(topics.frames(node, PARENT), received_us, payload) for node, payload in share]
     path = folder / f"{number:08d}{SUFFIX}"
     path.write_bytes(b"".join(records))

@@ -46,8 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Answer what can be answered; the exit code says what was left out."""
     spark = args.root == "spark"
-    if spark and args.revisions:
-        raise ConfigError("--revisions needs --root python: the tables keep the last revision of a row")
     if spark:
         setup("warning")  # of the job: its fields say what is wrong, its event alone does not
     recordings, unread = read(args.files)
@@ -55,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     for line in refused:
         complain(line)
     with Progress("replaying", len(recordings)) as bar:
-        for told in of_spark(recordings, bar) if spark else of_python(recordings, bar, revisions=args.revisions):
+        for told in (of_spark if spark else of_python)(recordings, bar, revisions=args.revisions):
             print(json.dumps(told, ensure_ascii=False))
     sys.stdout.flush()
     if unread:
@@ -88,7 +86,9 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
             yield from teller.revisions(rows) if revisions else teller.final(rows)
 
 
-def of_spark(recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None) -> Iterator[Told]:
+def of_spark(
+    recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None, *, revisions: bool
+) -> Iterator[Told]:
     """The rows of the Spark job: the frames of all recordings go through it together. session: else one is started."""
     from cloud_job import replay
 
@@ -101,7 +101,8 @@ def of_spark(recordings: Sequence[Recording], bar: Progress, session: SparkSessi
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
     bar.at(len(trees) / 2, "Spark")
     rows: dict[str, list[replay.Result]] = {}
-    for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session):
+    for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:
-        yield from Teller(tree.recording).final(rows.get(tree.source, []))
+        made, teller = rows.get(tree.source, []), Teller(tree.recording)
+        yield from teller.revisions(made) if revisions else teller.final(made)

@@ -118,8 +118,3 @@ def test_revisions_are_printed_as_they_would_appear(capsys: pytest.CaptureFixtur
     told = rows(capsys.readouterr().out)
     first = [(row["revision"], row["value"]) for row in told if (row["query"], row["start"]) == ("ten", 0)]
     assert first == [(0, 101), (1, 105)]
-
-
-def test_revisions_are_not_asked_of_spark(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "--revisions", "--root", "spark", str(CASES / "ties.json")]) == 2
-    assert "--revisions needs --root python" in capsys.readouterr().err
