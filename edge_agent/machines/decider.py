@@ -112,13 +112,14 @@ class Decider:
 
     def decide(self, now_us: int) -> Decision:
         """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
+        passed = {group: family.published_us for group, family in self.parent.household.families.items()}
         self.parent.household.weigh(now_us)
         groups: dict[Group, GroupView] = {}
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         families = self.parent.household.families
         frontiers = {group: family.published_us for group, family in families.items()}
         told = {group: family.serving(now_us) for group, family in families.items()}
-        before, self._serving = self._serving, succession.agreed(self._serving, told, frontiers)
+        before, self._serving = self._serving, succession.agreed(self._serving, told, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
             for name in () if group.node else self.parent.household.unheard():

@@ -19,7 +19,8 @@ Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query
 
 
 def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
-    """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups.
+    """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups
+    at the decision before this one, up to where rows have been given.
 
     A revision of which nobody says from when it holds begins after the rows that an older one has had; where there are
     none it holds from the beginning, and an older one that comes later has no window.
