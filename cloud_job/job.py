@@ -269,7 +269,7 @@ class Job:
         """Frames as rows; of a large batch as several files, which are read side by side."""
         if content.nbytes < ONE_FILE_BYTES:
             return tables.one_file(self.spark, MESSAGES, content)
-        return self.spark.createDataFrame(content, tables.schema(MESSAGES))
+        return tables.frame(self.spark, content, tables.schema(MESSAGES))
 
     def _rows(self, work: Work, spans: tuple[Span, ...]) -> DataFrame:
         lookup = self._window_lookup(work, spans)

@@ -85,7 +85,7 @@ def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> D
     kinds = tables.struct(columns)
     if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
         batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]
-    return spark.createDataFrame(pa.Table.from_batches(batches), kinds).coalesce(1)
+    return tables.frame(spark, pa.Table.from_batches(batches), kinds).coalesce(1)
 
 
 def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:

@@ -365,7 +365,12 @@ def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) ->
 
 def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
     """Rows made on the driver, to be written as one file."""
-    return spark.createDataFrame(content, schema(table)).coalesce(1)
+    return frame(spark, content, schema(table)).coalesce(1)
+
+
+def frame(spark: SparkSession, content: pa.Table, kinds: DataType) -> DataFrame:
+    """Rows made on the driver. Spark reads none behind a chunk without rows, so they are one chunk first."""
+    return spark.createDataFrame(content.combine_chunks(), kinds)
 
 
 def _quoted(text: str) -> str:

@@ -100,7 +100,7 @@ class Central:
             self._states.read(self.place.read(self.spark, POSITIONS))
 
     def _frame(self, table: pa.Table, columns: Mapping[str, str]) -> DataFrame:
-        return self.spark.createDataFrame(table, tables.struct(columns)).coalesce(1)
+        return tables.frame(self.spark, table, tables.struct(columns)).coalesce(1)
 
 
 class Positions:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cloud_job import maintain, tables
@@ -18,6 +20,9 @@ from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.raws import Reading, raw_rows
 from tests.cloud.roots import CrashError, Roots
 from tests.cloud.test_positions import naive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 STEPS = ("decision", "results", "positions", None, None)  # where the process dies, batch by batch
@@ -139,3 +144,10 @@ def test_state_windows_begin_and_end_with_readings(roots: Callable[..., Roots]) 
     assert key == ("hot", "site=a", START + SECOND)
     assert (row["end"], row["values"]) == (START + 4 * SECOND, {"count": 3.0, "max": 90.0})
     assert (row["window_end"] - row["window_start"]).total_seconds() == 3
+
+
+def test_rows_behind_a_chunk_without_rows_reach_spark(spark: SparkSession) -> None:
+    """Spark reads an Arrow table up to its first empty chunk: a query without a full window made others lose theirs."""
+    some = pa.table({"place": pa.array([1, 2], pa.int64())})
+    made = tables.frame(spark, pa.concat_tables([some, some.slice(0, 0), some]), tables.struct({"place": "bigint"}))
+    assert [row["place"] for row in made.collect()] == [1, 2, 1, 2]
