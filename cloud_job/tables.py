@@ -368,7 +368,7 @@ def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
     return frame(spark, content, schema(table)).coalesce(1)
 
 
-def frame(spark: SparkSession, content: pa.Table, kinds: DataType) -> DataFrame:
+def frame(spark: SparkSession, content: pa.Table, kinds: StructType) -> DataFrame:
     """Rows made on the driver. Spark reads none behind a chunk without rows, so they are one chunk first."""
     return spark.createDataFrame(content.combine_chunks(), kinds)
 

@@ -41,7 +41,7 @@ def slid(draw: st.DrawFn, longest: int = 24) -> Sliding:
 def sliced(draw: st.DrawFn, windows: tuple[Window, ...], scale: int | None, basis: tuple[str, ...]) -> Partials:
     """Partials of readings of a few keys and nodes, cut at the edges of all these windows; with late deltas."""
     edges = Edges(windows)
-    parts = []
+    parts: list[Partials] = []
     for node in range(draw(st.integers(1, 3))):
         for key in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3)):
             far = draw(st.sampled_from([1, 1, 7, 1_000]))
