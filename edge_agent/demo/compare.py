@@ -71,7 +71,8 @@ def compare(
 
     queries: those in force, each in one revision. sensors: source -> gateway -> its sensor. Windows of a query count
     from the first one that it has in the results: it is in force from when all its gateways serve it. own: queries that
-    must run on every gateway and to the end; others a user added, and may have narrowed or removed.
+    must run on every gateway and to the end; others a user added, and may have narrowed or removed: they count from the
+    first complete window, for one that a gateway was told of later (it may have been down) says so itself before that.
     """
     verdict = Verdict()
     begin_us, until_us = span
@@ -89,6 +90,8 @@ def compare(
             if any(row.expected != len(sensors[query.source]) for row in rows) or query.scope != "global":
                 verdict.skipped[query.id] = "it does not run on all gateways"
                 continue
+            whole_us = min((row.start_us for row in rows if row.complete), default=last_us)
+            rows = [row for row in rows if row.start_us >= whole_us]
         rows = [row for row in rows if row.end_us <= last_us]
         try:
             _compare(query, rows, sensors[query.source], (begin_us, last_us), verdict)

@@ -114,3 +114,22 @@ def test_a_query_that_a_user_narrowed_or_cannot_be_checked_is_told_and_not_judge
     row = Result("mine", 0, "", BEGIN, BEGIN + SECOND_US, {"count": 1.0}, 1, 0, True, 1)
     found = compare([row], [mine], demo_sensors(), (BEGIN, UNTIL), frozenset(QUERIES))
     assert found.skipped == {"mine": "it does not run on all gateways"}
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_windows_of_a_user_s_query_count_once_all_gateways_were_told_of_it(complete: bool) -> None:
+    """protocol 6.3: a gateway that was down when the query came begins within a window, whose row says so."""
+    mine = frozenset(QUERIES) - {"boiler-1s"}
+    gateways = len(demo_sensors()["boiler"])
+    rows = [replace(row, expected=gateways) for row in oracle_rows()]
+    first_us = min(row.start_us for row in rows if row.query == "boiler-1s")
+    told = [
+        replace(row, readings=row.readings - 1, complete=complete)
+        if (row.query, row.start_us) == ("boiler-1s", first_us)
+        else row
+        for row in rows
+    ]
+    found = compare(told, demo_queries(), demo_sensors(), (BEGIN, UNTIL), mine)
+    assert "boiler-1s" not in found.skipped
+    assert found.good == (not complete)
+    assert not compare(told, demo_queries(), demo_sensors(), (BEGIN, UNTIL), frozenset(QUERIES)).good
