@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ from typing import Final
 
 from edge_agent.errors import PortError
 
-PR_SET_PDEATHSIG: Final = 1  # prctl(2): the kernel kills the child when we die, however we die
+DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when we die, however we die
 STOP_S: Final = 10.0  # an orderly end takes a commit and a goodbye; then it is killed
 SETTINGS: Final = """\
 # The settings of docs/operate.md; anonymous, since it listens on loopback only. As the user who starts it: a change of
@@ -66,7 +65,9 @@ class Child:
         self.name, self.folder = name, folder
         self.log = folder / f"{name}.log"
         self.starts = 0
-        self._command = list(command)
+        # Not by a function between fork and exec: Python then runs hooks in our own process after the fork, and a
+        # Ctrl+C that arrives while one of them runs is lost.
+        self._command = [*(DIE_WITH_US if shutil.which(DIE_WITH_US[0]) else ()), *command]
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -84,7 +85,6 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the child calls nothing but prctl before exec
             )
         self.starts += 1
 
@@ -161,7 +161,3 @@ class Broker(Child):
                 return
             time.sleep(0.02)
         raise PortError(f"broker {self.name} does not listen on port {self.port}: {self.tail(3)}")
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
