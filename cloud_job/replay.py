@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BATCHES: Final = 2  # each costs Spark a plan of all functions: seconds
 OF_REVISIONS: Final = 6  # the more batches, the more of what a running job would have shown on the way
+MEMORY_GB: Final = (2, 8)  # of the JVM: half of the machine's, within these. All recordings of a call share two batches
 ENDLESS_US: Final = 10**17  # grace and horizon: nothing in a recording is left out or beyond them
 PARENT: Final = "root"
 
@@ -62,7 +63,7 @@ def run(
     revisions: also what stood there before, in the order in which it appeared.
     Raises: PortError.
     """
-    started = session.start("headwater-replay") if spark is None else spark
+    started = session.start("headwater-replay", driver_memory=_memory()) if spark is None else spark
     try:
         with tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder:
             batches = OF_REVISIONS if revisions else BATCHES
@@ -72,6 +73,12 @@ def run(
     finally:
         if spark is None:
             started.stop()
+
+
+def _memory() -> str:
+    least, most = MEMORY_GB
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return f"{min(max(half >> 30, least), most)}g"
 
 
 def _work(
