@@ -142,7 +142,3 @@ def _difference(row: Result, values: Mapping[str, float], readings: int) -> str:
         ):
             return f"{name} is {got}, truth {wanted}"
     return ""
-
-
-def _close(got: float, wanted: float) -> bool:
-    return math.isclose(got, wanted, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
