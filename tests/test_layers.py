@@ -16,7 +16,8 @@ CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
 ROOT_LOGIC: Final = {
     f"edge_agent.machines.{name}"
     for name in (
-        *("decider", "inbox", "family", "books", "events", "names", "central", "marked", "marker_windows", "instants"),
+        *("decider", "inbox", "family", "books", "plain_values", "events", "names"),
+        *("central", "marked", "marker_windows", "instants"),
     )
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
+from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,27 +74,3 @@ def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) ->
     if tuple(overlap) != texts[: len(overlap)]:
         raise WireError(f"{what} numbers from {first} are given to other texts already")
     return known + list(texts[len(overlap) :])
-
-
-def group_to_plain(group: Group) -> list[object]:
-    """A Group as a list of plain values."""
-    session = [group.gap_us, group.max_us]
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late, *session, group.node, group.form]
-
-
-def group_from_plain(state: Any) -> Group:
-    """The twin of `group_to_plain`."""
-    source, where, by, lateness_us, late, gap_us, max_us, node, form = state
-    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us), node, form)
-
-
-def plan_to_plain(plan: Plan) -> list[object]:
-    """A Plan as a list of plain values."""
-    queries = [[q, r] for q, r in plan.queries]
-    return [plan.hash, plan.kind, list(plan.basis), plan.scale, plan.unit_us, queries, plan.gap_us]
-
-
-def plan_from_plain(state: Any) -> Plan:
-    """The twin of `plan_to_plain`."""
-    digest, kind, basis, scale, unit_us, queries, gap_us = state
-    return Plan(bytes(digest), kind, tuple(basis), scale, int(unit_us), tuple((q, int(r)) for q, r in queries), gap_us)

@@ -14,11 +14,17 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query import Group
 from edge_agent.machines import succession
-from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.family import serving_to_plain
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.parent import ParentHalf
+from edge_agent.machines.plain_values import (
+    gap_from_plain,
+    gap_to_plain,
+    group_from_plain,
+    group_to_plain,
+    serving_from_plain,
+    serving_to_plain,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,21 +212,8 @@ class Decider:
         self.parent.restore(state["parent"], unpack)
         self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
         self._serving = {
-            group_from_plain(g): {(s[0], s[1]): Serving(*s) for s in servings} for g, servings in state["serving"]
+            group_from_plain(g): {(s[0], s[1]): serving_from_plain(s) for s in servings}
+            for g, servings in state["serving"]
         }
         self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
         self._texts = set(state["texts"])
-
-
-def gap_to_plain(gap: Gap) -> list[object]:
-    """A Gap as a list of plain values."""
-    groups = [group_to_plain(g) for g in gap.groups]
-    return [groups, gap.start_us, gap.end_us, gap.readings, list(gap.nodes), gap.reason, gap.run, gap.detail]
-
-
-def gap_from_plain(state: Any) -> Gap:
-    """The twin of `gap_to_plain`."""
-    groups, start_us, end_us, readings, nodes, reason, run, detail = state
-    return Gap(
-        tuple(group_from_plain(g) for g in groups), start_us, end_us, readings, tuple(nodes), reason, run, detail
-    )

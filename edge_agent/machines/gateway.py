@@ -17,11 +17,11 @@ from edge_agent.algebra.markers import Marker, changed, giver_of, is_marked
 from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
-from edge_agent.machines.books import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
 from edge_agent.machines.growing import Growing
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.paged import Paged
+from edge_agent.machines.plain_values import group_from_plain, group_to_plain
 from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
 from edge_agent.machines.source import Source

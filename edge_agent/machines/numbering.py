@@ -29,7 +29,7 @@ from edge_agent.algebra.frame import (
 from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import NO_HINT
-from edge_agent.machines.books import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.release import GroupStep, Release, Step
 
 BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # estimates below are upper bounds of the parts; the rest is headers

@@ -18,10 +18,12 @@ from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.markers import kinds_of
 from edge_agent.algebra.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.books import Book, group_from_plain, group_to_plain
+from edge_agent.machines.books import Book
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.family import Family, Household
+from edge_agent.machines.family import Family
+from edge_agent.machines.household import Household
 from edge_agent.machines.inbox import Effect, Inbox
+from edge_agent.machines.plain_values import group_from_plain, group_to_plain
 
 EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
@@ -73,7 +75,7 @@ class ParentHalf:
             if book is not None and number in book.groups:
                 family = self.household.family(book.groups[number])
                 if node in family.members:
-                    family.set_frontier(node, frontier_us, received_us, anew=False)
+                    family.member(node).promise(frontier_us, received_us, anew=False)
 
     def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> list[Gap]:
         """What is lost with a message that could not be read, one record a group of its sender (3.6).
@@ -123,7 +125,7 @@ class ParentHalf:
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
-            self.household.family(group).change_members(effect.node, change)
+            self.household.family(group).member(effect.node).change(change)
         for group, part in parts:
             self._hint(effect.node, group, part, book)
             self._promise(effect.node, group, part, received_us, anew=anew)
@@ -136,33 +138,21 @@ class ParentHalf:
         return book.groups[number]
 
     def _born(self, node: str, frame: Frame, *, anew: bool) -> None:
-        """A birth states the members anew; what it does not name the node no longer serves."""
+        """A birth: all that the node was in begins again."""
         for family in self.household.families.values():
-            member = family.members.get(node)
-            if member is not None:
-                member.leaves.clear()
-                member.exceptions.clear()
-                member.serving.clear()
-                member.begins.clear()
-                member.held = {} if anew else {**member.held, **member.hints}
-                member.hints = {}
+            if node in family.members:
+                family.members[node].begin(anew=anew)
         if frame.birth is not None and frame.birth.predecessor == "lost":
             self.predecessor_lost.add(node)
 
     def _hint(self, node: str, group: Group, part: GroupPart, book: Book) -> None:
-        """A partial of a key clears its register, then the frame states those that changed (5.2)."""
+        """What a frame says of open sessions (5.2)."""
         if not group.gap_us:
             return
         member = self.household.family(group).member(node)
-        for section in (*part.sections, *part.late):
-            for number in np.unique(section.pieces()[0]).tolist():
-                member.hints.pop(book.keys[number], None)
-                member.held.pop(book.keys[number], None)
-        for number, start_us in part.registers:
-            if start_us is None:
-                member.hints.pop(book.keys[number], None)
-            else:
-                member.hints[book.keys[number]] = start_us
+        sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]
+        said = [(book.keys[number], start_us) for number, start_us in part.registers]
+        member.take_hints([book.keys[number] for number in sent], said)
         if part.frontier_us is not None:
             member.held = {}
 
@@ -170,9 +160,9 @@ class ParentHalf:
         family = self.household.family(group)
         if part.frontier_us is not None or anew:
             frontier_us = NEVER_US if part.frontier_us is None else part.frontier_us
-            family.set_frontier(node, frontier_us, received_us, anew=anew)
+            family.member(node).promise(frontier_us, received_us, anew=anew)
         if part.exceptions is not None:
-            family.set_exceptions(node, part.exceptions)
+            family.member(node).except_leaves(part.exceptions)
 
     def snapshot_families(self) -> list[object]:
         """Plain values of every group's family."""

@@ -19,8 +19,9 @@ from edge_agent.algebra.partial import NOTHING, Partials, Store, concat
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import SessionStore
 from edge_agent.algebra.windows.central import RAW
-from edge_agent.machines.books import Book, group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.books import Book
 from edge_agent.machines.names import Renumbering
+from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.release import Hints, Release
 
 PlanKey = tuple[Group, bytes]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
 from edge_agent.algebra.query import Group
-from edge_agent.machines.family import AHEAD_US, Family, Household
+from edge_agent.machines.family import Family
+from edge_agent.machines.household import Household
+from edge_agent.machines.member import AHEAD_US
 
 S = 1_000_000
 GRACE = 60 * S
@@ -15,7 +17,7 @@ GROUP = Group("boiler", "", (), 0)
 def family_of(*nodes: str) -> Family:
     family = Family(GRACE)
     for node in nodes:
-        family.change_members(node, Members(0, (Leaf(node, 1),)))
+        family.member(node).change(Members(0, (Leaf(node, 1),)))
     return family
 
 
@@ -26,16 +28,16 @@ def loud(family: Family) -> dict[str, bool]:
 def test_the_frontier_is_the_minimum_over_expected_members() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")
-    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S, anew=True)
     assert family.weigh(10 * S, loud(family)) == NEVER_US
-    family.set_frontier("b", 7 * S, 10 * S, anew=True)
+    family.member("b").promise(7 * S, 10 * S, anew=True)
     assert family.weigh(10 * S, loud(family)) == 7 * S
 
 
 def test_of_an_empty_set_the_frontier_is_minus_infinity() -> None:
     """protocol 4.5; and a child that lists no leaves is not counted (4.6)."""
     family = Family(GRACE)
-    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S, anew=True)
     assert family.weigh(10 * S, {"a": False}) == NEVER_US
 
 
@@ -43,16 +45,16 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
     """protocol 4.4: the published frontier never falls and waits for the returned one."""
     family = family_of("a", "b")
     for node in ("a", "b"):
-        family.set_frontier(node, 10 * S, 10 * S, anew=True)
+        family.member(node).promise(10 * S, 10 * S, anew=True)
     family.weigh(10 * S, loud(family))
-    family.set_frontier("a", 100 * S, 100 * S, anew=False)
+    family.member("a").promise(100 * S, 100 * S, anew=False)
     assert family.weigh(100 * S, {"a": False, "b": True}) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
-    family.set_frontier("b", 50 * S, 101 * S, anew=False)
-    family.set_frontier("a", 101 * S, 101 * S, anew=False)
+    family.member("b").promise(50 * S, 101 * S, anew=False)
+    family.member("a").promise(101 * S, 101 * S, anew=False)
     assert family.weigh(101 * S, loud(family)) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
-    family.set_frontier("b", 105 * S, 105 * S, anew=False)
+    family.member("b").promise(105 * S, 105 * S, anew=False)
     assert family.weigh(105 * S, loud(family)) == 101 * S
     assert family.exceptions_at(101 * S) == ()
 
@@ -60,10 +62,10 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
 def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None:
     """protocol 4.4: the others' minimum was past its present frontier one grace time ago."""
     family = family_of("a", "b")
-    family.set_frontier("b", 1 * S, 1 * S, anew=True)
+    family.member("b").promise(1 * S, 1 * S, anew=True)
     published = NEVER_US
     for t in range(1, 63):
-        family.set_frontier("a", t * S, t * S, anew=False)
+        family.member("a").promise(t * S, t * S, anew=False)
         published = family.weigh(t * S, loud(family))
         if t < 62:
             assert published == 1 * S
@@ -73,8 +75,8 @@ def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None
 def test_a_frontier_far_in_the_future_is_left_out() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")
-    family.set_frontier("a", 10 * S, 10 * S, anew=True)
-    family.set_frontier("b", 10 * S + AHEAD_US + 1, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S, anew=True)
+    family.member("b").promise(10 * S + AHEAD_US + 1, 10 * S, anew=True)
     family.weigh(10 * S, loud(family))
     assert family.weigh(10 * S, loud(family)) == 10 * S
     assert family.members["b"].out
@@ -83,7 +85,7 @@ def test_a_frontier_far_in_the_future_is_left_out() -> None:
 def test_if_all_are_left_out_the_frontier_stays() -> None:
     """protocol 4.4."""
     family = family_of("a")
-    family.set_frontier("a", 10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S, anew=True)
     family.weigh(10 * S, loud(family))
     assert family.weigh(100 * S, {"a": True}) == 10 * S
 
@@ -91,9 +93,9 @@ def test_if_all_are_left_out_the_frontier_stays() -> None:
 def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() -> None:
     """protocol 4.6."""
     family = family_of("m")
-    family.change_members("m", Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
-    family.set_frontier("m", 20 * S, 20 * S, anew=True)
-    family.set_exceptions("m", (Exception_("y", 5 * S, 5 * S),))
+    family.member("m").change(Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
+    family.member("m").promise(20 * S, 20 * S, anew=True)
+    family.member("m").except_leaves((Exception_("y", 5 * S, 5 * S),))
     assert family.weigh(20 * S, loud(family)) == 20 * S
     assert family.exceptions_at(20 * S) == (Exception_("y", 5 * S, 5 * S),)
     assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
@@ -102,19 +104,19 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
 def test_a_query_starts_at_the_latest_of_its_members_and_ends_when_all_removed_it() -> None:
     """protocol 6.3."""
     family = family_of("a", "b")
-    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S, None, 50 * S),)))
-    family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, None),)))
+    family.member("a").change(Members(0, serving=(Serving("q", 1, 5 * S, None, 50 * S),)))
+    family.member("b").change(Members(0, serving=(Serving("q", 1, 8 * S, None, None),)))
     assert family.serving(0) == {("q", 1): Serving("q", 1, 8 * S, None, None)}
-    family.change_members("b", Members(0, serving=(Serving("q", 1, 8 * S, None, 60 * S),)))
+    family.member("b").change(Members(0, serving=(Serving("q", 1, 8 * S, None, 60 * S),)))
     assert family.serving(0) == {("q", 1): Serving("q", 1, 8 * S, None, 60 * S)}
 
 
 def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_first() -> None:
     """protocol 6.3: one that came to a node late starts there, one meant for some nodes only does not wait for ever."""
     family = family_of("a", "b")
-    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S), Serving("p", 1, 5 * S))))
+    family.member("a").change(Members(0, serving=(Serving("q", 1, 5 * S), Serving("p", 1, 5 * S))))
     assert family.serving(100 * S) == {}
-    family.change_members("b", Members(0, serving=(Serving("q", 1, 9 * S),)))
+    family.member("b").change(Members(0, serving=(Serving("q", 1, 9 * S),)))
     assert family.serving(110 * S) == {("q", 1): Serving("q", 1, 9 * S)}
     again = Family.restore(GRACE, family.snapshot())
     assert set(again.serving(100 * S + GRACE)) == {("q", 1), ("p", 1)}
@@ -135,12 +137,12 @@ def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
     """protocol 4.5: configuration names members before they were ever heard."""
     household = Household(GRACE, ["a", "b"])
     family = household.family(GROUP)
-    family.change_members("a", Members(0, (Leaf("a", 1),)))
+    family.member("a").change(Members(0, (Leaf("a", 1),)))
     household.heard("a", 1 * S)
-    family.set_frontier("a", 1 * S, 1 * S, anew=True)
+    family.member("a").promise(1 * S, 1 * S, anew=True)
     assert household.weigh(2 * S)[GROUP] == NEVER_US
     household.heard("a", 61 * S)
-    family.set_frontier("a", 61 * S, 61 * S, anew=False)
+    family.member("a").promise(61 * S, 61 * S, anew=False)
     assert household.weigh(61 * S)[GROUP] == 61 * S
 
 
@@ -150,8 +152,8 @@ def test_a_retired_node_is_no_longer_expected() -> None:
     family = household.family(GROUP)
     for node, frontier in (("a", 10 * S), ("b", 1 * S)):
         household.heard(node, 10 * S)
-        family.change_members(node, Members(0, (Leaf(node, 1),)))
-        family.set_frontier(node, frontier, 10 * S, anew=True)
+        family.member(node).change(Members(0, (Leaf(node, 1),)))
+        family.member(node).promise(frontier, 10 * S, anew=True)
     assert household.weigh(10 * S)[GROUP] == 1 * S
     household.retire("b")
     assert household.weigh(11 * S)[GROUP] == 10 * S
@@ -160,9 +162,9 @@ def test_a_retired_node_is_no_longer_expected() -> None:
 
 def test_a_snapshot_restores_to_the_same_decisions() -> None:
     family = family_of("a", "b")
-    family.set_frontier("a", 10 * S, 10 * S, anew=True)
-    family.set_frontier("b", 5 * S, 10 * S, anew=True)
-    family.set_exceptions("b", (Exception_("b", 4 * S, 3 * S),))
+    family.member("a").promise(10 * S, 10 * S, anew=True)
+    family.member("b").promise(5 * S, 10 * S, anew=True)
+    family.member("b").except_leaves((Exception_("b", 4 * S, 3 * S),))
     family.weigh(10 * S, loud(family))
     again = Family.restore(GRACE, family.snapshot())
     assert again.snapshot() == family.snapshot()
@@ -173,17 +175,17 @@ def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_be
     """protocol 4.5, 6.3: who was offline when a query was added joins it later, and rows before say so."""
     family = family_of("a", "b")
     for node in ("a", "b"):
-        family.set_frontier(node, 10 * S, 10 * S, anew=True)
+        family.member(node).promise(10 * S, 10 * S, anew=True)
     for _ in range(2):  # a new member is weighed once before it can be left out
         family.weigh(10 * S, {"a": False, "b": True})
-    family.change_members("a", Members(0, serving=(Serving("q", 1, 5 * S),)))
+    family.member("a").change(Members(0, serving=(Serving("q", 1, 5 * S),)))
     assert family.serving(10 * S) == {("q", 1): Serving("q", 1, 5 * S)}
     assert family.begins() == {("q", 1): {"b": LATEST_US}}
-    family.change_members("b", Members(0, serving=(Serving("q", 1, 30 * S),)))
+    family.member("b").change(Members(0, serving=(Serving("q", 1, 30 * S),)))
     family.weigh(11 * S, loud(family))
     assert family.serving(11 * S) == {("q", 1): Serving("q", 1, 5 * S)}
     assert family.begins() == {("q", 1): {"b": 30 * S}}
-    family.change_members("a", Members(0, (Leaf("x", 1),), serving=(Serving("q", 1, 40 * S, node="x"),)))
+    family.member("a").change(Members(0, (Leaf("x", 1),), serving=(Serving("q", 1, 40 * S, node="x"),)))
     assert family.begins() == {("q", 1): {"b": 30 * S, "x": 40 * S}}
     early = window_coverage({"a": 99 * S, "b": 99 * S}, (), GROUP, 20 * S, 25 * S, begins={"b": 30 * S})
     assert (early.expected, early.complete) == (("a",), True)

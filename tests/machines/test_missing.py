@@ -9,7 +9,7 @@ from edge_agent.algebra.markers import cut_key, key_of
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision, GroupView
-from edge_agent.machines.family import Household
+from edge_agent.machines.household import Household
 from edge_agent.machines.marked import Marked
 from edge_agent.machines.marker_windows import Found, Joint
 from edge_agent.wire import snapshot
