@@ -12,8 +12,8 @@ from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Aggregate, Group, Labels
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
-from edge_agent.machines import slicer as module
-from edge_agent.machines.slicer import HORIZON_US, SETTLE_US, Slicer
+from edge_agent.machines.eras import HORIZON_US, MAX_ERAS
+from edge_agent.machines.slicer import SETTLE_US, Slicer
 from tests.machines.slicing import LABELS, Run, batch, query, spans, started
 
 
@@ -236,10 +236,10 @@ def test_plans_are_kept_for_late_readings_until_the_horizon_and_not_longer() -> 
     slicer.push(batch([4]))
     (late,) = slicer.advance(1_000)
     assert late.plan.queries == (("q", 1),)
-    slicer.advance(module.HORIZON_US + 2_000)
+    slicer.advance(HORIZON_US + 2_000)
     slicer.check()
     slicer.push(batch([4]))
-    (late,) = slicer.advance(module.HORIZON_US + 2_000)
+    (late,) = slicer.advance(HORIZON_US + 2_000)
     assert late.plan.queries == (("q", 2),)  # the root keeps it in ops.late
     assert [s.revision for s in slicer.servings] == [2]
 
@@ -251,8 +251,8 @@ def test_definitions_that_change_all_the_time_do_not_fill_the_memory() -> None:
         slicer.push(batch([revision * 50]))
         slicer.advance(revision * 50)
         slicer.check()
-    assert len(slicer._eras) <= module.MAX_ERAS + 2
-    assert len(slicer.servings) <= module.MAX_ERAS + 2
+    assert len(slicer._eras) <= MAX_ERAS + 2
+    assert len(slicer.servings) <= MAX_ERAS + 2
 
 
 def test_scattered_keys_and_times_need_no_table_of_all_groups() -> None:
