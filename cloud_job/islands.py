@@ -75,6 +75,11 @@ def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:
     return {i: [(islands.low_us, FAR_US)] for i, islands in enumerate(found) if islands.low_us is not None}
 
 
+def lowest_us(ranges: Mapping[int, Ranges]) -> int:
+    """Where the first of them begins."""
+    return min(low for found in ranges.values() for low, _ in found)
+
+
 def revising_ranges(results: DataFrame, found: Sequence[Islands]) -> tuple[dict[int, Ranges], dict[int, int]]:
     """(the same of what is made again, at most how far from its start a row of it ends), by place in `found`.
 

@@ -180,6 +180,15 @@ class Ledger:
         """Whether rows wait for revise_every."""
         return bool(self.pending) or self.sessions.waiting or self.markers.waiting
 
+    def own(self, number: int, owner: str) -> None:
+        """A batch is this run's."""
+        if not self.owners or self.owners[-1][1] != owner:
+            self.owners.append((number, owner))
+
+    def owner_of(self, number: int) -> str:
+        """The run that decided a batch."""
+        return next(owner for first, owner in reversed(self.owners) if first <= number)
+
     def query(self, key: Key) -> Query | None:
         """The definition of a query's revision, None while it has not come or cannot be read."""
         if key not in self._parsed and key in self.queries:

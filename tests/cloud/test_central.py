@@ -75,8 +75,8 @@ def test_every_crash_leaves_the_windows_of_one_order(roots: Callable[..., Roots]
         path = root.land(*records)
         root.job.crash = None if step is None else (step, number)
         if step is None:
-            root.job._central = Central(root.spark, root.place, most_rows=0)
-            root.job._central.open(number - 1)
+            root.job._rows.central = Central(root.spark, root.place, most_rows=0)
+            root.job._rows.central.open(number - 1)
             root.batch([path])
             continue
         with pytest.raises(CrashError):

@@ -51,7 +51,7 @@ class Dry(Job):
         self.seen: Counter[str] = Counter()
         if last is not None:
             self.decider, self.ledger, self.parts = state.loads(last, self.settings.limits, GRACE)
-            self._recent, self._slices = Recent(0), Slices(self.ledger.plans)
+            self._rows.recent, self._rows.slices = Recent(0), Slices(self.ledger.plans)
 
     def batch(self, *files: bytes) -> None:
         """One micro-batch."""
@@ -71,27 +71,29 @@ class Dry(Job):
         self.last = state.dumps(self.decider, self.ledger, self.parts)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
+        lookups = self._lookups()
         for spans in (work.closing, work.revising):
             if not spans:
                 continue
-            lookup = self._window_lookup(work, spans)
+            lookup = lookups.of_windows(work, spans)
             self._read_back(lookup)
-            found, formed = self._slices.windows(lookup)
+            found, formed = self._rows.slices.windows(lookup)
             self.seen["formed"] += len(found)
             self.seen["revised"] += len(found) if spans is work.revising else 0
             self.seen["decoded"] += len(spans) - len(found)
             rest = tuple(span if i in found else replace(span, orders=()) for i, span in enumerate(spans))
-            whole = windows_of(self._window_lookup(work, rest))(self.batches())
+            whole = windows_of(lookups.of_windows(work, rest))(self.batches())
             assert shown(formed, lookup) == shown(whole, lookup)
 
     def _read_back(self, lookup: Lookup) -> None:
-        missing = self._slices.missing(lookup)
+        kept, lookups = self._rows.slices, self._lookups()
+        missing = kept.missing(lookup)
         if missing:
             self.seen["read back"] += 1
             parts = reversed(list(self.batches()))  # a table has no order
-            rows = slices_of(self._slices.wanted(missing, self._known(self._pages())))(parts)
+            rows = slices_of(kept.wanted(missing, lookups.known(lookups.pages())))(parts)
             told = [zip(*(batch[name].to_pylist() for name in slices.READ_BACK), strict=True) for batch in rows]
-            self._slices.fill(missing, [row for batch in told for row in batch])
+            kept.fill(missing, [row for batch in told for row in batch])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All that was stored."""
