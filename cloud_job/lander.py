@@ -23,7 +23,9 @@ from edge_agent.machines import lander
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 from edge_agent.machines.lander import Came, Land, Landed, LanderEvent, LanderSettings
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Connection, Down, Link, Message, Messages, Refused, Subscribed, Taken, Up, Will
+from edge_agent.ports.link import Down, Link, Messages, Subscribed, Taken, Up, Will
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message, Refused
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, landing, receipts
 

@@ -29,7 +29,9 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.packages import users
-from edge_agent.ports.mqtt import Confirmed, Connection, Down, Message, Messages, Refused, Subscribed, Taken, Up
+from edge_agent.ports.link import Confirmed, Down, Messages, Subscribed, Taken, Up
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message, Refused
 from edge_agent.rim.fleet import Fleet
 from edge_agent.rim.performer import Outfit, Performer, tell
 from edge_agent.rim.words import Asked, asked

@@ -53,6 +53,11 @@ class Link:
     backoff_s: tuple[float, float] = (1.0, 60.0)  # first and longest pause, before jitter
     read_every_s: float = 0.0
 
+    @property
+    def modern(self) -> bool:
+        """Whether it speaks MQTT 5: properties, reason codes, a session that expires."""
+        return self.version == 5
+
     def address(self) -> tuple[str, int, bool]:
         """Host, port, TLS. Raises: ConfigError if the url is not mqtt://host[:port] or mqtts://host[:port]."""
         try:

@@ -1,107 +1,32 @@
-"""One MQTT connection, driven by whoever waits: the only importer of paho.
+"""One MQTT connection, driven by whoever waits: dials, keeps itself connected, splits what comes, limits what goes.
 
-paho does the handshakes, keep-alive, subscriptions and publishing; dialling, back-off, reading and acknowledging are
-here. Nothing blocks: names are resolved, TCP and TLS set up in a short-lived thread; all else happens in the caller's
-loop (`Waiter`). Each connection attempt uses a fresh paho client, so nothing that paho kept is ever sent twice.
+Dialling, back-off, reading and acknowledging are here, the rest is paho's (paho_client.py). Nothing blocks: names are
+resolved, TCP and TLS set up in a short-lived thread; all else happens in the caller's loop (`Waiter`).
 
 A PUBACK means nothing durable (docs/protocol.md 3): it only makes room for the next publish.
 """
 
 from __future__ import annotations
 
-import random
-import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
+from edge_agent.ports.backoff import Backoff
 from edge_agent.ports.dial import Dial
-from edge_agent.ports.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up, Will
-from edge_agent.ports.packets import DUP, RETAIN, Message, Refused, Splitter, acknowledgements
+from edge_agent.ports.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up
+from edge_agent.ports.outgoing import Outgoing, Publish
+from edge_agent.ports.packets import Splitter, acknowledgements
+from edge_agent.ports.paho_client import PahoClient
 from edge_agent.ports.stream import READ_BYTES, Stream
 
-__all__ = [
-    "DUP",
-    "RETAIN",
-    "Confirmed",
-    "Connection",
-    "Down",
-    "Link",
-    "Message",
-    "Messages",
-    "Refused",
-    "Report",
-    "Subscribed",
-    "Taken",
-    "TooLargeError",
-    "Up",
-    "Will",
-]
-
 IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: the next may wait `read_every_s`
-STABLE_S: Final = 30.0  # up that long, a connection counts as good and the back-off begins anew
 FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
-PUBACK: Final = 0x40
-PINGREQ: Final = 0xC0
-DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
 PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the properties we use, generously
 
 
-class _Client(paho.Client):
-    """paho on a socket that is already connected."""
-
-    def __init__(self, link: Link, stream: Stream) -> None:
-        modern = link.version == MQTTProtocolVersion.MQTTv5
-        super().__init__(
-            CallbackAPIVersion.VERSION2,
-            client_id=link.client_id,
-            clean_session=None if modern else link.clean_start,
-            protocol=MQTTProtocolVersion(link.version),
-            reconnect_on_failure=False,
-            manual_ack=True,  # acknowledging is ours in either case
-        )
-        self.max_inflight_messages_set(65535)  # we hand over no more than the broker allows
-        self.fences: deque[tuple[int, ...] | None] = deque()  # of each PINGREQ under way; None: a mere keep-alive
-        self.passed: list[tuple[int, ...]] = []  # of fences that were answered
-        self._stream = stream
-
-    def _create_socket(self) -> Any:
-        return self._stream
-
-    def fence(self, tokens: tuple[int, ...]) -> None:
-        """Ask for an answer behind all that was written so far: MQTT answers PINGREQ, unlike PUBACK."""
-        self.fences.append(tokens)
-        self._send_simple_command(PINGREQ)
-
-    def _send_pingreq(self) -> MQTTErrorCode:
-        self.fences.append(None)
-        return super()._send_pingreq()
-
-    def _handle_pingresp(self) -> MQTTErrorCode:
-        tokens = self.fences.popleft() if self.fences else None
-        if tokens is None:
-            return super()._handle_pingresp()
-        self.passed.append(tokens)
-        return MQTTErrorCode.MQTT_ERR_SUCCESS
-
-    def write(self, packets: bytes) -> None:
-        """Send finished packets behind what is queued."""
-        self._packet_queue(PUBACK, packets, 0, 1)
-
-    def obey_keepalive(self, keepalive_s: int) -> None:
-        """For paho 2.1, which does not take the server's keep-alive from CONNACK by itself."""
-        self._keepalive = keepalive_s
-
-
 class Connection:
-    """One client at one broker: dials, keeps itself connected, splits what comes, limits what goes.
+    """One client at one broker.
 
     Call `open` once; then, whenever the `Waiter` or you find it due, `on_readable`, `on_writable` and `misc`; `take`
     what it reports. Not thread-safe.
@@ -114,22 +39,18 @@ class Connection:
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
         self._in_bytes = self._out_bytes = 0  # of earlier connections
         self._now = now
-        self._jitter = random.Random(seed)
+        self._backoff = Backoff(*link.backoff_s, seed)
         self._reports: list[Report] = []
         self._filters: dict[str, int] = {}
-        self._client: _Client | None = None
+        self._client: PahoClient | None = None
         self._stream: Stream | None = None
         self._generation = 0
         self._dial: Dial | None = None
         self._wanted = False
-        self._attempts = 0
-        self._short_lives = 0  # connections in a row that did not last
         self._due = 0.0  # of the next attempt, of the end of this one, or of paho's housekeeping
         self._since = 0.0  # when this attempt or connection began
         self._quiet_until = 0.0
-        self._quota = 65535  # publishes of QoS 1 the broker lets be open
-        self._open: dict[int, int] = {}  # mid -> token of publishes without PUBACK
-        self._waiting: deque[tuple[int, str, bytes, bool, int | None]] = deque()
+        self._outgoing = Outgoing(self._send)
         self._tokens = 0
         self._asked: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
         self._buffer = bytearray(READ_BYTES)
@@ -147,27 +68,11 @@ class Connection:
         if self._dial is not None:
             self._dial.abandon()
             self._dial = None
-        client, stream = self._client, self._stream
-        if client is not None and stream is not None and self.up:
+        client = self._client
+        if client is not None and self.up:
             client.on_disconnect = None
-            self._part(client, stream, self._now() + flush_s)
+            client.part(flush_s)
         self._forget(client)
-
-    def _part(self, client: _Client, stream: Stream, until: float) -> None:
-        """Say goodbye behind what is queued, and wait until the broker has read it.
-
-        A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
-        """
-        try:
-            stream.sock.settimeout(max(0.01, until - self._now()))
-            client.write(DISCONNECT)
-            while client.want_write() and self._now() < until and client.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS:
-                pass
-            stream.sock.shutdown(socket.SHUT_WR)
-            while self._now() < until and stream.sock.recv_into(self._buffer):
-                pass
-        except OSError:
-            pass  # it was gone already
 
     def misc(self) -> None:
         """Whatever the time asks for: dial, give up an attempt, keep-alive. Call it at `due` or more often."""
@@ -235,51 +140,38 @@ class Connection:
             return
         link = self.link
         self._generation += 1
-        modern = link.version == MQTTProtocolVersion.MQTTv5
-        splitter = Splitter(modern, self._generation, link.max_packet_bytes)
+        splitter = Splitter(link.modern, self._generation, link.max_packet_bytes)
         stream = self._stream = Stream(sock, splitter, self._buffer)
-        client = self._client = _Client(link, stream)
+        client = self._client = PahoClient(link, stream)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         self._due = self._now() + link.connect_timeout_s
         try:
-            if link.user is not None:
-                password = link.password_file.read_text("utf-8").strip() if link.password_file else None
-                client.username_pw_set(link.user, password)
-            if link.will is not None:
-                client.will_set(link.will.topic, link.will.payload, link.will.qos, link.will.retain)
-            host, port, _ = link.address()
-            if modern:
-                wanted = _properties(PacketTypes.CONNECT)
-                wanted.SessionExpiryInterval = link.session_expiry_s
-                wanted.ReceiveMaximum = link.receive_maximum
-                wanted.MaximumPacketSize = link.max_packet_bytes
-                client.connect_async(host, port, link.keepalive_s, clean_start=link.clean_start, properties=wanted)
-            else:
-                client.connect_async(host, port, link.keepalive_s)
-            client.reconnect()
+            client.begin()
         except OSError as err:
             self._drop(f"{err.strerror or err}")
 
-    def _on_connect(self, client: paho.Client, _data: object, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(self, _client: object, _data: object, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self._drop(f"refused: {reason}")
             return
         self.up, self._since = True, self._now()
         self._due = self._since + 1.0
         self.maximum_packet_bytes = getattr(properties, "MaximumPacketSize", None)
-        self._quota = getattr(properties, "ReceiveMaximum", 65535)
+        self._outgoing.quota = getattr(properties, "ReceiveMaximum", 65535)
         keepalive_s = getattr(properties, "ServerKeepAlive", None)
-        if keepalive_s is not None and isinstance(client, _Client):
+        client = self._client
+        assert client is not None
+        if keepalive_s is not None:
             client.obey_keepalive(keepalive_s)
         self._reports.append(Up(bool(flags.session_present)))
         self._ask(self._filters.items())
-        if self.link.confirm_acks and isinstance(client, _Client):
+        if self.link.confirm_acks:
             client.fence(())
 
-    def _on_disconnect(self, _client: paho.Client, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
+    def _on_disconnect(self, _client: object, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
         self._drop("closed by the broker" if self._stream is not None and self._stream.ended else str(reason))
 
     def _drop(self, why: str) -> None:
@@ -289,22 +181,16 @@ class Connection:
             return
         lasted_s = self._now() - self._since
         self._forget(client)
-        if was_up and lasted_s >= STABLE_S:
-            self._attempts = self._short_lives = 0
-        elif was_up:  # connects that succeed and drop at once: paho alone would never slow down
-            self._short_lives += 1
-            if self._short_lives > 1:
-                why += f", again {lasted_s:.1f} s after connecting: does another client use {self.link.client_id!r}?"
+        if was_up and self._backoff.lived(lasted_s):
+            why += f", again {lasted_s:.1f} s after connecting: does another client use {self.link.client_id!r}?"
         self._failed(why, was_up=was_up)
 
     def _failed(self, why: str, *, was_up: bool) -> None:
-        first_s, longest_s = self.link.backoff_s
-        pause_s = min(longest_s, first_s * 2 ** min(self._attempts, 16)) * self._jitter.uniform(0.5, 1.0)
-        self._attempts += 1
+        pause_s = self._backoff.pause_s()
         self._due = self._now() + pause_s
         self._reports.append(Down(why, pause_s, was_up))
 
-    def _forget(self, client: _Client | None) -> None:
+    def _forget(self, client: PahoClient | None) -> None:
         if client is not None:
             client.on_disconnect = None
         stream, self._client, self._stream = self._stream, None, None
@@ -314,8 +200,7 @@ class Connection:
             self._in_bytes += stream.in_bytes
             self._out_bytes += stream.out_bytes
             stream.close()
-        self._open.clear()
-        self._waiting.clear()
+        self._outgoing.clear()
         self._asked.clear()
 
     # --- receiving -------------------------------------------------------------------------------------------------
@@ -351,10 +236,7 @@ class Connection:
         stream.ready += others
         client = self._client
         while client is not None and client is self._client and (stream.ready or stream.ended):
-            try:
-                lost = client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS and "connection lost"
-            except Exception as err:  # foreign bytes: paho 2.1 lets through whatever its parsers stumble over
-                lost = f"the peer does not speak MQTT: {err!r}"
+            lost = client.read_some()
             if lost and client is self._client:
                 self._drop(lost)
         if client is not None and client.passed:
@@ -386,32 +268,21 @@ class Connection:
         if not self.up:
             return None
         self._tokens += 1
-        if qos == 0:
-            self._send(0, topic, payload, retain, expiry_s)
-        elif len(self._open) < self._quota:
-            self._send(self._tokens, topic, payload, retain, expiry_s)
-        else:
-            self._waiting.append((self._tokens, topic, payload, retain, expiry_s))
+        self._outgoing.add(Publish(self._tokens if qos else 0, topic, payload, retain, expiry_s))
         return self._tokens
 
-    def _send(self, token: int, topic: str, payload: bytes, retain: bool, expiry_s: int | None) -> None:
+    def _send(self, publish: Publish) -> int | None:
         client = self._client
         if client is None:
-            return
-        extra = None
-        if expiry_s is not None and self.link.version == MQTTProtocolVersion.MQTTv5:
-            extra = _properties(PacketTypes.PUBLISH)
-            extra.MessageExpiryInterval = expiry_s
-        info = client.publish(topic, payload, 1 if token else 0, retain, extra)
-        if token and client is self._client:
-            self._open[info.mid] = token
+            return None
+        mid = client.say(publish.topic, publish.payload, 1 if publish.token else 0, publish.retain, publish.expiry_s)
+        return mid if client is self._client else None
 
-    def _on_publish(self, _client: paho.Client, _data: object, mid: int, reason: Any, _properties: Any) -> None:
-        token = self._open.pop(mid, None)
+    def _on_publish(self, _client: object, _data: object, mid: int, reason: Any, _properties: Any) -> None:
+        token = self._outgoing.answered(mid)
         if token is not None:
             self._reports.append(Taken(token, reason.value, str(reason)))
-        while self._waiting and len(self._open) < self._quota:
-            self._send(*self._waiting.popleft())
+        self._outgoing.send_waiting()
 
     @property
     def out_bytes(self) -> int:
@@ -426,7 +297,7 @@ class Connection:
     @property
     def open_publishes(self) -> int:
         """Publishes of QoS 1 handed over and not yet answered."""
-        return len(self._open) + len(self._waiting)
+        return len(self._outgoing)
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
         """Hear these filters (filter -> QoS), now and after every reconnect."""
@@ -445,13 +316,11 @@ class Connection:
         wanted = list(filters)
         if not wanted or self._client is None:
             return
-        modern = self.link.version == MQTTProtocolVersion.MQTTv5
-        topics: Any = [(name, SubscribeOptions(qos=qos)) if modern else (name, qos) for name, qos in wanted]
-        code, mid = self._client.subscribe(topics)
-        if code == MQTTErrorCode.MQTT_ERR_SUCCESS and mid is not None:
+        mid = self._client.ask(wanted)
+        if mid is not None:
             self._asked[mid] = tuple(name for name, _ in wanted)
 
-    def _on_subscribe(self, _client: paho.Client, _data: object, mid: int, reasons: Any, _properties: Any) -> None:
+    def _on_subscribe(self, _client: object, _data: object, mid: int, reasons: Any, _properties: Any) -> None:
         names = self._asked.pop(mid, ())
         self._reports.append(
             Subscribed(tuple((name, reason.value) for name, reason in zip(names, reasons, strict=False)))
@@ -460,9 +329,4 @@ class Connection:
     def on_writable(self) -> None:
         """There is room again: send what waits."""
         if self._client is not None:
-            self._client.loop_write()
-
-
-def _properties(packet: int) -> Any:
-    """An empty property list of that packet type; paho's class is not typed."""
-    return Properties(packet)  # type: ignore[no-untyped-call]
+            self._client.write_some()

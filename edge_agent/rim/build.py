@@ -18,7 +18,8 @@ from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
 from edge_agent.packages import install
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Connection, Link
+from edge_agent.ports.link import Link
+from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.rim.gateway import GatewayLoop

@@ -14,7 +14,9 @@ from edge_agent.errors import WireError
 from edge_agent.loop import Loop
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
 from edge_agent.machines.merger import Merger
-from edge_agent.ports.mqtt import Connection, Down, Message, Up
+from edge_agent.ports.link import Down, Up
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
 from edge_agent.rim import fleet
 from edge_agent.rim.fleet import PASSED_EXPIRY_S, Fleet
 from edge_agent.rim.performer import Outfit

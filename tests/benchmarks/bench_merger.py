@@ -19,7 +19,8 @@ from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.release import GroupStep, Release, Step
-from edge_agent.ports.mqtt import Connection, Link, Messages
+from edge_agent.ports.link import Link, Messages
+from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, receipts
 from tests.benchmarks.bench import bench, record

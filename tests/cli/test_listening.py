@@ -9,7 +9,8 @@ import pytest
 
 from edge_agent.cli.main import main
 from edge_agent.config import topics
-from edge_agent.ports.mqtt import Connection, Link, Taken
+from edge_agent.ports.link import Link, Taken
+from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
 from tests.fakes import Mosquitto, free_port
 

@@ -7,14 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from edge_agent.ports.mqtt import (
-    Connection,
-    Link,
-    Message,
-    Messages,
-    Report,
-    Subscribed,
-)
+from edge_agent.ports.link import Link, Messages, Report, Subscribed
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
 from edge_agent.ports.waiter import Waiter
 from tests.fakes import Mosquitto
 

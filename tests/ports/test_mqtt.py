@@ -11,19 +11,9 @@ from pathlib import Path
 import pytest
 
 from edge_agent.errors import ConfigError
-from edge_agent.ports.mqtt import (
-    DUP,
-    RETAIN,
-    Connection,
-    Link,
-    Messages,
-    Refused,
-    Subscribed,
-    Taken,
-    TooLargeError,
-    Up,
-    Will,
-)
+from edge_agent.ports.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import DUP, RETAIN, Refused
 from tests.fakes import Mosquitto
 from tests.ports.net import Net, link
 

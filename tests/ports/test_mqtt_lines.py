@@ -14,13 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.ports.mqtt import (
-    Connection,
-    Down,
-    Link,
-    Subscribed,
-    Up,
-)
+from edge_agent.ports.link import Down, Link, Subscribed, Up
+from edge_agent.ports.mqtt import Connection
 from tests.fakes import Mosquitto, free_port
 from tests.ports.net import QUICK, Net, link
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from edge_agent.algebra.query import Sensor
 from edge_agent.machines.events import Read
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Confirmed, Connection, Link, Messages, Subscribed, Up
+from edge_agent.ports.link import Confirmed, Link, Messages, Subscribed, Up
+from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import DUP, RETAIN, Message
 from edge_agent.ports.sensors.mqtt import MOST_MESSAGES, QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter

@@ -18,7 +18,8 @@ from edge_agent.machines.events import BadEnvelope
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Connection, Link, Messages, Up
+from edge_agent.ports.link import Link, Messages, Up
+from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.sensors.simulated import Simulation
 from edge_agent.ports.waiter import Waiter
 from edge_agent.rim.region import heard

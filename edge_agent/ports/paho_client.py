@@ -1,0 +1,145 @@
+"""paho on a socket that is already connected: the only importer of paho.
+
+paho does the handshakes, keep-alive, subscriptions and publishing. Each connection attempt uses a fresh client, so
+nothing that paho kept is ever sent twice.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from edge_agent.ports.link import Link
+from edge_agent.ports.stream import READ_BYTES, Stream
+
+PUBACK: Final = 0x40
+PINGREQ: Final = 0xC0
+DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
+
+
+class PahoClient(paho.Client):
+    """The client of one connection. Set `on_connect` and its like before `begin`."""
+
+    def __init__(self, link: Link, stream: Stream) -> None:
+        """stream: of a socket that is connected and does not block."""
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id=link.client_id,
+            clean_session=None if link.modern else link.clean_start,
+            protocol=MQTTProtocolVersion(link.version),
+            reconnect_on_failure=False,
+            manual_ack=True,  # acknowledging is ours in either case
+        )
+        self.max_inflight_messages_set(65535)  # we hand over no more than the broker allows
+        self.fences: deque[tuple[int, ...] | None] = deque()  # of each PINGREQ under way; None: a mere keep-alive
+        self.passed: list[tuple[int, ...]] = []  # of fences that were answered
+        self._link = link
+        self._stream = stream
+
+    def _create_socket(self) -> Any:
+        return self._stream
+
+    # --- connecting ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Send CONNECT. Raises: OSError when the connection is gone or the password cannot be read."""
+        link = self._link
+        if link.user is not None:
+            password = link.password_file.read_text("utf-8").strip() if link.password_file else None
+            self.username_pw_set(link.user, password)
+        if link.will is not None:
+            self.will_set(link.will.topic, link.will.payload, link.will.qos, link.will.retain)
+        host, port, _ = link.address()
+        if link.modern:
+            wanted = _properties(PacketTypes.CONNECT)
+            wanted.SessionExpiryInterval = link.session_expiry_s
+            wanted.ReceiveMaximum = link.receive_maximum
+            wanted.MaximumPacketSize = link.max_packet_bytes
+            self.connect_async(host, port, link.keepalive_s, clean_start=link.clean_start, properties=wanted)
+        else:
+            self.connect_async(host, port, link.keepalive_s)
+        self.reconnect()
+
+    def obey_keepalive(self, keepalive_s: int) -> None:
+        """For paho 2.1, which does not take the server's keep-alive from CONNACK by itself."""
+        self._keepalive = keepalive_s
+
+    def part(self, flush_s: float) -> None:
+        """Say goodbye (no will) behind what is queued, and wait until the broker has read it, at most so long.
+
+        A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
+        """
+        sock, until = self._stream.sock, time.monotonic() + flush_s
+        try:
+            sock.settimeout(max(0.01, flush_s))
+            self.write(DISCONNECT)
+            while self.want_write() and time.monotonic() < until and self.write_some():
+                pass
+            sock.shutdown(socket.SHUT_WR)
+            while time.monotonic() < until and sock.recv(READ_BYTES):
+                pass
+        except OSError:
+            pass  # it was gone already
+
+    # --- packets -------------------------------------------------------------------------------------------------
+
+    def write(self, packets: bytes) -> None:
+        """Send finished packets behind what is queued."""
+        self._packet_queue(PUBACK, packets, 0, 1)
+
+    def write_some(self) -> bool:
+        """Send what the socket has room for. Answers whether the connection still holds."""
+        return self.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def read_some(self) -> str:
+        """Read a packet of its own, or the end of the connection. Answers why the connection is lost, else ''."""
+        try:
+            return "" if self.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS else "connection lost"
+        except Exception as err:  # foreign bytes: paho 2.1 lets through whatever its parsers stumble over
+            return f"the peer does not speak MQTT: {err!r}"
+
+    def say(self, topic: str, payload: bytes, qos: int, retain: bool, expiry_s: int | None) -> int:
+        """Publish. Answers the number that `on_publish` will name; expiry_s goes with MQTT 5 only."""
+        extra = None
+        if expiry_s is not None and self._link.modern:
+            extra = _properties(PacketTypes.PUBLISH)
+            extra.MessageExpiryInterval = expiry_s
+        return self.publish(topic, payload, qos, retain, extra).mid
+
+    def ask(self, filters: Iterable[tuple[str, int]]) -> int | None:
+        """Subscribe to (filter, QoS). Answers the number that `on_subscribe` will name; None: it was not sent."""
+        topics: Any = [(name, SubscribeOptions(qos=qos)) if self._link.modern else (name, qos) for name, qos in filters]
+        code, mid = self.subscribe(topics)
+        return mid if code == MQTTErrorCode.MQTT_ERR_SUCCESS else None
+
+    # --- fences --------------------------------------------------------------------------------------------------
+
+    def fence(self, tokens: tuple[int, ...]) -> None:
+        """Ask for an answer behind all that was written so far: MQTT answers PINGREQ, unlike PUBACK."""
+        self.fences.append(tokens)
+        self._send_simple_command(PINGREQ)
+
+    def _send_pingreq(self) -> MQTTErrorCode:
+        self.fences.append(None)
+        return super()._send_pingreq()
+
+    def _handle_pingresp(self) -> MQTTErrorCode:
+        tokens = self.fences.popleft() if self.fences else None
+        if tokens is None:
+            return super()._handle_pingresp()
+        self.passed.append(tokens)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+
+def _properties(packet: int) -> Any:
+    """An empty property list of that packet type; paho's class is not typed."""
+    return Properties(packet)  # type: ignore[no-untyped-call]
