@@ -95,6 +95,7 @@ class SessionQueries:
             end_until_us=serving.end_until_us,
             crossing_us=self.tracks[query.id, query.revision, now.group.node].crossing_us,
             node=now.group.node,
+            meets=False,
             keys=tuple(Keyed(name, *found) for name, found in ended.keyed.items()),
             cells=cells,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Self
 
@@ -157,27 +158,14 @@ class Islands:
     end_until_us: int | None
     crossing_us: int
     node: str
+    meets: bool
     keys: tuple[Keyed, ...]
     cells: tuple[Cell, ...]
-    meets: bool = False
 
     @property
     def revises(self) -> bool:
         """Whether rows may change."""
         return self.due and (self.touch is not None or any(k.touch is not None for k in self.keys))
-
-    def plain(self) -> list[object]:
-        """As plain values."""
-        keys, cells = ([list(astuple(value)) for value in values] for values in (self.keys, self.cells))
-        return [*(getattr(self, f.name) for f in fields(self)[:-3]), self.meets, keys, cells]
-
-    @classmethod
-    def restored(cls, plain: list[Any]) -> Islands:
-        """The twin of `plain`."""
-        keys, cells = plain[-2:]
-        own, cuts = tuple(Keyed(*key) for key in keys), tuple(Cell(*cell) for cell in cells)
-        values: list[Any] = [*plain[:-3], own, cuts, plain[-3]]
-        return cls(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +184,6 @@ class Ordering:
     after_us: int
     upto_us: int
     cells: tuple[Cell, ...]
-
-    def plain(self) -> list[object]:
-        """As plain values."""
-        return [*(getattr(self, f.name) for f in fields(self)[:-1]), [list(astuple(cell)) for cell in self.cells]]
-
-    @classmethod
-    def restored(cls, plain: list[Any]) -> Ordering:
-        """The twin of `plain`."""
-        values: list[Any] = [*plain[:-1], tuple(Cell(*cell) for cell in plain[-1])]
-        return cls(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +212,23 @@ class Refused:
     epoch: int
     seq: int
     reason: str
+
+
+RECORDS: Final[Mapping[str, type[Any]]] = {  # what a work holds by the tuple
+    "orders": Order,
+    "closing": Span,
+    "revising": Span,
+    "beyond": Beyond,
+    "refused": Refused,
+    "islands": Islands,
+    "ordering": Ordering,
+    "gone": Gone,
+    "over": Over,
+}
+WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and what these hold by the tuple
+    Islands: {"keys": Keyed, "cells": Cell},
+    Ordering: {"cells": Cell},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +262,10 @@ class Work:
         """As bytes for the decision's row."""
         shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
         plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
-        for name in ("orders", "closing", "revising", "beyond", "refused", "gone", "over"):
+        for name in RECORDS:
             plain[name] = [list(astuple(value)) for value in getattr(self, name)]
         for name in ROWS:
             plain[name] = list(getattr(self, name))
-        plain["islands"] = [found.plain() for found in self.islands]
-        plain["ordering"] = [found.plain() for found in self.ordering]
         plain["nodes"] = None if self.nodes is None else list(self.nodes)
         return snapshot.dumps(plain)
 
@@ -284,20 +277,17 @@ class Work:
             (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)
             for group, scale in plain["shapes"]
         )
-        others: list[Any] = [tuple(plain[name]) for name in ROWS]
-        others.append(None if plain["nodes"] is None else tuple(plain["nodes"]))
-        others.append(tuple(Islands.restored(item) for item in plain["islands"]))
-        others.append(tuple(Ordering.restored(item) for item in plain["ordering"]))
-        others.append(tuple(Gone(*item) for item in plain["gone"]))
-        others.append(tuple(Over(*item) for item in plain["over"]))
-        return cls(
-            plain["number"],
-            shapes,
-            tuple(Order(*item) for item in plain["orders"]),
-            tuple(Span(*item) for item in plain["closing"]),
-            tuple(Span(*item) for item in plain["revising"]),
-            tuple(Beyond(*item) for item in plain["beyond"]),
-            tuple(Refused(*item) for item in plain["refused"]),
-            plain["unread"],
-            *others,
-        )
+        held: dict[str, Any] = {name: tuple(plain[name]) for name in ROWS}
+        for name, kind in RECORDS.items():
+            held[name] = tuple(_record(kind, values) for values in plain[name])
+        nodes = None if plain["nodes"] is None else tuple(plain["nodes"])
+        return cls(plain["number"], shapes, unread=plain["unread"], nodes=nodes, **held)
+
+
+def _record(kind: type[Any], values: Sequence[Any]) -> Any:
+    """values: as `astuple` gives them."""
+    within, held = WITHIN.get(kind, {}), list(values)
+    for place, field in enumerate(fields(kind)):
+        if field.name in within:
+            held[place] = tuple(_record(within[field.name], each) for each in held[place])
+    return kind(*held)

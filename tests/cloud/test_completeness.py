@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cloud_job.decision import state
 from cloud_job.decision.complete import Ledger, Limits
 from cloud_job.decision.spans import Cover, covers, join
-from cloud_job.decision.work import Beyond, Order, Refused, Span, Work
+from cloud_job.decision.work import Beyond, Cell, Gone, Islands, Keyed, Order, Ordering, Over, Refused, Span, Work
 from cloud_job.intake import Intake, Parts
 from cloud_job.recent import Recent, stored_end_us
 from cloud_job.tables import MESSAGES, arrow_schema
@@ -91,6 +91,9 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
 
 
 def test_work_comes_back_from_its_bytes() -> None:
+    """protocol 8.1: what a restart carries out is what was decided."""
+    keys = (Keyed("site=a", 9, 7, (2, 3)), Keyed("site=b", 9, 7))
+    cells = (Cell("=site=a", -5, 5, 0, 9, "id", 2, 1, complete=False, revising=True),)
     span = Span("q", 3, 0, -(2**62), 9, 5, 5, 0, 0, 4, (0, 1), "id", 2, 1, complete=False)
     work = Work(
         7,
@@ -106,6 +109,10 @@ def test_work_comes_back_from_its_bytes() -> None:
         ({"query": "q", "by": ["a"]},),
         (),
         ({"node": "gw"},),
+        (Islands("q", 3, 0, 5, 0, (1,), 9, 7, 2, True, (1, 4), None, 8, None, 0, "gw", True, keys, cells),),
+        (Ordering("q", 3, "", -1, (0, 1), 4, 9, cells),),
+        (Gone("q", 3, "gw", 4, 9),),
+        (Over("q", 2, "", 4, -9),),
     )
     assert Work.loads(work.dumps()) == work
     assert Work.loads(replace(work, nodes=None).dumps()).nodes is None
