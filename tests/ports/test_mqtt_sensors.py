@@ -1,65 +1,19 @@
-"""Sensors on a local broker: the payloads people already have become batches; each message counts once."""
+"""Sensors on a local broker: the payloads people already have become batches, bad ones are counted."""
 
 from __future__ import annotations
 
 import json
-import random
-import time
-from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.query import Sensor
-from edge_agent.machines.events import Read
-from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.link import Confirmed, Link, Messages, Subscribed, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import DUP, RETAIN, Message
-from edge_agent.ports.sensors.mqtt import MOST_MESSAGES, QUIET_US, MqttSensors
-from edge_agent.ports.waiter import Waiter
-from edge_agent.wire import readings, snapshot
-from tests.fakes import BEGIN_US, FakeClock, Mosquitto
-
-
-def sensor(
-    name: str, topic: str, *, labels: dict[str, str] | None = None, scale: int | None = None, **more: Any
-) -> Sensor:
-    options = tuple({"topic": topic, "qos": 0, **more}.items())
-    return Sensor(name, 1, "mqtt", options, labels=tuple((labels or {}).items()), scale=scale)
-
-
-class Hub:
-    """MqttSensors with a clock that stands still."""
-
-    def __init__(self, *sensors: Sensor, positions: dict[str, object] | None = None) -> None:
-        self.clock = FakeClock()
-        self.sensors = MqttSensors(self.clock)
-        self.sensors.configure(sensors, positions or {})
-
-    def reads(self, *messages: Message) -> list[Read]:
-        self.sensors.feed(messages, self.clock.us)
-        return self.sensors.poll(self.clock.us)
-
-    def rows(self, *messages: Message) -> list[tuple[str, int, float, dict[str, str]]]:
-        """(sensor, time, value, labels) of every reading."""
-        return [
-            (read.sensor, int(t), v.item(), dict(read.batch.labels[s]))
-            for read in self.reads(*messages)
-            for t, v, s in zip(read.batch.time_us, read.batch.value, read.batch.series, strict=True)
-        ]
-
-    def counts(self, name: str) -> dict[str, int]:
-        return {kind: n for kind, n in self.sensors.counters()[name].items() if n}
-
-
-def message(topic: str, payload: bytes | dict[str, object], token: int = 0, flags: int = 0) -> Message:
-    return (topic, payload if isinstance(payload, bytes) else json.dumps(payload).encode(), token, flags)
-
-
-# --- what people already have -----------------------------------------------------------------------------------------
+from edge_agent.ports.packets import RETAIN
+from edge_agent.ports.sensors.mqtt import MOST_MESSAGES
+from edge_agent.wire import readings
+from tests.fakes import BEGIN_US
+from tests.ports.hub import Hub, message, sensor
 
 
 def test_esphome_states_are_bare_numbers() -> None:
@@ -158,8 +112,6 @@ def test_labels_are_sorted_by_name_whatever_the_definition() -> None:
     assert read.batch.labels == [(("a", "2"), ("z", "1"))]
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
-
 PAYLOADS = st.one_of(
     st.sampled_from([b'{"v":1}', b'{"v":2.5,"t":1800000000}', b'{"v":"3"}', b'{"v":null}', b'{"v":true}', b'{"t":5}']),
     st.sampled_from(
@@ -233,196 +185,3 @@ def test_gathering_ends_when_the_oldest_has_waited_or_there_is_much() -> None:
     hub.sensors.poll(BEGIN_US + 100_000)
     hub.sensors.feed([message("s", bytes(600_000))] * 2, BEGIN_US + 100_000)
     assert hub.sensors.due_us(BEGIN_US + 100_000, 250_000) == BEGIN_US + 100_000
-
-
-# --- QoS 1 ------------------------------------------------------------------------------------------------------------
-
-
-def token(mid: int, generation: int = 1) -> int:
-    return generation << 16 | mid
-
-
-def test_senders_that_wait_for_acknowledgements_are_not_kept_waiting() -> None:
-    """protocol 3.1: the commit comes early when some wait and none has come for a while."""
-    hub = Hub(sensor("a", "t", qos=1))
-    hub.sensors.feed([message("t", b"1", token(1))], BEGIN_US)
-    hub.sensors.feed([message("t", b"2", token(2))], BEGIN_US + 60_000)
-    assert hub.sensors.due_us(BEGIN_US + 60_000, 10**6) == BEGIN_US + 60_000 + QUIET_US
-    hub.sensors.poll(BEGIN_US + 200_000)
-    hub.sensors.feed([message("t", b"3")], BEGIN_US + 200_000)
-    assert hub.sensors.due_us(BEGIN_US + 200_000, 10**6) == BEGIN_US + 1_200_000
-
-
-def test_tokens_ride_with_the_last_read_of_a_poll_and_are_acknowledged_after_the_commit() -> None:
-    """protocol 3.1: a message two sensors read is acknowledged when both have it in a commit."""
-    hub = Hub(sensor("a", "t", qos=1), sensor("b", "t", qos=1), sensor("c", "c", qos=0))
-    one, two = hub.reads(message("t", b"1", token(5)), message("t", b"2", token(6)))
-    assert (one.token, two.token) == (None, (token(5), token(6)))
-    assert hub.sensors.unacknowledged == 2
-    assert hub.sensors.settled() == []
-    assert hub.sensors.acknowledge([two.token]) == [token(5), token(6)]
-    assert hub.sensors.unacknowledged == 0
-
-
-def test_what_holds_no_reading_is_acknowledged_all_the_same() -> None:
-    hub = Hub(sensor("a", "t", qos=1))
-    reads = hub.reads(message("t", b"bad", token(5)), message("foreign", b"1", token(6)))
-    assert hub.sensors.settled() == [token(6)]
-    assert [len(read.batch.value) for read in reads] == [0]
-    assert hub.sensors.acknowledge([reads[0].token]) == [token(5)]
-
-
-def test_after_a_restart_what_the_committed_position_names_is_not_read_again() -> None:
-    """protocol 3.1: positions are committed with the readings; kill -9 between commit and acknowledgement."""
-    definition = sensor("a", "t", qos=1)
-    before = Hub(definition)
-    (read,) = before.reads(message("t", b"1", token(1)), message("t", b"2", token(2)))
-    position = snapshot.loads(snapshot.dumps(read.position))
-    after = Hub(definition, positions={"a": position})
-    after.sensors.session(present=True)
-    rows = after.rows(
-        message("t", b"1", token(1, 9), DUP),
-        message("t", b"2", token(2, 9), DUP),
-        message("t", b"3", token(3, 9), DUP),  # read before the kill, never committed
-        message("t", b"1", token(4, 9)),  # the same number, newly measured
-    )
-    assert [row[2] for row in rows] == [3.0, 1.0]
-    assert after.sensors.settled() == [token(1, 9), token(2, 9)]
-    assert after.counts("a")["repeated"] == 2
-
-
-def test_a_lost_session_makes_packet_ids_mean_nothing() -> None:
-    definition = sensor("a", "t", qos=1)
-    (read,) = Hub(definition).reads(message("t", b"1", token(1)))
-    after = Hub(definition, positions={"a": read.position})
-    after.sensors.session(present=False)
-    assert len(after.rows(message("t", b"1", token(1, 9), DUP))) == 1
-
-
-def test_a_message_repeated_on_a_new_connection_before_its_commit_counts_once_and_both_tokens_are_answered() -> None:
-    hub = Hub(sensor("a", "t", qos=1))
-    (read,) = hub.reads(message("t", b"1", token(1, 1)))
-    hub.sensors.session(present=True)
-    assert hub.rows(message("t", b"1", token(1, 2), DUP)) == []
-    assert hub.sensors.settled() == []  # not durable yet
-    assert hub.sensors.acknowledge([read.token]) == [token(1, 1), token(1, 2)]
-    hub.sensors.session(present=True)
-    assert hub.rows(message("t", b"1", token(1, 3), DUP)) == []  # its PUBACK was lost
-    assert hub.sensors.settled() == [token(1, 3)]
-
-
-def test_what_the_broker_has_confirmed_is_forgotten_so_that_its_packet_id_may_be_used_again() -> None:
-    hub = Hub(sensor("a", "t", qos=1))
-    (read,) = hub.reads(message("t", b"1", token(1)), message("t", b"2", token(2)))
-    hub.sensors.acknowledge([read.token])
-    hub.sensors.confirmed([token(1)])
-    (read,) = hub.reads(message("t", b"9", token(9)))
-    assert sorted(read.position["id"]) == [2, 9]  # type: ignore[index]
-    hub.sensors.session(present=True)
-    assert len(hub.rows(message("t", b"1", token(1, 2), DUP))) == 1  # another message with the old id, first seen now
-    hub.sensors.confirmed([])  # the broker repeats no more
-    assert len(hub.rows(message("t", b"2", token(2, 2), DUP))) == 1
-
-
-def test_a_sensor_that_is_configured_again_still_knows_what_it_read() -> None:
-    hub = Hub(sensor("a", "t", qos=1))
-    (read,) = hub.reads(message("t", b"1", token(1)))
-    hub.sensors.configure([sensor("a", "t", qos=1, labels={"x": "y"})], {})
-    assert hub.sensors.acknowledge([read.token]) == [token(1)]
-    hub.sensors.session(present=True)
-    assert hub.rows(message("t", b"1", token(1, 2), DUP)) == []
-
-
-class Agent:
-    """A gateway's local side in miniature: connection, sensors, commits to memory; it may die at any moment."""
-
-    def __init__(self, broker: Mosquitto, disk: dict[str, Any], waiter: Waiter) -> None:
-        self.disk, self.waiter = disk, waiter
-        self.hub = MqttSensors(SystemClock())
-        self.hub.configure([sensor("s", "s", qos=1)], {"s": disk.get("position")})
-        self.subscribed = False
-        self.connection = Connection(
-            Link(
-                broker.url,
-                "gw-sensors",
-                version=4,
-                clean_start=False,
-                manual_ack=True,
-                confirm_acks=True,
-                backoff_s=(0.05, 0.2),
-            ),
-            seed=1,
-        )
-        self.connection.subscribe(self.hub.filters)
-        self.connection.open()
-
-    def turn(self) -> None:
-        self.waiter.wait([self.connection], 0.02)
-        for report in self.connection.take():
-            match report:
-                case Up():
-                    self.hub.session(report.session_present)
-                case Subscribed():
-                    self.subscribed = True
-                case Confirmed(tokens):
-                    self.hub.confirmed(tokens)
-                case Messages(messages):
-                    self.hub.feed(messages, time.time_ns() // 1000)
-        self.connection.ack(self.hub.settled())
-
-    def commit(self) -> list[object]:
-        reads = self.hub.poll(time.time_ns() // 1000)
-        for read in reads:
-            self.disk["values"] = self.disk.get("values", []) + read.batch.value.tolist()
-            self.disk["position"] = snapshot.loads(snapshot.dumps(read.position))
-        return [read.token for read in reads if read.token]
-
-    def acknowledge(self, tokens: list[object]) -> None:
-        self.connection.ack(self.hub.acknowledge(tokens))
-
-    def die(self) -> None:
-        """kill -9: the kernel closes the socket, nothing is said."""
-        if self.connection._stream is not None:
-            self.connection._stream.close()
-            self.connection._stream = self.connection._client = None
-
-
-@pytest.mark.broker
-def test_no_reading_of_qos_1_is_lost_or_counted_twice_though_the_agent_is_killed_anywhere(mosquitto: Mosquitto) -> None:
-    """protocol 3.1, with kills before the commit, between commit and acknowledgement, and after it."""
-    rng = random.Random(7)
-    waiter = Waiter()
-    disk: dict[str, Any] = {}
-    agent = Agent(mosquitto, disk, waiter)
-    says = Connection(Link(mosquitto.url, "device", version=4), seed=2)
-    says.open()
-    until = time.monotonic() + 10
-    while not (says.up and agent.subscribed) and time.monotonic() < until:
-        waiter.wait([says], 0.01)
-        agent.turn()
-    sent, kills, quiet = 0, 0, 0
-    until = time.monotonic() + 30
-    while time.monotonic() < until and quiet < 10:
-        if sent < 600:
-            for _ in range(rng.randrange(12)):
-                says.publish("s", b"%d" % (sent % 50))  # many equal payloads
-                sent += 1
-        waiter.wait([says], 0.001)
-        agent.turn()
-        tokens: list[object] = []
-        where = rng.randrange(8) if sent < 600 else 9
-        if where != 0:
-            tokens = agent.commit()
-        if where > 1:
-            agent.acknowledge(tokens)
-        if where < 3:
-            agent.die()
-            kills += 1
-            agent = Agent(mosquitto, disk, waiter)
-        quiet = quiet + 1 if sent >= 600 and agent.connection.up and not tokens and len(disk["values"]) >= sent else 0
-    agent.connection.close()
-    says.close()
-    waiter.close()
-    assert kills > 5
-    assert len(disk["values"]) == sent
-    assert sorted(disk["values"]) == sorted(float(n % 50) for n in range(sent))

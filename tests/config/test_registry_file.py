@@ -1,0 +1,69 @@
+"""Definitions of the local file beside those that come by topic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from edge_agent.config.registry import Registry
+from edge_agent.config.settings import parse
+from tests.config.registering import item, lengths, query
+
+FILE = """
+[node]
+id = "press-1"
+[uplink]
+broker = "mqtt://127.0.0.1"
+[sensor.boiler]
+driver = "host"
+[query.x]
+source = "boiler"
+window = { type = "tumbling", length = "LENGTH" }
+aggregates = ["avg"]
+"""
+
+
+def booted(length: str | None, state: dict[str, Any] | None) -> Registry:
+    text = FILE.replace("LENGTH", length or "1m")
+    text = text if length else text.partition("[query.x]")[0]
+    return Registry("press-1", local=parse(text).definitions, state=state)
+
+
+def restart(registry: Registry, length: str | None) -> Registry:
+    return booted(length, json.loads(json.dumps(registry.snapshot())))
+
+
+def test_an_unchanged_file_keeps_its_numbers_and_a_changed_one_takes_the_next() -> None:
+    first = booted("1m", None)
+    assert lengths(first) == {"x": (1, 60)}
+    again = restart(first, "1m")
+    assert lengths(again) == {"x": (1, 60)}
+    assert again.state() == first.state()
+    changed = restart(again, "2m")
+    assert lengths(changed) == {"x": (2, 120)}
+    assert changed.state()["version"] == first.state()["version"] + 1
+
+
+def test_what_leaves_the_file_is_gone_and_its_number_is_not_given_again() -> None:
+    gone = restart(booted("1m", None), None)
+    assert lengths(gone) == {}
+    assert lengths(restart(gone, "2m")) == {"x": (2, 120)}
+
+
+def test_a_topic_for_the_node_overrides_the_file_until_the_file_changes() -> None:
+    registry = booted("1m", None)
+    registry.take("node", "query", "x", query("5m", 2))
+    assert lengths(registry) == {"x": (2, 300)}
+    registry = restart(registry, "1m")
+    assert lengths(registry) == {"x": (2, 300)}
+    assert item(registry) == {"ok": True, "revision": 2}
+    registry = restart(registry, "2m")
+    assert lengths(registry) == {"x": (3, 120)}
+    registry.take("node", "query", "x", query("5m", 2))
+    assert lengths(registry) == {"x": (3, 120)}
+
+
+def test_the_file_beats_what_is_for_all() -> None:
+    registry = booted("1m", None)
+    registry.take("all", "query", "x", query("5m", 9))
+    assert lengths(registry) == {"x": (1, 60)}

@@ -1,0 +1,75 @@
+"""What a node does not take: more than it can hold, and drivers it cannot run."""
+
+from __future__ import annotations
+
+from edge_agent.config.crosscheck import MOST_ID_BYTES
+from edge_agent.config.registry import Registry
+from edge_agent.config.tables import Limits
+from tests.config.registering import item, lengths, query, removal, sensor, started
+
+
+def test_what_is_too_much_is_refused_and_the_rest_stays() -> None:
+    registry = Registry("press-1", Limits(sensors=2, queries=2, edges_per_second=110))
+    for name in ("boiler", "b", "c"):
+        registry.take("all", "sensor", name, sensor())
+    assert [s.id for s in registry.in_force()[0]] == ["b", "boiler"]
+    assert item(registry, "sensor/c")["errors"][0]["why"] == "3 sensors would be on this node, at most 2"
+    registry.take("all", "query", "x", query("10ms"))
+    registry.take("all", "query", "y", query("20ms"))
+    assert item(registry, "query/y")["errors"][0]["why"] == "150 window edges a second in all, at most 110"
+    registry.take("all", "query", "x", query("1ms", 2))
+    assert lengths(registry) == {"x": (1, 0)}
+    registry.take("all", "query", "y", query("10ms", 2))
+    registry.take("all", "query", "z", query("1m", 1))
+    assert item(registry, "query/z")["errors"][0]["why"] == "3 queries would be on this node, at most 2"
+    assert item(registry, "query/z")["waiting"] is True
+    registry.take("all", "query", "y", removal(3))
+    assert set(lengths(registry)) == {"x", "z"}, "what waited for room takes it"
+    assert item(registry, "query/z") == {"ok": True, "revision": 1}
+
+
+def test_filters_without_end_are_refused_before_they_fill_the_memory() -> None:
+    registry = started(limits=Limits(groups=2))
+    for n in range(3):
+        registry.take("all", "query", f"q{n}", query(where=f"value > {n}"))
+    registry.take("all", "query", "q3", query(where="value > 1"))
+    assert set(lengths(registry)) == {"q0", "q1", "q3"}
+    said = item(registry, "query/q2")["errors"][0]
+    assert said["why"] == "3 different sources, filters, labels or latenesses would be on this node, at most 2"
+    assert said["hint"]
+
+
+def test_the_names_of_queries_over_one_source_must_fit_a_frame() -> None:
+    registry = started()
+    names = [f"{n:04d}-{'x' * 59}" for n in range(600)]
+    for name in names:
+        registry.take("all", "query", name, query())
+    many = len(lengths(registry))
+    assert many == MOST_ID_BYTES // (64 + 8)
+    assert item(registry, f"query/{names[many]}")["errors"][0]["hint"] == "take shorter ids or fewer queries"
+    registry.take("all", "query", "short", query())
+    assert "short" in lengths(registry)
+
+
+def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> None:
+    registry = started(limits=Limits(queries=100))
+    for n in range(10_000):
+        registry.take("all", "query", f"q{n}", query())
+    assert len(lengths(registry)) == 100
+    assert item(registry, "query/q150")["waiting"] is True
+    last = item(registry, "query/q9999")
+    assert "waiting" not in last
+    assert last["errors"][0]["hint"] == "publish it again once there is room"
+    for n in range(3):
+        registry.take("all", "query", f"q{n}", removal(2))
+    assert len(lengths(registry)) == 100, "those that waited first take the room"
+    registry.take("all", "query", "q3", removal(2))
+    registry.take("all", "query", "q9999", query())
+    assert len(lengths(registry)) == 100
+
+
+def test_a_driver_the_node_cannot_run_is_refused() -> None:
+    registry = Registry("press-1", usable=("host", "file", "simulated"))
+    registry.take("all", "sensor", "s", b'{"driver": "mqtt", "topic": "a", "revision": 1}')
+    assert registry.in_force() == ((), ())
+    assert item(registry, "sensor/s")["errors"][0]["hint"].startswith("say [local]")
