@@ -27,7 +27,8 @@ from cloud_job import islands, tables
 from cloud_job.aside import late, parts_of, quarantined
 from cloud_job.central.positions import Made
 from cloud_job.decision import state
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.complete import step
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.work import Row, Work
 from cloud_job.failures import Failures
 from cloud_job.intake import Intake, Parts
@@ -156,9 +157,8 @@ class Job:
             key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
         }
         self.ledger.own(number, self.owner)
-        work = self.ledger.step(
-            decision, applied, self.decider.parent.books, self.decider.gaps, unread=intake.unread, flush=flush
-        )
+        books, gaps = self.decider.parent.books, self.decider.gaps
+        work = step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
         self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cloud_job.decision.complete import Ledger
+from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.work import Order, Span, Work, identity
 from cloud_job.decode import Lookup, Page
 from cloud_job.native.plan import Shape, state_columns

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cloud_job import session, tables
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.lander import SUFFIX
 from cloud_job.stream import Stream

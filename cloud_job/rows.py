@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from cloud_job import islands
 from cloud_job.central.positions import Central, Made
-from cloud_job.decision.complete import Ledger
+from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.spans import join
 from cloud_job.decision.work import Span, Work
 from cloud_job.decode import Lookup, pieces_of

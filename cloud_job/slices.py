@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.decision.complete import Ledger
+from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.names import Names
 from cloud_job.decision.work import Order, Span
 from cloud_job.decode import READ, Counted, Lookup, Reader, batch_of, counted, recoded, same, windows_in

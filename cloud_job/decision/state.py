@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.marker_queries import MarkerQueries
 from cloud_job.decision.names import Names
 from cloud_job.decision.open_sessions import Track

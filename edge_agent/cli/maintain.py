@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Do it, and say what was done."""
     from cloud_job import query, session, tables
-    from cloud_job.decision.complete import Limits
+    from cloud_job.decision.ledger import Limits
     from cloud_job.maintain import maintain
 
     folder = folder_of(args)

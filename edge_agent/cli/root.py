@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(settings)
     from cloud_job import session, tables
-    from cloud_job.decision.complete import Limits
+    from cloud_job.decision.ledger import Limits
     from cloud_job.job import Job
     from cloud_job.job import Settings as JobSettings
     from cloud_job.stream import Stream

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cloud_job import session, tables
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.stream import Stream
 from cloud_job.warmup import warm

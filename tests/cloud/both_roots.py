@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from cloud_job import tables
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.job import FAILPOINT, Job, Settings
 from edge_agent.config.definitions import query_of
 from edge_agent.machines.results import Row

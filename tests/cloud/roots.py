@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_job import tables
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.tables import Place
 

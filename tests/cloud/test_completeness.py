@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.decision import state
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.complete import step
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.spans import Cover, covers, join
 from cloud_job.decision.work import Beyond, Cell, Gone, Islands, Keyed, Order, Ordering, Over, Refused, Span, Work
 from cloud_job.intake import Intake, Parts
@@ -134,7 +135,7 @@ def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
                 intake.read(recorded.content(file, journal), "file")
             decision = decider.decide(intake.now_us)
             applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
-            out.append(ledger.step(decision, applied, decider.parent.books, decider.gaps))
+            out.append(step(ledger, decision, applied, decider.parent.books, decider.gaps))
         other = state.loads(state.dumps(*other), limits, grace_us)
     assert [replace(w, nodes=()) for w in works[0]] == [replace(w, nodes=()) for w in works[1]]
     assert any(work.revising for work in works[0])

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cloud_job.decision import state
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.complete import step
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Order, Span, Work, identity
 from cloud_job.decode import READ, Lookup, Page, windows_of
@@ -60,7 +61,7 @@ class Twin:
         keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
         applied = {key: self.parts.pop(key) for key in keys if key in self.parts}
         self.ledger.owners = self.ledger.owners or [(0, "me")]
-        work = self.ledger.step(decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
+        work = step(self.ledger, decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
         work = Work.loads(work.dumps())
         spans = [span for span in (*work.closing, *work.revising) if span.picks]
         formed = self._formed(work, spans)

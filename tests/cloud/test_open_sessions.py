@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cloud_job.decision import state
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Work
 from edge_agent.algebra.frame import GroupPart, Section

@@ -21,7 +21,8 @@ from cloud_job.central.chunks import chunks_of
 from cloud_job.central.held import STATES
 from cloud_job.central.positions import Positions
 from cloud_job.decision import state
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.complete import step
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.work import Work, identity
 from cloud_job.decode import READ, Lookup, Page
 from cloud_job.intake import Intake, Parts
@@ -69,7 +70,7 @@ class Dry:
         found = {(e.node, e.epoch, e.seq) for e in decision.effects} & self.parts.keys()
         applied = {key: self.parts.pop(key) for key in found}
         books = self.decider.parent.books
-        work = Work.loads(self.ledger.step(decision, applied, books, self.decider.gaps).dumps())
+        work = Work.loads(step(self.ledger, decision, applied, books, self.decider.gaps).dumps())
         lookup = self._lookup(work)
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
         asked = (self.ledger.query((o.query, o.revision)) for o in work.ordering)
@@ -148,11 +149,11 @@ def test_any_cut_into_batches_gives_the_windows_of_one_central_order(
     births = [record(child, START, child.birth()) for child in fleet]
     messages: list[bytes] = []
     readings: list[Reading] = []
-    for step in range(4):
-        low = START + 10 * step
+    for turn in range(4):
+        low = START + 10 * turn
         for child in fleet:
             mine = []
-            for order in range(step * 100, step * 100 + random.randrange(6)):
+            for order in range(turn * 100, turn * 100 + random.randrange(6)):
                 time_us, value = low + random.randrange(10), float(random.randrange(9))
                 mine.append(Reading(time_us, random.choice(child.keys), value, child.node, order))
             readings += mine

@@ -17,7 +17,7 @@ import pytest
 
 from cloud_job import slices
 from cloud_job.decision import state
-from cloud_job.decision.complete import Limits
+from cloud_job.decision.ledger import Limits
 from cloud_job.decision.work import Work
 from cloud_job.decode import Lookup, windows_of
 from cloud_job.job import Job, Settings

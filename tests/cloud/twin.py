@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloud_job.decision import state
-from cloud_job.decision.complete import Ledger, Limits
+from cloud_job.decision.complete import step
+from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.work import Islands, Work
 from cloud_job.intake import Intake, Parts
 from edge_agent.algebra.span import FAR_US
@@ -74,7 +75,7 @@ class Twin:
                     for start, end, code, n in zip(rows.start, rows.end, rows.key, count, strict=True):
                         piece = (int(start), int(end), int(n), late)
                         self.pieces.setdefault((*query, book.keys[code]), []).append(piece)
-        work = self.ledger.step(decision, applied, books, self.decider.gaps, flush=flush)
+        work = step(self.ledger, decision, applied, books, self.decider.gaps, flush=flush)
         self.decider.release(decision, self.limits.horizon_us, self.ledger.reach)
         work = Work.loads(work.dumps())
         for islands in work.islands:
