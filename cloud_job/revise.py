@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cloud_job.decision.work import Gone, Over, Span
+from cloud_job.islands import small
 from cloud_job.tables import RESULTS, Place
 
 if TYPE_CHECKING:
@@ -16,9 +18,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
+WHOSE: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "definition_revision", "node"))
 CHANGED: Final = (  # a newer revision's row replaces an older one's, never the other way round (docs/protocol.md 6.3)
     "(t.definition_revision < s.definition_revision OR (t.definition_revision = s.definition_revision AND "
     "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
+)
+
+_WITHDRAWN: Final = pa.schema(  # low, bound: of start and end
+    [
+        ("query", pa.string()),
+        ("definition_revision", pa.int64()),
+        ("node", pa.string()),
+        ("low", pa.int64()),
+        ("bound", pa.int64()),
+    ]
 )
 
 
@@ -60,28 +73,34 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
 
 def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: int) -> None:
     """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
-    of = [
-        f"(t.query = '{g.query}' AND t.definition_revision = {g.revision} AND t.node = '{g.node}' "
-        f"AND t.start = {g.start_us} AND t.`end` = {g.end_us})"
-        for g in gone
-    ]
-    _withdraw(spark, place, of, number)
+    windows = {(g.query, g.revision, g.node, g.start_us, g.end_us) for g in gone}
+    near = _near({g.query for g in gone}, min(g.start_us for g in gone), max(g.start_us for g in gone))
+    bounds = f"{near} AND t.start = s.low AND t.`end` = s.bound"
+    _withdraw(spark, place, sorted(windows), bounds, number)
 
 
 def withdraw_over(spark: SparkSession, place: Place, over: Sequence[Over], number: int) -> None:
     """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
-    of = [
-        f"(t.query = '{o.query}' AND t.definition_revision = {o.revision} AND t.node = '{o.node}' "
-        f"AND t.start >= {o.from_us} AND t.`end` > {o.after_us})"
-        for o in over
-    ]
-    _withdraw(spark, place, of, number)
+    lows: dict[tuple[str, int, str], tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
+    for o in over:
+        whose = (o.query, o.revision, o.node)
+        from_us, after_us = lows.get(whose, (o.from_us, o.after_us))
+        lows[whose] = (min(from_us, o.from_us), min(after_us, o.after_us))
+    near = f"t.start >= {min(o.from_us for o in over)} AND t.query IN ({_quoted({o.query for o in over})})"
+    bounds = f"{near} AND t.start >= s.low AND t.`end` > s.bound"
+    _withdraw(spark, place, [(*whose, *low) for whose, low in sorted(lows.items())], bounds, number)
 
 
-def _withdraw(spark: SparkSession, place: Place, of: Sequence[str], number: int) -> None:
-    news = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
-    changed: dict[str, str | Column] = dict(news)
-    _target(spark, place).update(f"NOT t.withdrawn AND ({' OR '.join(of)})", changed)
+def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: str, number: int) -> None:
+    """of: rows of _WITHDRAWN, at most one for each row of the table. A join: an OR of thousands takes Spark minutes."""
+    withdrawn = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
+    changed: dict[str, str | Column] = dict(withdrawn)
+    (
+        _target(spark, place)
+        .merge(small(spark, of, _WITHDRAWN).alias("s"), f"NOT t.withdrawn AND {bounds} AND {WHOSE}")
+        .whenMatchedUpdate(set=changed)
+        .execute()
+    )
 
 
 def _target(spark: SparkSession, place: Place) -> DeltaTable:
