@@ -26,7 +26,7 @@ from edge_agent.algebra.frame import (
     Plan,
     Section,
 )
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import NO_HINT
 from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
@@ -100,6 +100,10 @@ class Numbering:
                 serving = group_step.serving[start : start + SERVINGS_A_FRAME]
                 size = sum(len(each.query) + SERVING_BYTES for each in serving)
                 _fit(drafts, size).members.append(Members(number, (), (), serving))
+        for (
+            group_step
+        ) in step.groups:  # first all texts: they may need one more frame, and the registers go into the last
+            self._hint_keys(drafts, group_step)
         said = [self._hinted(drafts, group_step) for group_step in step.groups]
         frames = self._freeze(drafts, epoch, seq, step, birth)
         frames = [self._restated(frame) for frame in frames[:-1]] + frames[-1:]
@@ -251,10 +255,9 @@ class Numbering:
         number = self.groups[step.group]
         if step.hints is None:
             return number, ()
-        below = step.hints.starts < step.promised_us
-        codes = self._numbers(drafts, "keys", step.hints.keys, step.hints.codes[below])
+        codes, starts_us = self._hint_keys(drafts, step)
         want = np.full(len(self.keys), NO_HINT, np.int64)
-        np.minimum.at(want, codes, step.hints.starts[below])
+        np.minimum.at(want, codes, starts_us)
         have = _grown(self._registers.get(number), len(self.keys))
         on_time, late = drafts[-1].parts.get(number, ([], []))
         for section in (*on_time, *late):  # a partial clears the register of its key, here and at the parent
@@ -263,6 +266,14 @@ class Numbering:
         self._wanted[number] = want
         starts = want[changed].tolist()
         return number, tuple((k, None if s == NO_HINT else s) for k, s in zip(changed.tolist(), starts, strict=True))
+
+    def _hint_keys(self, drafts: list[_Draft], step: GroupStep) -> tuple[Ints, Ints]:
+        """Numbers of the keys whose earliest open session starts before the promise, and those starts."""
+        if step.hints is None:
+            return NO_INTS, NO_INTS
+        below = step.hints.starts < step.promised_us
+        codes = self._numbers(drafts, "keys", step.hints.keys, step.hints.codes[below])
+        return codes, step.hints.starts[below]
 
     def _restated(self, frame: Frame) -> Frame:
         """A frame before the last of its step: the registers that its own partials clear stay as they were (2.3)."""

@@ -1,0 +1,98 @@
+"""Registers of open sessions: after every step the parent holds what the sender said (docs/protocol.md 5.2)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import Frame, Leaf, Plan
+from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.query import Group
+from edge_agent.machines.outbox import Outbox
+from edge_agent.machines.parent import ParentHalf
+from edge_agent.machines.release import GroupStep, Hints, Release, Step
+
+S = 1_000_000
+GAP_US = 5 * S
+DOORS, WINDOWS = (Group(source, "", ("key",), 0, gap_us=GAP_US) for source in ("door", "window"))
+PLAN = Plan(b"12345678", "session", ("count", "sum"), None, 0, (("q", 1),), GAP_US)
+FEW, MANY = 4, 6_000  # so many texts fill more than a frame
+KEYS = [f"key={number:012d}" for number in range(MANY)]
+
+
+SHARES = st.tuples(st.sets(st.integers(0, FEW - 1)), st.dictionaries(st.integers(0, FEW - 1), st.integers(0, 40)))
+
+
+def group_step(group: Group, sent: list[int], open_: dict[int, int], *, promised_us: int) -> GroupStep:
+    """sent: keys a session of which leaves; open_: key -> start of the one that is open."""
+    zeros, ones = np.zeros(len(sent), np.int64), np.ones(len(sent), np.int64)
+    rows = Partials(zeros, ones, np.array(sent, np.int64), {"count": ones, "sum": ones.astype(np.float64)})
+    releases = (Release(PLAN, False, rows, KEYS, ["a"]),) if sent else ()
+    hints = Hints(KEYS, np.array(list(open_), np.int64), np.array(list(open_.values()), np.int64))
+    return GroupStep(group, promised_us, releases, promised_us=promised_us, hints=hints)
+
+
+class Pair:
+    """A sender and its parent."""
+
+    def __init__(self) -> None:
+        self.parent = ParentHalf(7, 60 * S)
+        self.box = Outbox("a", Random(1), version="1", in_flight=3)
+        self.box.journal = 7
+        self.box.draw()
+        leaf = (Leaf("a", self.box.epoch),)
+        self.hear(self.box.open(Step(tuple(GroupStep(group, None, leaves=leaf) for group in (DOORS, WINDOWS)))))
+
+    def hear(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.parent.take("a", frame, 0)
+
+    def send(self, *steps: GroupStep) -> int:
+        """Answers how many frames it took."""
+        frames = self.box.put(Step(steps))
+        self.hear(frames)
+        return len(frames)
+
+    def held(self, group: Group) -> dict[int, int]:
+        """Key -> the register that the parent holds of it."""
+        hints = self.parent.household.family(group).member("a").hints
+        return {int(key.partition("=")[2]): start_us for key, start_us in hints.items()}
+
+
+def test_a_register_that_a_partial_clears_stays_cleared_though_another_group_needs_one_more_frame() -> None:
+    """Else the parent would wait for a session that has been sent, for ever."""
+    pair = Pair()
+    pair.send(group_step(DOORS, [], {0: 5 * S}, promised_us=9 * S))
+    assert pair.held(DOORS) == {0: 5 * S}
+    many = dict.fromkeys(range(1, MANY), 5 * S)
+    doors = group_step(DOORS, [0], {}, promised_us=20 * S)
+    assert pair.send(doors, group_step(WINDOWS, [], many, promised_us=20 * S)) > 1
+    assert pair.held(DOORS) == {}
+    assert pair.held(WINDOWS) == many
+
+
+@given(st.lists(st.tuples(SHARES, SHARES, st.booleans()), max_size=6))
+@example([(({0}, {0: 1}), (set(), {}), False), (({0}, {}), (set(), {1: 2}), True)])
+@example([(({0}, {0: 1}), (set(), {}), False), (({0}, {0: 1}), (set(), {}), True)])
+def test_the_parent_holds_the_starts_below_the_promise(
+    steps: list[tuple[tuple[set[int], dict[int, int]], tuple[set[int], dict[int, int]], bool]],
+) -> None:
+    """The boolean: keys of the second group fill a frame of their own."""
+    pair, extra = Pair(), 0
+    for number, (*shares, many) in enumerate(steps, 1):
+        promised_us = number * 10
+        asked = [(set(sent), dict(open_)) for sent, open_ in shares]
+        if many:
+            extra = MANY - FEW
+        asked[1][1].update(dict.fromkeys(range(FEW, FEW + extra), 0))
+        pair.send(
+            *(
+                group_step(group, sorted(sent), open_, promised_us=promised_us)
+                for group, (sent, open_) in zip((DOORS, WINDOWS), asked, strict=True)
+            )
+        )
+        for group, (_, open_) in zip((DOORS, WINDOWS), asked, strict=True):
+            assert pair.held(group) == {key: us for key, us in open_.items() if us < promised_us}
