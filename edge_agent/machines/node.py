@@ -185,12 +185,12 @@ class Node(ABC):
         """Slots of the numbering that changed. Numbers only ever grow: same lengths, same content."""
         numbering, epoch, before = self.outbox.numbering, self.outbox.epoch_id, self._said_numbering
         settled = (len(numbering.nodes), len(numbering.groups), len(numbering.plans), len(numbering.said))
-        said = self._said_numbering = (epoch, len(numbering.keys), numbering.registers_said, *settled)
+        said = self._said_numbering = (epoch, len(numbering.keys), numbering.registers.times_said, *settled)
         anew, state = said[0] != before[0], dict[str, object]()
         if anew or said[1] != before[1]:
             state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
         if anew or said[2] != before[2]:
-            told = numbering.snapshot_registers()
+            told = numbering.registers.snapshot()
             for number in {*told, *self._spooled_registers}:
                 table = self._spooled_registers.setdefault(number, Growing(f"registers/{number}"))
                 state |= table.changes(told.get(number, ()), anew=True)

@@ -17,7 +17,8 @@ from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.numbering import BUDGET_BYTES, Numbering
+from edge_agent.machines.drafts import BUDGET_BYTES
+from edge_agent.machines.numbering import Numbering
 from edge_agent.machines.release import GroupStep, Release, Step
 from edge_agent.wire import frames
 from tests import oracle, strategies

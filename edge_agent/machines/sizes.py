@@ -1,0 +1,82 @@
+"""How many bytes rows take in a frame, as upper estimates: a frame never outgrows its limit by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra import bags, series, sketches
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.query import Group
+
+ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
+# a bignum of 128 bits with its tag and head; first values and size of a bag or series; every other kind is 9 at most
+COLUMN_BYTES: Final = {"wide": 20, "bag": 24, "series": 40}
+
+
+def of_texts(texts: Iterable[str]) -> int:
+    """Of texts, each with its head."""
+    return sum(len(text.encode()) + 3 for text in texts)
+
+
+def of_group(group: Group) -> int:
+    """Of the definition of a group."""
+    return 24 + of_texts((group.source, group.where, *group.by, group.late))
+
+
+def of_plan(plan: Plan) -> int:
+    """Of the definition of a plan."""
+    return 48 + sum(len(name) + 2 for name in plan.basis) + sum(len(query) + 8 for query, _ in plan.queries)
+
+
+def of_row(basis: Iterable[str]) -> int:
+    """Of a row without what its bags, series and sketches hold."""
+    return ROW_BYTES + sum(COLUMN_BYTES.get(COLUMNS[name].kind, 9) for name in basis)
+
+
+def of_value(rows: Partials) -> int:
+    """Of one of what `cuts.sizes` counts when nothing is deflated: with both, a reading and a value of a bag."""
+    held = _of_reading(rows.states["series"]) if "series" in rows.states else 0
+    return held + (_of_counted(rows.states["bag"]) if "bag" in rows.states else 0)
+
+
+def of_bounded(rows: Partials) -> Ints:
+    """Of the cells of bounded size in each row, shape (k,): sketches and most frequent values."""
+    total = np.zeros(len(rows), np.int64)
+    for name, column in rows.states.items():
+        if sketches.is_sketches(column):
+            total += np.fromiter(map(len, column.tolist()), np.int64, len(rows))
+        elif name == "frequent":
+            total += _of_counted(column) * bags.flat(column).sizes
+    return total
+
+
+def _of_reading(column: Column) -> int:
+    """Of a reading of a series: its value, and the widest step of time and arrival, and node."""
+    found = series.flat(column)
+    inner = found.inner()[1:]
+    spans = [_span(np.diff(numbers)[inner]) for numbers in (found.time_us, found.order)]
+    value = 8 if found.value.dtype.kind == "f" else _span(found.value)
+    return value + sum(spans) + _span(found.node)
+
+
+def _of_counted(column: Column) -> int:
+    """Of a value of a bag and its count."""
+    found = bags.flat(column)
+    counts = _width(int(found.counts.max()))
+    if found.values.dtype.kind == "f":
+        return 8 + counts
+    steps = np.diff(found.values)[np.diff(found.rows) == 0]
+    return _width(int(steps.max(initial=0))) + counts
+
+
+def _span(numbers: Ints) -> int:
+    return _width(int(numbers.max()) - int(numbers.min())) if len(numbers) else 1
+
+
+def _width(most: int) -> int:
+    return next(size for size in (1, 2, 4, 8) if most < 1 << (8 * size))
