@@ -14,10 +14,10 @@ from cloud_job.decision import state
 from cloud_job.decision.complete import step
 from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.spans import Cover
-from cloud_job.decision.work import Order, Span, Work, identity
-from cloud_job.decode import READ, Lookup, Page, windows_of
+from cloud_job.decision.work import Span, Work
+from cloud_job.decode import READ, windows_of
 from cloud_job.intake import Intake, Parts
-from cloud_job.native.plan import Shape, state_columns
+from cloud_job.lookups import Lookups
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decider
 from edge_agent.machines.results import Row
@@ -75,22 +75,7 @@ class Twin:
 
     def _formed(self, work: Work, spans: Sequence[Span]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for span in spans:
-            for number in span.orders:
-                ranges.setdefault(number, []).append((span.low_us, span.high_us + span.length_us))
-        orders: dict[bytes, tuple[Order, ...]] = {}
-        for order in work.orders:
-            orders[order.plan] = (*orders.get(order.plan, ()), *((order,) if order.number in ranges else ()))
-        pages = {}
-        for line, book in self.decider.parent.books.items():
-            if line in self.ledger.applied:
-                plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
-                pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied[line])
-        shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
-        bases, owners = tuple(shape.basis for shape in shapes), tuple(self.ledger.owners)
-        nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
-        lookup = Lookup(pages, owners, orders, ranges, state_columns(shapes), tuple(spans), bases, nodes)
+        lookup = Lookups(self.decider.parent.books, self.ledger).of_windows(work, spans)
         out: dict[int, dict[str, list[int]]] = {}
         for batch in windows_of(lookup)(iter(self.stored)):
             columns = (batch.column(name).to_pylist() for name in ("span", "key", "late", "count"))

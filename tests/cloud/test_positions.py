@@ -23,10 +23,12 @@ from cloud_job.central.positions import Positions
 from cloud_job.decision import state
 from cloud_job.decision.complete import step
 from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.work import Work, identity
-from cloud_job.decode import READ, Lookup, Page
+from cloud_job.decision.work import Work
+from cloud_job.decode import READ
 from cloud_job.intake import Intake, Parts
+from cloud_job.lookups import Lookups
 from cloud_job.tables import MESSAGES, arrow_schema
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
@@ -71,7 +73,8 @@ class Dry:
         applied = {key: self.parts.pop(key) for key in found}
         books = self.decider.parent.books
         work = Work.loads(step(self.ledger, decision, applied, books, self.decider.gaps).dumps())
-        lookup = self._lookup(work)
+        lookups = Lookups(books, self.ledger)
+        lookup = lookups.of(work, {order.number: [(NEVER_US, FAR_US)] for order in work.orders})
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
         asked = (self.ledger.query((o.query, o.revision)) for o in work.ordering)
         queries = [query for query in asked if query is not None]
@@ -86,22 +89,11 @@ class Dry:
         if work.beyond:
             columns = ["node", "epoch", "seq", "part", "plan", "payload"]
             bases = {digest: plan.basis for digest, (_, plan) in self.ledger.plans.items()}
-            self.aside += late(self.stored.select(columns), work, lookup.pages, bases).to_pylist()
+            self.aside += late(self.stored.select(columns), work, lookups.pages(), bases).to_pylist()
         self.decider, self.ledger, self.parts = state.loads(
             state.dumps(self.decider, self.ledger, self.parts), self.limits, self.grace_us
         )
         return work
-
-    def _lookup(self, work: Work) -> Lookup:
-        pages = {}
-        for line, book in self.decider.parent.books.items():
-            plans = {number: identity(*found) for number, found in book.plans.items()}
-            pages[line] = Page(book.keys, book.nodes, plans, self.ledger.applied.get(line, ()))
-        nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
-        orders: dict[bytes, tuple[Any, ...]] = {}
-        for order in work.orders:
-            orders[order.plan] = (*orders.get(order.plan, ()), order)
-        return Lookup(pages, [(0, "me")], orders, {}, {}, nodes=nodes)
 
 
 def told(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
