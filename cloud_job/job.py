@@ -26,8 +26,7 @@ from pyspark.sql import DataFrame
 from cloud_job import islands, tables
 from cloud_job.aside import late, parts_of, quarantined
 from cloud_job.central.positions import Made
-from cloud_job.decision import state
-from cloud_job.decision.complete import step
+from cloud_job.decision import complete, state
 from cloud_job.decision.ledger import Ledger, Limits
 from cloud_job.decision.work import Row, Work
 from cloud_job.failures import Failures
@@ -158,7 +157,7 @@ class Job:
         }
         self.ledger.own(number, self.owner)
         books, gaps = self.decider.parent.books, self.decider.gaps
-        work = step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
+        work = complete.step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
         self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
