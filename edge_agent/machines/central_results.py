@@ -13,14 +13,13 @@ import numpy as np
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.series import flat
 from edge_agent.machines.central import Made, Positions, Raw, advance, at_scale, belongs, decided_us, finer, waits
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.names import Renumbering
-from edge_agent.machines.results import Beyond, Row, details_of
+from edge_agent.machines.results import Beyond, Cells, Row
 
 Place = tuple[str, int, str]  # query, revision and, of groups of one node, that node
 
@@ -119,32 +118,11 @@ class CentralResults:
 
     def _rows(self, query: Query, group: Group, view: GroupView, gaps: Sequence[Gap], made: Made) -> Iterator[Row]:
         begins = view.begins.get((query.id, query.revision), {})
-        answers = {
-            name: [None if null else value for value, null in zip(each.value.tolist(), each.null.tolist(), strict=True)]
-            for name, each in made.answers.items()
-        }
-        details = {name: each.details for name, each in made.answers.items() if each.details is not None}
-        columns = (made.key, made.start, made.end, made.first_us, made.last_us, made.readings)
-        for i, (key, start, end, first_us, last_us, readings) in enumerate(
-            zip(*(c.tolist() for c in columns), strict=True)
-        ):
-            text = self._numbers.keys.texts[key]
-            yield Row(
-                query.id,
-                query.revision,
-                group.node,
-                text,
-                key_labels(text),
-                start,
-                end,
-                {name: values[i] for name, values in answers.items()},
-                details_of({name: texts[i] for name, texts in details.items()}),
-                readings,
-                0,
-                withdrawn=False,
-                late=0,
-                coverage=window_coverage(view.leaves, gaps, group, first_us, last_us + 1, begins=begins),
-            )
+        cells = Cells.of(made.answers, made.readings, np.zeros_like(made.readings))
+        columns = (made.key, made.start, made.end, made.first_us, made.last_us)
+        for i, (code, start, end, first_us, last_us) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            coverage = window_coverage(view.leaves, gaps, group, first_us, last_us + 1, begins=begins)
+            yield cells.row(i, query, (group.node, self._numbers.keys.texts[code], start, end), coverage)
 
     def free(self, views: Mapping[Group, GroupView], queries: Mapping[tuple[str, int], Query], horizon_us: int) -> None:
         """Let go what every query of its plan has had; what no known query asks for, beyond the horizon."""

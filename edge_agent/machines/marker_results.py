@@ -5,34 +5,22 @@ Which windows those are is decided in machines/marked.py, for both roots.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import Ints, Partials, combine, concat
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.decider import Decision
+from edge_agent.machines.holding import Held, Holding, common_scale
 from edge_agent.machines.marked import Marked
 from edge_agent.machines.marker_windows import Joint, Key, Place, members_of
-from edge_agent.machines.results import Holding, Row, Windows, common_scale, details_of
+from edge_agent.machines.results import Moment, Row, Windows
 
-Held = Callable[[Group, Key], list[Holding]]
 Ident = tuple[str, int, int]  # node, start, and end where rows of one start may have several
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What a step of the root knows. gaps: all. due_us: rows are revised that were not since then."""
-
-    decision: Decision
-    gaps: Sequence[Gap]
-    due_us: int
-    horizon_us: int
 
 
 class MarkedRows:
@@ -90,33 +78,19 @@ class MarkedRows:
     ) -> Iterator[Row]:
         """The rows that differ from what is shown: in their bounds, readings or coverage."""
         node, start_us, end_us = joint.place
-        answers = {a.name: made.answers(a) for a in query.aggregates}
+        cells = made.cells(query)
         shown = self._shown.setdefault((query.id, query.revision), {}).setdefault(
             _ident(joint.place, by_end=by_end), {}
         )
-        columns = (made.rows.key.tolist(), made.rows.states["count"].tolist(), made.late.tolist())
-        for i, (code, readings, late) in enumerate(zip(*columns, strict=True)):
-            before = shown.get(texts[code])
-            like = (end_us, readings, joint.coverage, False)
+        for i, code in enumerate(made.rows.key.tolist()):
+            text = texts[code]
+            before = shown.get(text)
+            like = (end_us, cells.readings[i], joint.coverage, False)
             if before is not None and (before.end, before.readings, before.coverage, before.withdrawn) == like:
                 continue
-            shown[texts[code]] = row = Row(
-                query.id,
-                query.revision,
-                node,
-                texts[code],
-                key_labels(texts[code]),
-                start_us,
-                end_us,
-                {name: values[i] for name, (values, _) in answers.items()},
-                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
-                readings,
-                0 if before is None else before.revision + 1,
-                withdrawn=False,
-                late=late,
-                coverage=joint.coverage,
-            )
-            yield row
+            revision = 0 if before is None else before.revision + 1
+            shown[text] = cells.row(i, query, (node, text, start_us, end_us), joint.coverage, revision=revision)
+            yield shown[text]
 
     def _free(self, key: Key, floor_us: int) -> None:
         """Forget rows that nothing can revise any more."""

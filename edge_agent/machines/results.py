@@ -1,25 +1,27 @@
-"""What the plain-Python root answers, rows as in gold.results, and how windows are made from the rows it holds."""
+"""What the plain-Python root answers: rows as in gold.results, made from the combined states of windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edge_agent.algebra.aggregates import basis_of, convert, lower
+from edge_agent.algebra.aggregates import Lowered, lower
 from edge_agent.algebra.coverage import Coverage
-from edge_agent.algebra.frame import Plan, Serving
-from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.windows import Window
-from edge_agent.machines.rolled import Rolled
+from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.query import Query
+from edge_agent.machines.decider import Decision
 
-_CHUNKS: Final = 64  # a holding looks at each chunk's bounds; so many before they are joined and cut anew
-_CHUNK_ROWS: Final = 65_536
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a step of the root knows. gaps: all. due_us: rows are revised that were not since then."""
+
+    decision: Decision
+    gaps: Sequence[Gap]
+    due_us: int
+    horizon_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,126 +77,45 @@ class Beyond:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Rows with their bounds: lowest start, latest end."""
+class Cells:
+    """Answers of windows of one query, one at each place: values and details by aggregate name, counts of readings."""
 
-    rows: Partials
-    late: bool
-    low_us: int
-    high_us: int
+    values: Mapping[str, Sequence[float | None]]
+    details: Mapping[str, Sequence[str | None]]
+    readings: Sequence[int]
+    late: Sequence[int]
 
     @classmethod
-    def of(cls, rows: Partials, *, late: bool) -> _Chunk:
-        return cls(rows, late, int(rows.start.min()), int(rows.end.max()))
+    def of(cls, answers: Mapping[str, Lowered], readings: Ints, late: Ints) -> Cells:
+        """From columns, all of the same length."""
+        values = {
+            name: [None if null else value for value, null in zip(each.value.tolist(), each.null.tolist(), strict=True)]
+            for name, each in answers.items()
+        }
+        details = {name: each.details for name, each in answers.items() if each.details is not None}
+        return cls(values, details, readings.tolist(), late.tolist())
 
-
-class Holding:
-    """All rows of one plan that some window may still need, under the root's own key and node numbers."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.added = 0  # rows that ever came
-        self._chunks: list[_Chunk] = []
-        self._most = _CHUNKS
-
-    def __len__(self) -> int:
-        return sum(len(chunk.rows) for chunk in self._chunks)
-
-    def add(self, rows: Partials, *, late: bool) -> None:
-        """Take rows, at least one."""
-        self.added += len(rows)
-        self._chunks.append(_Chunk.of(rows, late=late))
-        if len(self._chunks) > self._most:
-            self._join()
-
-    def within(self, low_us: int, high_us: int) -> Iterator[tuple[Partials, bool]]:
-        """(rows, late) of all rows with start >= low and end <= high."""
-        for chunk in self._chunks:
-            if chunk.high_us <= low_us or chunk.low_us >= high_us:
-                continue
-            inside = (chunk.rows.start >= low_us) & (chunk.rows.end <= high_us)
-            if inside.any():
-                yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
-
-    def ending(self, after_us: int, upto_us: int) -> Iterator[tuple[Partials, bool]]:
-        """(rows, late) of all rows with an end in (after, upto]."""
-        for chunk in self._chunks:
-            if chunk.high_us > after_us and chunk.low_us < upto_us:
-                inside = (chunk.rows.end > after_us) & (chunk.rows.end <= upto_us)
-                if inside.any():
-                    yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
-
-    def beyond(self, upto_us: int) -> int:
-        """How many rows end after that."""
-        return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
-
-    def windows(self, rows: Partials, window: Window) -> tuple[Ints, Ints]:
-        """(row index, window start) of the windows in which rows count (docs/protocol.md 6.2)."""
-        index, start = window.assign(rows.start, rows.end)
-        if self.plan.kind == "window":
-            equal = (rows.start[index] == start) & (rows.end[index] == window.ends(start))
-            return index[equal], start[equal]
-        return index, start
-
-    def states(self, rows: Partials, aggregates: tuple[Aggregate, ...], scale: int | None) -> Partials:
-        """The rows with the states of these aggregates only, at a scale (docs/protocol.md 7.1)."""
-        basis = basis_of(aggregates, self.plan.scale)
-        states = convert({name: rows.states[name] for name in basis}, self.plan.scale, scale)
-        return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
-
-    def free(self, below_us: int) -> None:
-        """Let go what ends below."""
-        self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
-
-    def _join(self) -> None:
-        """Few chunks in the order of time, late rows apart."""
-        joined: list[_Chunk] = []
-        for late in (False, True):
-            rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])
-            order = np.argsort(rows.start, kind="stable")
-            cuts = range(0, len(order), _CHUNK_ROWS)
-            joined += [_Chunk.of(rows.take(order[cut : cut + _CHUNK_ROWS]), late=late) for cut in cuts]
-        self._chunks, self._most = joined, max(_CHUNKS, 2 * len(joined))
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Windows of one query: those with an end in (after_us, upto_us], and those of `starts` (sorted), all in us.
-
-    serving: only those that belong to this revision (docs/protocol.md 6.3). Nothing closes if upto_us <= after_us.
-    """
-
-    query: Query
-    serving: Serving
-    after_us: int
-    upto_us: int
-    starts: Ints
-
-    def runs(self) -> list[tuple[int, int]]:
-        """What holds all of them, as few as make sense: (lowest, highest) start, in no order; they may meet."""
-        window = self.query.time_window
-        found = []
-        if self.upto_us > self.after_us:
-            shortest_us = window.longest_us if window.one_length else 0
-            found.append((self.after_us + 1 - window.longest_us, self.upto_us - shortest_us))
-        if len(self.starts):  # windows that share no rows apart from each other
-            new = np.flatnonzero(np.diff(self.starts) >= window.longest_us) + 1
-            found += [(int(run[0]), int(run[-1])) for run in np.split(self.starts, new)]
-        return found
-
-    def mask(self, start: Ints) -> NDArray[np.bool_]:
-        """Which windows with these starts are wanted."""
-        end = self.query.time_window.ends(start)
-        wanted = (end > self.after_us) & (end <= self.upto_us)
-        if len(self.starts):
-            wanted |= np.isin(start, self.starts)
-        if self.serving.start_from_us is not None:
-            wanted &= start >= self.serving.start_from_us
-        if self.serving.start_until_us is not None:
-            wanted &= start < self.serving.start_until_us
-        if self.serving.end_until_us is not None:
-            wanted &= end <= self.serving.end_until_us
-        return wanted
+    def row(
+        self, at: int, query: Query, place: tuple[str, str, int, int], coverage: Coverage, *, revision: int = 0
+    ) -> Row:
+        """The row of one place. place: node, key, start and end of the window."""
+        node, key, start_us, end_us = place
+        return Row(
+            query.id,
+            query.revision,
+            node,
+            key,
+            key_labels(key),
+            start_us,
+            end_us,
+            {name: column[at] for name, column in self.values.items()},
+            details_of({name: column[at] for name, column in self.details.items()}),
+            self.readings[at],
+            revision,
+            withdrawn=False,
+            late=self.late[at],
+            coverage=coverage,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,96 +126,10 @@ class Windows:
     late: Ints
     scale: int | None
 
-    def answers(self, aggregate: Aggregate) -> tuple[list[float | None], list[str | None] | None]:
-        """Values and details of one aggregate, a row each."""
-        lowered = lower(aggregate, self.rows.states, self.scale)
-        pairs = zip(lowered.value.tolist(), lowered.null.tolist(), strict=True)
-        return [None if null else value for value, null in pairs], lowered.details
-
-
-def common_scale(holdings: Sequence[Holding]) -> int | None:
-    """The scale at which plans meet: the finest, floats where one is of floats (docs/protocol.md 7.1)."""
-    scales = {holding.plan.scale for holding in holdings}
-    return None if None in scales else min((s for s in scales if s is not None), default=None)
-
-
-def windows(
-    wanted: Wanted, holdings: Sequence[Holding], ranks: Ints | None, rolled: Rolled | None = None
-) -> Windows | None:
-    """The windows that hold a reading, from the rows of all plans that serve the query; None for none.
-
-    Plans of unequal scales meet at the finest, and at floats where one is of floats. ranks: of node numbers. rolled:
-    what the query's steps have left, so that the next one costs no more than what is new.
-    """
-    scale, runs, made = common_scale(holdings), wanted.runs(), list[Windows]()
-    if rolled is not None and wanted.upto_us > wanted.after_us and rolled.serves(wanted.query, holdings):
-        ends = (wanted.after_us, wanted.upto_us)
-        rows, late = rolled.close(wanted.query, holdings, scale, ends, ranks)
-        made.append(_told(wanted, rows, [late], scale))
-        runs = runs[1:]
-    made += [_run(wanted, run, holdings, scale, ranks) for run in runs]
-    found = [run for run in made if len(run.rows)]
-    if not found:
-        return None
-    if len(found) == 1:
-        return found[0]
-    every, behind = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
-    place = np.lexsort((every.key, every.start))  # runs may meet: a window is then the same in both
-    start, key = every.start[place], every.key[place]
-    new = np.concatenate([[True], (start[1:] != start[:-1]) | (key[1:] != key[:-1])])
-    return Windows(every.take(place[new]), behind[place[new]], scale)
-
-
-def _run(
-    wanted: Wanted, run: tuple[int, int], holdings: Sequence[Holding], scale: int | None, ranks: Ints | None
-) -> Windows:
-    """The windows wanted with a start in a run, lowest to highest."""
-    query, window = wanted.query, wanted.query.time_window
-    basis = basis_of(query.aggregates, scale)
-    slices: list[Partials] = []
-    late_slices: list[Partials] = []
-    whole: list[Partials] = []
-    late_whole: list[Partials] = []
-    for holding in holdings:
-        for held, late in holding.within(run[0], run[1] + window.longest_us):
-            rows = holding.states(held, query.aggregates, scale)
-            if holding.plan.kind == "window":
-                index, start = holding.windows(rows, window)
-                rows = rows.take(index)
-                whole.append(Partials(start, rows.end, rows.key, rows.states))
-                late_whole += whole[-1:] if late else []
-            else:
-                slices.append(rows)
-                late_slices += [rows] if late else []
-    made = in_windows_of(concat(slices), window, basis, run, ranks) if slices else NOTHING
-    if whole:
-        made = combine(concat([made, *whole]), basis, None, ranks)
-    if late_slices:
-        late_whole.append(in_windows_of(_counts(concat(late_slices)), window, ("count",), run))
-    return _told(wanted, made, late_whole, scale)
-
-
-def _told(wanted: Wanted, made: Partials, late: Sequence[Partials], scale: int | None) -> Windows:
-    """Those of the windows that are wanted, with how many of their readings came late. late: counts of some windows."""
-    made = made.take(wanted.mask(made.start))
-    counts = np.zeros(len(made), np.int64)
-    for part in late:
-        shown = part.take(wanted.mask(part.start))
-        if len(shown):
-            np.add.at(counts, _places(made, shown), shown.states["count"])
-    return Windows(made, counts, scale)
-
-
-def _counts(rows: Partials) -> Partials:
-    return Partials(rows.start, rows.end, rows.key, {"count": rows.states["count"]})
-
-
-def _places(rows: Partials, part: Partials) -> Ints:
-    """The row of each (start, key) of part; rows is sorted by them and holds them all."""
-    many = int(rows.key.max()) + 1
-    starts = np.unique(rows.start)
-    known = np.searchsorted(starts, rows.start) * many + rows.key
-    return np.searchsorted(known, np.searchsorted(starts, part.start) * many + part.key)
+    def cells(self, query: Query) -> Cells:
+        """Their answers to a query, a place a row."""
+        answers = {each.name: lower(each, self.rows.states, self.scale) for each in query.aggregates}
+        return Cells.of(answers, self.rows.states["count"], self.late)
 
 
 def details_of(texts: Mapping[str, str | None]) -> str | None:

@@ -9,17 +9,14 @@ is revised at most once in `revise_every` (8.3).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
-from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
-from edge_agent.algebra.key import key_labels
 from edge_agent.algebra.markers import is_central, is_marked
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import reach_us
 from edge_agent.algebra.windows.central import RAW
@@ -28,15 +25,16 @@ from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import CentralResults
 from edge_agent.machines.decider import Decider, Decision, GroupView
 from edge_agent.machines.events import BadFrame
+from edge_agent.machines.holding import Holding
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.instants import sliced
-from edge_agent.machines.marker_results import MarkedRows, Moment
+from edge_agent.machines.marker_results import MarkedRows
 from edge_agent.machines.marker_windows import reached_us
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
-from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
-from edge_agent.machines.rolled import Rolled
-from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands, whole_until
+from edge_agent.machines.results import Beyond, Moment, Row
+from edge_agent.machines.session_results import SessionRows
+from edge_agent.machines.window_results import WindowRows
 
 KINDS: Final = ("slice", "window", "session", "raw", "marker")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
@@ -71,13 +69,9 @@ class Root:
         self._central = CentralResults(self._numbers)
         self._marked = MarkedRows()
         self._holdings: dict[tuple[Group, bytes], Holding] = {}
+        self._windows = WindowRows(self._numbers)
+        self._sessions = SessionRows(self._numbers)
         self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
-        self._revised: dict[Place, int] = {}
-        self._pending: dict[Place, Ints] = {}  # starts of windows to be revised once revise_every allows
-        self._rolled: dict[Place, Rolled] = {}
-        self._sessions: dict[tuple[str, str], Shown] = {}  # by query and node
-        # (query, node) -> start -> key -> its row now
-        self._shown: dict[tuple[str, str], dict[int, dict[str, Row]]] = {}
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message of a child, in the order of arrival; received_us never falls."""
@@ -92,44 +86,38 @@ class Root:
         decision = self.decider.decide(now_us)
         for text in decision.queries:
             self._learn(text)
-        touched: dict[Place, list[Ints]] = {}
+        touched: defaultdict[Place, list[Ints]] = defaultdict(list)
         for effect in decision.effects:
             for group, holding, rows in self._hold(effect, decision):
                 self._touch(group, holding, rows, touched)
-        self._recover(decision, touched)
+        for place, starts in self._windows.recovered(decision, self.queries):
+            touched[place].append(starts)
+        gaps = tuple(gap for _, gap in self.decider.gaps)
+        now = Moment(decision, gaps, now_us if flush else now_us - self._revise_every_us, self._horizon_us)
         out: list[Row] = list(self._withdrawn(decision))
         raw: list[tuple[Query, Group, GroupView]] = []
         for group, view in decision.groups.items():
-            for key, serving in view.serving.items():
+            for key in view.serving:
                 if key not in self.queries:
                     continue
                 query, place = self.queries[key], (*key, group.node)
-                closed_us = self._closed.get(place, NEVER_US)
+                closed_us, reached = self._closed.get(place, NEVER_US), view.frontier_us
                 if is_marked(group):
-                    self._closed[place] = max(closed_us, reached_us(group, view))
-                    continue
-                if group.gap_us:
-                    out += () if group in decision.ended else self._session_rows(query, group, view)
-                    self._closed[place] = max(closed_us, view.frontier_us)
-                    continue
-                if group.form == RAW:
+                    reached = reached_us(group, view)
+                elif group.gap_us:
+                    out += () if group in decision.ended else self._sessions.step(now, query, group, self._held)
+                elif group.form == RAW:
                     if query.group.form == RAW:  # else not what the definition says
                         raw.append((query, group, view))
                     continue
-                starts = self._due(place, view.frontier_us, touched, now_us, flush=flush)
-                wanted = Wanted(query, serving, closed_us, view.frontier_us, starts)
-                rolled = self._rolled.setdefault(place, Rolled())
-                made = windows(wanted, self._held(group, key), self._numbers.ranks(), rolled)
-                if made is not None:
-                    out += self._changed(query, group, view, made)
-                self._closed[place] = max(closed_us, view.frontier_us)
-        gaps = tuple(gap for _, gap in self.decider.gaps)
+                else:
+                    its = touched.get(place, ())
+                    out += self._windows.step(now, query, group, self._held, closed_us=closed_us, touched=its)
+                self._closed[place] = max(closed_us, reached)
         for query, group, view in sorted(raw, key=lambda one: (one[0].id, one[0].revision)):  # the older one first
             older = [(other, its) for other, of, its in raw if (other.id, of.node) == (query.id, group.node)]
             out += self._central.step(query, group, view, gaps, older)
-        due_us = now_us if flush else now_us - self._revise_every_us
-        moment = Moment(decision, gaps, due_us, self._horizon_us)
-        out += self._marked.step(moment, self.queries, self._held, self._numbers.keys.texts, self._numbers.ranks())
+        out += self._marked.step(now, self.queries, self._held, self._numbers.keys.texts, self._numbers.ranks())
         self._free(decision)
         return out
 
@@ -198,150 +186,34 @@ class Root:
             self.beyond.append(Beyond(node, source, texts[key], start, end, readings))
         return rows.take(~old)
 
-    # --- which windows --------------------------------------------------------------------------------------------
-
-    def _touch(self, group: Group, holding: Holding, rows: Partials, touched: dict[Place, list[Ints]]) -> None:
-        """Closed windows in which rows count."""
+    def _touch(self, group: Group, holding: Holding, rows: Partials, touched: Mapping[Place, list[Ints]]) -> None:
+        """Closed windows in which rows count. touched: takes the starts of time windows."""
         if holding.plan.kind == "session":
             return
         if is_marked(group):
             self._marked.touch(group, holding.plan, rows)
             return
         for key in holding.plan.queries:
-            place = (*key, group.node)
-            closed_us = self._closed.get(place, NEVER_US)
-            behind = rows.end <= closed_us
-            if key in self.queries and behind.any():
-                window = self.queries[key].time_window
-                _, start = holding.windows(rows.take(behind), window)
-                touched.setdefault(place, []).append(start[window.ends(start) <= closed_us])
+            if key in self.queries:
+                place = (*key, group.node)
+                closed_us = self._closed.get(place, NEVER_US)
+                touched[place].append(self._windows.touched(self.queries[key], holding, rows, closed_us))
 
-    def _recover(self, decision: Decision, touched: dict[Place, list[Ints]]) -> None:
-        """Rows whose coverage changed: a leaf caught up, or a gap record came (docs/protocol.md 4.7)."""
-        for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
-            for place in self._served(decision, group):
-                touched.setdefault(place, []).append(self._ends_in(place, old_us, new_us))
-        for _node, gap in decision.gaps:
-            for group in gap.groups:
-                for place in self._served(decision, group):
-                    last_us = gap.end_us - 1 + self.queries[place[:2]].time_window.longest_us
-                    touched.setdefault(place, []).append(self._ends_in(place, gap.start_us, last_us))
-
-    def _served(self, decision: Decision, group: Group) -> list[Place]:
-        view = decision.groups.get(group)
-        if view is None or group.gap_us or group.form:
-            return []
-        return [(*key, group.node) for key in view.serving if key in self.queries]
-
-    def _ends_in(self, place: Place, after_us: int, upto_us: int) -> Ints:
-        """Starts of the windows that have rows and end in (after, upto]."""
-        query, revision, node = place
-        window = self.queries[query, revision].time_window
-        starts = np.fromiter(self._shown.get((query, node), ()), np.int64)
-        ends = window.ends(starts)
-        return starts[(ends > after_us) & (ends <= upto_us)]
-
-    def _due(
-        self, place: Place, frontier_us: int, touched: Mapping[Place, list[Ints]], now_us: int, *, flush: bool
-    ) -> Ints:
-        """Starts of the windows to be revised now; the others wait in `_pending` (docs/protocol.md 8.3)."""
-        starts = np.unique(np.concatenate([NO_INTS, *touched.get(place, ()), self._pending.pop(place, NO_INTS)]))
-        starts = starts[self.queries[place[:2]].time_window.ends(starts) > frontier_us - self._horizon_us]
-        if not len(starts):
-            return starts
-        last_us = self._revised.get(place)
-        if not flush and last_us is not None and now_us - last_us < self._revise_every_us:
-            self._pending[place] = starts
-            return NO_INTS
-        self._revised[place] = now_us
-        return starts
-
-    # --- rows -----------------------------------------------------------------------------------------------------
+    # --- what goes ------------------------------------------------------------------------------------------------
 
     def _withdrawn(self, decision: Decision) -> Iterator[Row]:
         """Rows that a revision gave for windows which turn out to be a newer one's (docs/protocol.md 6.3)."""
         for (group, (query, revision)), from_us in decision.narrowed.items():
             floor_us = decision.groups[group].frontier_us - self._horizon_us
             place = (query, group.node)
-            shown: list[MutableMapping[Any, Row]] = [*self._shown.get(place, {}).values()]
-            shown += self._sessions[place].rows.values() if place in self._sessions else ()
+            shown: list[MutableMapping[Any, Row]] = [*self._windows.shown.get(place, {}).values()]
+            shown += self._sessions.shown[place].rows.values() if place in self._sessions.shown else ()
             for rows in shown:
                 for at, row in rows.items():
                     mine = row.definition_revision == revision and not row.withdrawn
                     if mine and row.start >= from_us and row.end > floor_us:
                         rows[at] = replace(row, withdrawn=True, revision=row.revision + 1)
                         yield rows[at]
-
-    def _changed(self, query: Query, group: Group, view: GroupView, made: Windows) -> Iterator[Row]:
-        """The rows that differ from what is shown: in their readings, or in their coverage."""
-        answers = {a.name: made.answers(a) for a in query.aggregates}
-        shown = self._shown.setdefault((query.id, group.node), {})
-        gaps = tuple(gap for _, gap in self.decider.gaps)
-        begins = view.begins.get((query.id, query.revision), {})
-        covers = {
-            start: window_coverage(view.leaves, gaps, group, start, end, begins=begins)
-            for start, end in zip(*(column.tolist() for column in _windows_of(made.rows)), strict=True)
-        }
-        columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
-        for i, (start, end, key, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            text = self._numbers.keys.texts[key]
-            before = shown.get(start, {}).get(text)
-            if before is not None and not _differs(before, query, readings, covers[start]):
-                continue
-            row = Row(
-                query.id,
-                query.revision,
-                group.node,
-                text,
-                key_labels(text),
-                start,
-                end,
-                {name: values[i] for name, (values, _) in answers.items()},
-                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
-                readings,
-                0 if before is None else before.revision + 1,
-                withdrawn=False,
-                late=late,
-                coverage=covers[start],
-            )
-            shown.setdefault(start, {})[text] = row
-            yield row
-
-    def _session_rows(self, query: Query, group: Group, view: GroupView) -> Iterator[Row]:
-        """The session rows of a query that are new, revised or withdrawn."""
-        key = (query.id, query.revision)
-        made = islands(query, self._held(group, key), self._numbers.ranks())
-        if made is None:
-            return
-        answers = {a.name: made.answers(a) for a in query.aggregates}
-        shown = self._sessions.setdefault((query.id, group.node), Shown())
-        gaps = tuple(gap for _, gap in self.decider.gaps)
-        whole_us, whole = whole_until(group, view, gaps, view.begins.get(key, {}))
-        columns = (made.rows.start, made.rows.end, made.rows.key, made.rows.states["count"], made.late)
-        for i, (start, end, code, readings, late) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            text, last_us = self._numbers.keys.texts[code], end - 1
-            end_us = last_us + group.gap_us
-            if end_us < whole_us and shown.stands(text, (start, end_us), readings, whole):
-                continue
-            if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
-                continue
-            row = Row(
-                query.id,
-                query.revision,
-                group.node,
-                text,
-                key_labels(text),
-                start,
-                end_us,
-                {name: values[i] for name, (values, _) in answers.items()},
-                details_of({name: details[i] for name, (_, details) in answers.items() if details is not None}),
-                readings,
-                0,
-                withdrawn=False,
-                late=late,
-                coverage=coverage_of(query, group, view, gaps, key=text, span=(start, last_us)),
-            )
-            yield from shown.put(row, group.gap_us, group.max_us)
 
     def _reach(self, key: Key) -> int | None:
         """How long after a reading a row of a query that holds it may end."""
@@ -362,38 +234,11 @@ class Root:
         for group, view in decision.groups.items():
             floor_us = view.frontier_us - self._horizon_us
             for query, _ in view.serving:
-                if (query, group.node) in self._sessions:
-                    self._sessions[query, group.node].free(floor_us)
-                shown = self._shown.get((query, group.node), {})
-                for start in _before(shown, floor_us):
-                    del shown[start]
+                self._sessions.free(query, group.node, floor_us)
+                self._windows.free(query, group.node, floor_us)
         for group in decision.ended:
             for place in [(*key, group.node) for key in decision.groups[group].serving]:
-                for known in (self._closed, self._revised, self._pending):
-                    known.pop(place, None)
-                self._rolled.pop(place, None)
+                self._closed.pop(place, None)
+                self._windows.end(place)
             for plan in [plan for of, plan in self._holdings if of == group]:
                 del self._holdings[group, plan]
-
-
-def _differs(before: Row, query: Query, readings: int, coverage: Coverage) -> bool:
-    """Whether a row of a query stands for another one than is shown; a newer revision's stays."""
-    if before.definition_revision != query.revision:
-        return before.definition_revision < query.revision
-    return before.withdrawn or (before.readings, before.coverage) != (readings, coverage)
-
-
-def _before(shown: Mapping[int, Mapping[str, Row]], floor_us: int) -> list[int]:
-    """Starts of the windows that end by then, up to the first that does not: they mostly came in the order of time."""
-    out = []
-    for start, rows in shown.items():
-        if next(iter(rows.values())).end > floor_us:
-            break
-        out.append(start)
-    return out
-
-
-def _windows_of(rows: Partials) -> tuple[Ints, Ints]:
-    """Start and end of every window that has a row."""
-    start, first = np.unique(rows.start, return_index=True)
-    return start, rows.end[first]

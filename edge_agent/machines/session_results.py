@@ -1,4 +1,4 @@
-"""How the plain-Python root makes sessions from the pieces it holds, and what becomes of rows that a session joins.
+"""Rows of sessions at the plain-Python root: made from the pieces it holds, and what becomes of rows that one joins.
 
 Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap (5.1); pieces and rows
 within one gap form islands, each computed again from all its pieces; every other row an island touched is withdrawn
@@ -21,7 +21,44 @@ from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.sessions import join
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
-from edge_agent.machines.results import Holding, Row, Windows, common_scale
+from edge_agent.machines.holding import Held, Holding, common_scale
+from edge_agent.machines.names import Renumbering
+from edge_agent.machines.results import Moment, Row, Windows
+
+
+class SessionRows:
+    """All queries of sessions at the plain root. shown: by query and node."""
+
+    def __init__(self, numbers: Renumbering) -> None:
+        """numbers: the root's own, of keys and nodes."""
+        self.shown: dict[tuple[str, str], Shown] = {}
+        self._numbers = numbers
+
+    def step(self, now: Moment, query: Query, group: Group, held: Held) -> Iterator[Row]:
+        """Rows of a query that are new, revised or withdrawn."""
+        key, view = (query.id, query.revision), now.decision.groups[group]
+        made = islands(query, held(group, key), self._numbers.ranks())
+        if made is None:
+            return
+        cells = made.cells(query)
+        shown = self.shown.setdefault((query.id, group.node), Shown())
+        whole_us, whole = whole_until(group, view, now.gaps, view.begins.get(key, {}))
+        columns = (made.rows.start, made.rows.end, made.rows.key)
+        for i, (start, end, code) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            text, last_us = self._numbers.keys.texts[code], end - 1
+            end_us = last_us + group.gap_us
+            if end_us < whole_us and shown.stands(text, (start, end_us), cells.readings[i], whole):
+                continue
+            if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
+                continue
+            coverage = coverage_of(query, group, view, now.gaps, key=text, span=(start, last_us))
+            row = cells.row(i, query, (group.node, text, start, end_us), coverage)
+            yield from shown.put(row, group.gap_us, group.max_us)
+
+    def free(self, query: str, node: str, floor_us: int) -> None:
+        """Forget rows that end by then."""
+        if (query, node) in self.shown:
+            self.shown[query, node].free(floor_us)
 
 
 def islands(query: Query, holdings: Sequence[Holding], ranks: Ints | None) -> Windows | None:

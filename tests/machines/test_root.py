@@ -270,7 +270,7 @@ def test_what_can_no_longer_be_revised_is_forgotten() -> None:
         root.take("a", frame, start_us + 10 * S)
         assert len(root.step(start_us + 10 * S)) == 1
     assert sum(len(holding) for holding in root._holdings.values()) <= 6
-    assert len(root._shown["ten", ""]) <= 6
+    assert len(root._windows.shown["ten", ""]) <= 6
     assert len(root.decider.gaps) <= 6
 
 
