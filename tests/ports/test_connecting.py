@@ -1,0 +1,78 @@
+"""What a connection leaves to others: how long it pauses between attempts, and which publishes wait for room."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.ports.backoff import STABLE_S, Backoff
+from edge_agent.ports.outgoing import Outgoing, Publish
+
+
+def test_pauses_double_up_to_the_longest_and_each_is_shortened_by_at_most_half() -> None:
+    backoff = Backoff(1.0, 10.0, seed=1)
+    for full_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+        assert full_s / 2 <= backoff.pause_s() <= full_s
+
+
+def test_two_connections_do_not_pause_alike() -> None:
+    assert Backoff(1.0, 60.0, seed=1).pause_s() != Backoff(1.0, 60.0, seed=2).pause_s()
+
+
+def test_only_a_connection_that_lasts_makes_the_pauses_begin_anew() -> None:
+    backoff = Backoff(1.0, 60.0, seed=1)
+    for _ in range(5):
+        backoff.pause_s()
+    assert not backoff.lived(0.1)
+    assert backoff.pause_s() > 15.0
+    assert backoff.lived(0.1), "the second in a row"
+    assert not backoff.lived(STABLE_S)
+    assert backoff.pause_s() <= 1.0
+    assert not backoff.lived(0.1), "the first again"
+
+
+class Broker:
+    """Takes what it is sent and answers later."""
+
+    def __init__(self) -> None:
+        self.got: list[Publish] = []
+        self.up = True
+
+    def send(self, publish: Publish) -> int | None:
+        self.got.append(publish)
+        return len(self.got) if self.up else None
+
+
+@given(st.integers(1, 5), st.lists(st.sampled_from(["add", "answer"]), max_size=40))
+def test_no_more_are_open_than_the_broker_takes_and_all_leave_in_order(quota: int, steps: list[str]) -> None:
+    broker, token, answered = Broker(), 0, 0
+    outgoing = Outgoing(broker.send)
+    outgoing.quota = quota
+    for step in steps:
+        if step == "add":
+            token += 1
+            outgoing.add(Publish(token, "t", b"", retain=False, expiry_s=None))
+        elif answered < len(broker.got):
+            answered += 1
+            assert outgoing.answered(answered) == answered
+            outgoing.send_waiting()
+        assert [each.token for each in broker.got] == list(range(1, min(answered + quota, token) + 1))
+        assert len(outgoing) == token - answered
+
+
+def test_what_is_of_qos_0_waits_for_nothing_and_has_no_answer() -> None:
+    broker = Broker()
+    outgoing = Outgoing(broker.send)
+    outgoing.quota = 0
+    outgoing.add(Publish(0, "t", b"", retain=False, expiry_s=None))
+    assert len(broker.got) == 1
+    assert len(outgoing) == 0
+    assert outgoing.answered(1) is None
+
+
+def test_what_a_lost_connection_was_handed_is_not_open() -> None:
+    broker = Broker()
+    outgoing = Outgoing(broker.send)
+    broker.up = False
+    outgoing.add(Publish(1, "t", b"", retain=False, expiry_s=None))
+    assert len(outgoing) == 0
