@@ -18,7 +18,7 @@ import numpy as np
 from edge_agent.algebra.aggregates import COLUMNS, basis_of
 from edge_agent.algebra.partial import NOTHING, Ints, Partials, Store, combine, concat
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import Sliding
+from edge_agent.algebra.windows import evenly
 
 LONG_SLIDES: Final = 4  # a batch that closes windows of fewer slides reads little but what is new
 PARTS: Final = 64  # blocks in the longest window: the rows a window costs are least near the root of its slices
@@ -36,8 +36,8 @@ def pays(query: Query, scale: int | None) -> bool:
 
     Of shorter ones a batch needs hardly more than what is new; a sum of bags is as large as the bags are together.
     """
-    window = query.window
-    if not isinstance(window, Sliding) or window.length_us <= LONG_SLIDES * window.slide_us:
+    window = evenly(query.window)
+    if window is None or window.length_us <= LONG_SLIDES * window.slide_us:
         return False
     basis = basis_of(query.aggregates, scale)
     return kept_columns(basis) == basis

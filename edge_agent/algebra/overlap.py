@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.partial import NOTHING, Ints, Partials, assign_windows, combine, concat
 from edge_agent.algebra.stacks import Elements, Places, formed, order_of
-from edge_agent.algebra.windows import Sliding
+from edge_agent.algebra.windows import Sliding, evenly
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import Window
@@ -44,10 +44,11 @@ def in_windows_of(
     between: lowest and highest start of the windows that are wanted, in us; None: all. ranks: as in
     aggregates.combine. Equal to partial.assign_windows.
     """
-    if not isinstance(window, Sliding) or window.length_us == window.slide_us:  # others do not overlap
+    even = evenly(window)
+    if even is None or even.length_us <= even.slide_us:  # no overlap, or such as no type of ours has
         return assign_windows(rows, window, basis, ranks, between)
-    length_us, slide_us, offset_us = window.length_us, window.slide_us, window.offset_us
-    first, last = numbers(window, rows.start, rows.end)
+    length_us, slide_us, offset_us = even.length_us, even.slide_us, even.offset_us
+    first, last = numbers(even, rows.start, rows.end)
     if between is not None:
         np.maximum(first, -((offset_us - between[0]) // slide_us), out=first)
         np.minimum(last, (between[1] - offset_us) // slide_us, out=last)

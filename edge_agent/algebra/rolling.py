@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra import overlap
 from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, Store, combine, concat, in_windows
 from edge_agent.algebra.stacks import suffixes
-from edge_agent.algebra.windows import Sliding, Window
+from edge_agent.algebra.windows import Sliding, Window, evenly
 
 _NEVER: Final = -(2**62)
 _MANY: Final = 65_536  # slices that may wait before those that nothing needs are let go: some 3 MB
@@ -186,9 +186,9 @@ class WindowStore:
         """windows: of the plan's queries; slices are cut at the edges of all of them."""
         each = list(dict.fromkeys(windows))
         self.basis = basis
-        self._rolls = [Rolling(w, basis) for w in each if isinstance(w, Sliding) and w.length_us > w.slide_us]
-        rolled = [roll.window for roll in self._rolls]
-        self._others = [w for w in each if w not in rolled]
+        even = {w: found for w in each if (found := evenly(w)) is not None and found.length_us > found.slide_us}
+        self._rolls = [Rolling(found, basis) for found in dict.fromkeys(even.values())]
+        self._others = [w for w in each if w not in even]
         self._store = Store(basis, None, nodes)
         self._slices: list[Partials] = []  # those that the rolling ones hold, once
         self._rows, self._kept = 0, 0  # in them; and after they were last looked through

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates.base import Component
 from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials
 from edge_agent.algebra.segments import INT64_MAX, Segments, narrow
 
@@ -117,6 +118,11 @@ def formed(elements: Elements, basis: tuple[str, ...], ranks: Ints | None) -> tu
     ends = _Ends(elements, found)
     totals, folds, others = _ways(elements, basis, ends)
     states: dict[str, Column] = {name: ends.difference(elements.states[name]) for name in totals}
+    for component in _inverted(elements, basis, ends, others):
+        found_here = ends.inverted({name: elements.states[name] for name in component.columns}, component, ranks)
+        if found_here is not None:
+            states.update(found_here)
+            others = tuple(name for name in others if name not in component.columns)
     for name, ufunc in folds.items():
         states[name] = ends.folded(elements.states[name], ufunc)
     if others:
@@ -145,6 +151,20 @@ def _ways(
         {name: fold for name, fold in folds.items() if name not in others},
         tuple(name for name in basis if name in others),
     )
+
+
+def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[str, ...]) -> list[Component]:
+    """Components of `others` by themselves whose parts can be taken away again exactly."""
+    if not ends.in_step:
+        return []
+    components = [c for c in aggregates.components_of(basis) if set(c.columns) <= set(others)]
+    needed = {name for component in components for name in component.needs}
+    return [
+        component
+        for component in components
+        if component.invert is not None and not component.needs and component.name not in needed
+        if all(e.states[name].dtype != np.float64 for name in component.columns)
+    ]
 
 
 def _needed(name: str) -> set[str]:
@@ -191,6 +211,7 @@ class _Ends:
         new = np.ones(len(e), np.bool_)
         np.not_equal(e.key[1:], e.key[:-1], out=new[1:])
         self.in_step = bool((new[1:] | (e.last[1:] >= e.last[:-1])).all())
+        self._new_key = new.copy()
         new[1:] |= e.block[1:] != e.block[:-1]
         self._new = new
         starts = np.flatnonzero(new)
@@ -226,6 +247,27 @@ class _Ends:
             column = column.astype(object)
         totals = np.concatenate([np.zeros(1, column.dtype), np.cumsum(column)])
         return narrow(totals[self._upto] - totals[self._left])
+
+    def inverted(
+        self, states: Mapping[str, Column], component: Component, ranks: Ints | None
+    ) -> Mapping[str, Column] | None:
+        """Running totals of each key less those before a window; only in step. None: the component cannot say."""
+        assert component.invert is not None
+        first = np.maximum.accumulate(np.where(self._new_key, np.arange(len(self._new_key)), 0))
+        totals = _prefixes(states, self._new_key, component.columns, ranks)
+        found = {name: column[self._right] for name, column in totals.items()}
+        less = np.flatnonzero(self._left > first[self._right])
+        if not len(less):
+            return found
+        part = {name: column[self._left[less] - 1] for name, column in totals.items()}
+        rest = component.invert({name: column[less] for name, column in found.items()}, part)
+        if rest is None:
+            return None
+        for name in component.columns:
+            column = found[name].astype(np.result_type(found[name], rest[name]))
+            column[less] = rest[name]
+            found[name] = column
+        return found
 
     def folded(self, column: Column, ufunc: np.ufunc) -> Column:
         """A column whose rows combine by a ufunc; only where blocks are even."""

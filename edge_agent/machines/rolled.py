@@ -15,7 +15,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.overlap import in_windows_of
 from edge_agent.algebra.partial import NOTHING, Partials, concat
 from edge_agent.algebra.rolling import Rolling
-from edge_agent.algebra.windows import Sliding
+from edge_agent.algebra.windows import Sliding, evenly
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
@@ -37,8 +37,8 @@ class Rolled:
     @staticmethod
     def serves(query: Query, holdings: Sequence[Holding]) -> bool:
         """Whether it pays: windows overlap, and are formed from slices."""
-        window = query.time_window
-        overlapping = isinstance(window, Sliding) and window.length_us > window.slide_us
+        window = evenly(query.time_window)
+        overlapping = window is not None and window.length_us > window.slide_us
         return overlapping and all(holding.plan.kind != "window" for holding in holdings)
 
     def close(
@@ -49,8 +49,8 @@ class Rolled:
         scale: at which the holdings meet.
         """
         after_us, upto_us = upto
-        window = query.time_window
-        assert isinstance(window, Sliding)
+        window = evenly(query.time_window)
+        assert window is not None
         made_of = (query, scale, *(id(holding) for holding in holdings))
         come = sum(holding.added - holding.beyond(upto_us) for holding in holdings)
         if self._roll is not None and self._closed_us == after_us and self._made_of == made_of:

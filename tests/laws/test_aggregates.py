@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import Readings, basis_of, components_of
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Readings, basis_of
+from edge_agent.algebra.aggregates.in_order import with_needs
+from edge_agent.algebra.aggregates.trial import unlike
 from edge_agent.algebra.partial import NOTHING, Column, combine, concat
 from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
@@ -107,24 +109,12 @@ def test_lift_of_coded_groups_equals_lift_of_each_group_alone(case: tuple[int | 
         assert_same_column(got[name].astype(want.dtype), want, reach([part], name))
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
-@given(case=parts_of())
-def test_what_can_be_inverted_takes_a_part_out_again_exactly(case: tuple[int | None, list[Readings]]) -> None:
-    scale, parts = case
-    if scale is None:
-        return  # floats drift: no claim
-    basis = basis_of(EVERY, scale)
-    rows = [row for row in lifted(parts, basis, scale) if len(row)]
-    if len(rows) < 2:
-        return
-    rest = combine(concat(rows[1:]), basis, ranks=RANKS)
-    whole = combine(concat(rows), basis, ranks=RANKS)
-    invertible = [c for c in components_of(basis) if c.invert]
-    assert invertible
-    for component in invertible:
-        assert component.invert is not None
-        for name, column in component.invert(whole.states, rows[0].states).items():
-            assert column.tolist() == rest.states[name].tolist()
+def test_every_component_keeps_what_one_of_a_package_is_tried_for() -> None:
+    every = {component.name: component for component in COMPONENTS.values()}
+    for component in every.values():
+        if not {COLUMNS[name].kind for name in component.columns} & {"node", "order", "series", "sketch"}:
+            *needed, _ = with_needs((component.name,), every)
+            assert not unlike(component, needed, [COLUMNS[name] for name in component.columns])
 
 
 def test_variance_far_from_zero_is_no_difference_of_squares() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,12 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS, basis_of, lift
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, lift
+from edge_agent.algebra.aggregates.base import Column as Described
+from edge_agent.algebra.aggregates.base import Component
 from edge_agent.algebra.overlap import in_windows_of, over
 from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials, assign_windows, concat
+from edge_agent.algebra.rolling import Rolling, WindowStore
 from edge_agent.algebra.segments import Segments, narrow
 from edge_agent.algebra.span import FAR_US, NO_EDGE
-from edge_agent.algebra.windows import Sliding, Window
+from edge_agent.algebra.windows import TYPES, Sliding, Window
 from edge_agent.algebra.windows.edges import Edges
 from tests import strategies
 from tests.strategies import every_aggregate
@@ -107,6 +110,62 @@ def test_windows_that_do_not_overlap_are_formed_too(window: Window, data: st.Dat
     basis = ("count", "sum", "max")
     rows = data.draw(sliced((window,), 0, basis))
     assert_same(in_windows_of(rows, window, basis), assign_windows(rows, window, basis), 1.0)
+
+
+class Mine:
+    """All that Window asks for, and none of our types: of another package."""
+
+    type = "mine"
+
+    def __init__(self, window: Sliding) -> None:
+        self._window = window
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._window, name)
+
+    def assign(self, _start: Ints, _end: Ints) -> tuple[Ints, Ints]:
+        raise AssertionError("every slice would be looked at for each of its windows")
+
+
+def test_overlapping_windows_of_a_package_cost_as_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYPES, "mine", Mine)
+    window, start = Sliding(60, 7, 3), np.arange(0, 400, 1)
+    rows = Partials(start, start + 1, start % 2, {"count": start % 5 + 1, "max": start % 11})
+    mine: Any = Mine(window)
+    got = in_windows_of(rows, mine, ("count", "max"))
+    assert_same(got, assign_windows(rows, window, ("count", "max")), 1.0)
+    roll, store = Rolling(window, ("count", "max")), WindowStore(("count", "max"), [mine])
+    for each in (roll, store):
+        each.add(rows)
+    assert_same(store.close(300), roll.upto(300), 1.0)
+
+
+@pytest.mark.parametrize("says", [True, False])
+@settings(deadline=None)  # on a machine that does other things too
+@given(data=st.data(), window=slid())
+def test_what_can_be_taken_away_again_is_and_gives_the_same(says: bool, data: st.DataObject, window: Sliding) -> None:
+    """A component with an inverse, and one that cannot say, beside one that is combined only."""
+    taken: list[int] = []
+
+    def invert(total: States, part: States) -> dict[str, Column] | None:
+        taken.append(len(total["own_sum"]))
+        return {"own_sum": total["own_sum"] - part["own_sum"]} if says else None
+
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Column]:
+        return {"own_sum": groups.sum(states["own_sum"])}
+
+    plain = COMPONENTS["sum"]
+    own = Component("own_sum", ("own_sum",), plain.lift, combine, invert=invert)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(COMPONENTS._fixed, "own_sum", own)
+        patch.setitem(COLUMNS._fixed, "own_sum", Described("own_sum", "count"))
+        basis = ("count", "max", "own_sum")
+        time_us = np.array(sorted(data.draw(st.sets(st.integers(0, 90), min_size=1))), np.int64)
+        states: dict[str, Column] = {"count": time_us % 3 + 1, "max": -time_us, "own_sum": time_us * 7 % 31 - 9}
+        rows = Partials(time_us, time_us + 1, time_us % 2, states)
+        assert_same(in_windows_of(rows, window, basis), assign_windows(rows, window, basis), 1.0)
+    overlapping = np.diff(time_us[time_us % 2 == time_us[0] % 2])
+    assert taken or window.length_us <= window.slide_us + 1 or not len(overlapping) or overlapping.min() > 2
 
 
 @st.composite

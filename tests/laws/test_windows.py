@@ -14,6 +14,7 @@ from edge_agent.algebra.partial import Partials, assign_windows, in_windows
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Comb, Lattice, Listed, lattices, union
 from edge_agent.algebra.windows import ALL, TYPES, Calendar, FixedBand, Sliding, Tumbling, Window
 from edge_agent.algebra.windows.edges import Edges
+from edge_agent.algebra.windows.trial import disagreement
 from tests import oracle_itself, oracle_windows, strategies
 from tests.oracle_windows import Bounds
 
@@ -52,6 +53,12 @@ def test_a_range_counts_in_the_windows_that_contain_it_and_their_ends_follow(of:
         if last <= bounds[1]
     ]
     assert got == sorted(want)
+
+
+@given(st.one_of(strategies.windows(), strategies.large_windows()))
+def test_a_window_says_one_thing_of_its_windows_in_all_ways(window: Window) -> None:
+    """What a type of another package is tried with holds for ours."""
+    assert not disagreement(window)
 
 
 @given(moments())

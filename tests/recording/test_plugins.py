@@ -7,17 +7,22 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from edge_agent.algebra import series
 from edge_agent.algebra.aggregates import BUILT_IN, Readings, plugins
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
+from edge_agent.algebra.aggregates.plugins import Brought
 from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.windows import Tumbling
+from edge_agent.algebra.span import Comb
+from edge_agent.algebra.watch import PLAIN
+from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.algebra.windows import plugins as window_plugins
 from edge_agent.algebra.windows.central import Cut, Line
 from tests.tolerance import close
@@ -31,6 +36,7 @@ QUERIES = [
     {"id": "m", "window": {"type": "tumbling", "length": 100}, "aggregate": "plant_midrange"},
     {"id": "s", "window": {"type": "sliding", "length": 100, "slide": 50}, "aggregate": "plant_abs_sum"},
     {"id": "t", "window": {"type": "session", "gap": 60}, "aggregate": "plant_travel"},
+    {"id": "l", "window": {"type": "tumbling", "length": 100}, "aggregate": "plant_latest"},
     {"id": "w", "window": {"type": "tumbling", "length": 100}, "aggregate": "broken"},
     {"id": "q", "window": {"type": "tumbling", "length": 100}, "aggregate": "mute"},
     {"id": "shift", "window": {"type": "plant_shift", "first": 6 * 3_600_000}, "aggregate": "count"},
@@ -39,6 +45,7 @@ QUERIES = [
 WANTED = {
     ("m", "a", 0): 1.0, ("m", "b", 0): -2.0, ("m", "a", 100): 8.0,
     ("s", "a", 0): 5.5, ("s", "b", 0): 2.0, ("s", "b", 50): 2.0, ("s", "a", 50): 8.0, ("s", "a", 100): 8.0,
+    ("l", "a", 0): -1.5, ("l", "b", 0): -2.0, ("l", "a", 100): 8.0, ("l", "z", 21_700_000): -1.0,
     ("t", "a", 10): 5.0, ("t", "a", 130): 0.0, ("t", "b", 50): 0.0,
     ("w", "a", 0): None, ("w", "b", 0): None, ("w", "a", 100): None,
     ("q", "a", 0): None, ("q", "b", 0): None, ("q", "a", 100): None, ("q", "z", 21_700_000): None,
@@ -64,7 +71,7 @@ FAMILY = Family(
 )
 """
 TORN = """
-from edge_agent.algebra.windows import Tumbling
+from edge_agent.algebra.windows import Sliding, Tumbling
 
 class Torn(Tumbling):
     type, KEYS = "torn", ()
@@ -73,7 +80,9 @@ class Torn(Tumbling):
         super().__init__(100_000)
 
     def assign(self, start, end):
-        raise OSError("no calendar")
+        if len(start) and start.max() > 3_600_000_000:
+            raise OSError("no calendar")
+        return super().assign(start, end)
 
 class Never(Torn):
     type = "never"
@@ -167,6 +176,14 @@ class Point(EntryPoint):
 FOUND: dict[str, Any] = {}
 
 
+def last(readings: Readings, groups: Segments, _scale: int | None, _lifted: Any) -> Any:
+    return {"own": readings.value.astype(np.float64)[groups.last()]}
+
+
+def latest(states: Any, groups: Segments, _combined: Any, _ranks: Any) -> Any:
+    return {"own": states["own"][groups.last()]}
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -181,6 +198,11 @@ FOUND: dict[str, Any] = {}
         (
             family(functions=(Function("own", ("nowhere",), lambda s, _c, _p: answered(s["own"]), ""),)),
             "'nowhere' is needed",
+        ),
+        (family(components=(Component("own", ("own",), last, latest),)), "commutative=False"),
+        (
+            family(components=(Component("own", ("own",), lift, lambda s, g, _c, _r: {"own": g.min(s["own"])}),)),
+            "lifted at once",
         ),
         (
             family(functions=(Function("own", ("own", "bag"), lambda s, _c, _p: answered(s["own"]), ""),)),
@@ -254,3 +276,67 @@ def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:
     assert lowered.value[1] == 4.0
     assert lowered.details is not None
     assert "on 3 readings" in str(lowered.details[0])
+
+
+def test_a_component_that_does_not_commute_is_lifted_from_all_readings_in_their_order() -> None:
+    doubled = Function("twice", ("own", "count"), lambda s, _c, _p: answered(2 * s["own"] + s["count"]), "")
+    first = family(components=(Component("own", ("own",), last, latest, commutative=False),))
+    FOUND["it"] = family(components=first.components, functions=(*first.functions, doubled))
+    (found,), refused = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
+    assert not refused
+    assert [component.name for component in found.components] == []
+    assert {function.needs for function in found.functions} == {("series",)}
+    parts = []
+    for node, (times, values) in enumerate([((3, 9), (1.0, 2.0)), ((5, 7), (8.0, 4.0))]):
+        cell = series.lift(
+            np.array(times), np.array(values), node, np.arange(2), Segments.runs(np.zeros(1, np.int64), 2)
+        )
+        parts.append(cell)
+    for order in (parts, parts[::-1]):
+        met = series.combine(np.concatenate(order), Segments.runs(np.zeros(1, np.int64), 2), None)
+        assert [f.lower({"series": met}, None, {}).value.tolist() for f in found.functions] == [[2.0], [8.0]]
+
+
+@dataclass(frozen=True)
+class Every:
+    """A window type of a package with all that Window asks for and no base of ours."""
+
+    length_us: int = 70
+    slide_us: int = 20
+    type: ClassVar[str] = "every"
+    KEYS: ClassVar[tuple[Any, ...]] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(Sliding(self.length_us, self.slide_us), name)
+
+
+class Swapped(Every):
+    def combs(self, after_us: int, upto_us: int) -> Any:
+        yield Comb(20, 70, 0, after_us, upto_us)
+
+
+class Longer(Every):
+    def ends(self, start: Any) -> Any:
+        return start + 71
+
+
+class Blind(Every):
+    def assign(self, start: Any, _end: Any) -> Any:
+        return np.arange(len(start)), start - start % 20
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (Every(), ""),
+        (Swapped(), "combs give"),
+        (Longer(), "longest_us is 70"),
+        (Blind(), "is not in the window from 0"),
+    ],
+)
+def test_a_window_type_that_says_two_things_of_its_windows_is_refused(spec: Any, why: str) -> None:
+    told = window_plugins.tried(spec, Brought("it", "plant 1.0", PLAIN))
+    assert why in told
+    assert bool(told) == bool(why)

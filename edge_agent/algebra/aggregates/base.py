@@ -71,10 +71,13 @@ class Component:
     lift(readings, segments, scale, lifted): its columns, a row per group; `lifted` holds the columns of `needs`.
     combine(states, segments, combined, ranks): its columns combined; `states` are all columns by row, `combined` the
     columns of `needs` by group, ranks the place of each node code in the bytewise order of ids (None: codes are it).
-    invert(total, part): what is left of total without part; only where that is exact for integers.
+    invert(total, part): what is left of a total without a part of it, where all its columns are integers and that is
+    exact; None where it cannot say. Overlapping windows are then differences of running totals (algebra/stacks.py).
     fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...): overlapping windows are then formed
     several times faster (algebra/overlap.py). None: by `combine` only, whatever it is.
     apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to combine.
+    commutative: False where the order of its readings matters. Its functions then need all readings in their global
+    order, which it lifts at once (in_order.py); its combine is not asked.
     of_bag(column, scale): its columns of the readings that bags hold, a row a bag; where that is quicker than to lift
     each value and combine them as often as they stand there.
     """
@@ -84,9 +87,10 @@ class Component:
     lift: Callable[[Readings, Segments, int | None, States], dict[str, Array]]
     combine: Callable[[States, Segments, States, Ints | None], dict[str, Array]]
     needs: tuple[str, ...] = ()
-    invert: Callable[[States, States], dict[str, Array]] | None = None
+    invert: Callable[[States, States], dict[str, Array] | None] | None = None
     apart: bool = False
     fold: np.ufunc | None = None
+    commutative: bool = True
     of_bag: Callable[[Array, int | None], dict[str, Array]] | None = None
 
 

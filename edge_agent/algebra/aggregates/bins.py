@@ -63,10 +63,7 @@ def _counting(word: str) -> Template:
         def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
             return {name: groups.sum(states[name])}
 
-        def invert(total: States, part: States) -> dict[str, Array]:
-            return {name: total[name] - part[name]}
-
-        return Component(name, (name,), lift, combine, invert=invert), Column(name, "count")
+        return Component(name, (name,), lift, combine, fold=np.add), Column(name, "count")
 
     return Template(word, NUMBER, make)
 

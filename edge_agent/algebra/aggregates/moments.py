@@ -78,18 +78,6 @@ def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints
         return {"m2": within_reach(groups.sum(m2 + states["count"] * away * away))}
 
 
-def _less(column: str) -> Any:
-    """Invert by subtracting."""
-
-    def invert(total: States, part: States) -> dict[str, Array]:
-        whole, gone = total[column].astype(object), part[column].astype(object)
-        if total[column].dtype == np.float64:
-            return {column: (whole - gone).astype(np.float64)}
-        return {column: narrow(whole - gone)}
-
-    return invert
-
-
 def _lower_count(states: States, _scale: int | None, _params: Params) -> Lowered:
     return answered(states["count"])
 
@@ -140,9 +128,9 @@ _ROUNDING = (("rounding", Param(("exact", "truncate"), "exact")),)
 FAMILY = Family(
     columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real", 2)),
     components=(
-        Component("count", ("count",), _lift_count, _sum_of("count"), invert=_less("count"), fold=np.add),
-        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), invert=_less("sum"), fold=np.add),
-        Component("square", ("sq",), _lift_squares, _sum_of("sq"), invert=_less("sq"), fold=np.add),
+        Component("count", ("count",), _lift_count, _sum_of("count"), fold=np.add),
+        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), fold=np.add),
+        Component("square", ("sq",), _lift_squares, _sum_of("sq"), fold=np.add),
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(

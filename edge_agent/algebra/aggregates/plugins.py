@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
+from edge_agent.algebra.aggregates.in_order import in_order, with_needs
+from edge_agent.algebra.aggregates.trial import READINGS, unlike
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.watch import PLAIN, Call, FailedError, Watch, said
 
@@ -56,15 +59,37 @@ def families(
     refused: dict[str, str] = {}
     for point in points:
         try:
-            family = point.load()
-            why = _wrong(family, [*built_in, *found])
+            family, by = point.load(), brought(point, watch)
+            known = [*built_in, *found]
+            why = _wrong(family, known) or _unlike(family, known, by)
         except Exception as err:
             why = said(err)
         if why:
             refused[point.name] = f"{point.value}: {why}"
         else:
-            found.append(_guarded(family, brought(point, watch)))
+            found.append(_guarded(in_order(family, known), by))
     return tuple(found), refused
+
+
+def _unlike(family: Family, known: Sequence[Family], by: Brought) -> str:
+    """Why a family cannot be used: a component of it that says it commutes, and does not. '' if there is none.
+
+    One that raises is no such: it costs its own answers, whenever it is asked.
+    """
+    every = {component.name: component for each in (*known, family) for component in each.components}
+    for component in family.components:
+        if not component.commutative:
+            continue
+        *needed, _ = with_needs((component.name,), every)
+        own = [column for column in family.columns if column.name in component.columns]
+        call = by.call(component.name, "trial", READINGS)
+        try:
+            why = by.watch.call(call, partial(unlike, component, needed, own))
+        except FailedError:
+            continue
+        if why:
+            return f"{why}; mend it, or say commutative=False (docs/extend.md)"
+    return ""
 
 
 def _wrong(family: object, known: Sequence[Family]) -> str:
@@ -115,7 +140,7 @@ def _guarded(family: Family, by: Brought) -> Family:
 
 
 def _guarded_component(component: Component, kinds: Mapping[str, str], by: Brought) -> Component:
-    """The same, which never raises. Without its inverse: what failed cannot be taken away."""
+    """The same, which never raises."""
     failed = component.name + FAILED
 
     def made(
@@ -147,7 +172,32 @@ def _guarded_component(component: Component, kinds: Mapping[str, str], by: Broug
         out = made(what, lambda: component.combine(states, groups, combined, ranks), groups, scale, every)
         return {**out, failed: np.maximum(out[failed], before)}
 
-    return replace(component, columns=(*component.columns, failed), lift=lift, combine=combine, invert=None, fold=None)
+    def invert(total: States, part: States) -> dict[str, Array] | None:
+        if total[failed].any():  # what failed cannot be taken away
+            return None
+        rows, taken = len(total[failed]), component.invert
+        assert taken is not None
+
+        def sound() -> dict[str, Array] | None:
+            columns = taken(total, part)
+            if columns is None:
+                return None
+            return {name: _sound(columns[name], rows, kinds[name], 0) for name in component.columns}
+
+        try:
+            columns = by.watch.call(by.call(component.name, "invert", rows), sound)
+        except FailedError:
+            return None
+        return None if columns is None else {**columns, failed: np.zeros(rows, np.int64)}
+
+    return replace(
+        component,
+        columns=(*component.columns, failed),
+        lift=lift,
+        combine=combine,
+        invert=None if component.invert is None else invert,
+        fold=None,
+    )
 
 
 def _sound(column: Array, rows: int, kind: str, scale: int | None) -> Array:

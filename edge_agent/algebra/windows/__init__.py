@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL", "CENTRAL", "REFUSED", "TYPES", "WHOSE", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand",
-    "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "reach_us", "tried",
+    "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "evenly", "reach_us", "tried",
 ]  # fmt: skip
 
 
@@ -153,6 +153,17 @@ def tried(spec: Spec) -> str:
     """Why a definition of a package's type cannot be taken: what it raised; '' if nothing, and of our own types."""
     by = WHOSE.get(spec.type)
     return "" if by is None else plugins.tried(spec, by)
+
+
+def evenly(window: Spec) -> Sliding | None:
+    """The same windows as a sliding spec, of every type whose windows are as long and evenly spaced; else None."""
+    if isinstance(window, Sliding) or window.type not in TYPES:
+        return window if isinstance(window, Sliding) else None
+    by_time = cast("Window", window)
+    starts = by_time.lattices[0]
+    if not by_time.one_length or not isinstance(starts, Lattice):
+        return None
+    return Sliding(by_time.longest_us, starts.step_us, starts.phase_us)
 
 
 def reach_us(window: Spec) -> int:

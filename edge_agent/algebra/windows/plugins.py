@@ -18,6 +18,7 @@ from edge_agent.algebra.aggregates.plugins import Brought, brought
 from edge_agent.algebra.watch import PLAIN, FailedError, Watch, said
 from edge_agent.algebra.windows.base import Setting
 from edge_agent.algebra.windows.central import RAW, Cut
+from edge_agent.algebra.windows.trial import disagreement
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows.central import Line
@@ -29,7 +30,6 @@ TIME: Final = (
     *("longest_us", "one_length", "unit_us", "lattices", "rhythm"),
     *("edges", "assign", "ends", "combs"),
 )
-TRIED_US: Final = 60_000_000  # of the edges that a new definition is asked for: at most a few ten thousand
 
 
 def types(
@@ -64,12 +64,8 @@ def tried(spec: Any, by: Brought) -> str:
     """What a definition of this type would stumble over at once, '' if nothing: asked before it is taken."""
 
     def asked() -> None:
-        if not hasattr(spec, "cut"):
-            for name in TIME[:5]:
-                getattr(spec, name)
-            edges = np.asarray(spec.edges(0, TRIED_US))
-            if edges.ndim != 1 or edges.dtype != np.int64 or bool((edges[1:] <= edges[:-1]).any()):
-                raise ValueError("edges are int64, sorted, each once")
+        if not hasattr(spec, "cut") and (why := disagreement(spec)):
+            raise ValueError(why)
 
     try:
         by.watch.call(by.call(spec.type, "definition", 0), asked)
