@@ -17,6 +17,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit, SpooledFrame
 from edge_agent.ports import spool as module
 from edge_agent.ports.spool import Spool
+from edge_agent.ports.spool_file import WAL_BYTES
 from tests.ports.spooling import EPOCH, encode, frames, reopened
 
 
@@ -117,7 +118,7 @@ def test_an_unchanged_slot_is_not_written_again(spool: Spool, path: Path) -> Non
 def test_the_log_does_not_grow_without_end(spool: Spool, path: Path) -> None:
     for n in range(150):
         spool.commit(Commit({"slices": os.urandom(100_000)}, frames=frames(n), forget=((EPOCH, n - 1),)))
-    assert path.with_name("spool.db-wal").stat().st_size < 3 * module.WAL_BYTES
+    assert path.with_name("spool.db-wal").stat().st_size < 3 * WAL_BYTES
     assert path.stat().st_size < 2_000_000
 
 
