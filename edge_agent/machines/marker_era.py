@@ -21,7 +21,8 @@ from edge_agent.algebra.partial import NO_INTS, Partials, Store
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import NODES, Run
+from edge_agent.machines.era import NODES
+from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra
 
 
