@@ -30,8 +30,9 @@ from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.blocks import Blocks, kept_columns
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials, Store
+from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.store import Store
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
