@@ -22,6 +22,7 @@ from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.config.crosscheck import (
     MOST_ID_BYTES,
     edges_per_second,
+    group_of,
     id_bytes,
     not_usable,
     too_much,
@@ -119,6 +120,14 @@ class Registry:
                     items[f"{kind}/{item}"] = said
         return {"version": self._version, "hash": self._hash(), "items": items}
 
+    def refused(self) -> dict[tuple[str, str], Problem]:
+        """(kind, id) of what is not in force as its last word wants it, and why.
+
+        Not what only waits for a number or for its sensor.
+        """
+        final = {slot: r for slot, r in self._refused.items() if r.definition is not None or not r.waiting}
+        return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
+
     def snapshot(self) -> dict[str, object]:
         """Plain values for the spool."""
         return {
@@ -161,7 +170,9 @@ class Registry:
         """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
         waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
         if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
-            again = replace(problem, hint="publish it again once there is room")
+            of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
+            how = "reload the file" if of_file else "publish it again"
+            again = replace(problem, hint=f"{how} once there is room; {problem.hint}")
             self._refused[slot] = Refusal(definition.revision, (again,))
             return
         self._refused[slot] = Refusal(definition.revision, (problem,), waiting=True, definition=definition)
@@ -172,9 +183,10 @@ class Registry:
                 self._slots[slot[1]] += sign
                 if isinstance(each.value, Query):
                     self._edges += sign * edges_per_second(each.value.window)
-                    self._ids[each.value.group] += sign * id_bytes(each.value)
-                    if not self._ids[each.value.group]:
-                        del self._ids[each.value.group]
+                    group = group_of(each.value)
+                    self._ids[group] += sign * id_bytes(each.value)
+                    if not self._ids[group]:
+                        del self._ids[group]
         if definition is None:
             self._accepted.pop(slot, None)
         else:
@@ -201,7 +213,7 @@ class Registry:
         if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
             return not_usable(chosen.value)
         few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
-        own = self._ids[chosen.value.group] if isinstance(chosen.value, Query) else 0
+        own = self._ids[group_of(chosen.value)] if isinstance(chosen.value, Query) else 0
         few = few and len(self._ids) <= limits.groups and own <= MOST_ID_BYTES
         if few and self._edges <= limits.edges_per_second:
             return None  # nothing has to be counted: a burst of definitions stays cheap
@@ -225,8 +237,8 @@ class Registry:
             overridden = self._accepted.get((NODE, *key))
             if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
                 continue  # a topic said something newer than this unchanged file
-            self._accept((NODE, *key), numbered)
             self._files[key] = (number, numbered.content)
+            self._accept((NODE, *key), numbered)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         for kind, item, number in state.get("highest", ()):

@@ -86,7 +86,7 @@ QUERIES = [  # text -> what the line says, what it advises
     (QUERY.replace('"1m"', '"99999999999999999999d"'), "longer than 366d", 'did you mean "366d"'),
     (
         QUERY.replace('"tumbling", length = "1m"', '"session", gap = "8d"'),
-        "longer than 7d, the correction horizon",
+        "longer than 7d, the usual correction horizon",
         "7d",
     ),
     (QUERY.replace('"tumbling", length = "1m"', '"count_tumbling", length = "9s"'), "got text", "a plain number, 1 to"),
