@@ -115,7 +115,7 @@ class AggregateEntry:
         if fn in ALIASES:
             return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
         own = unplaced({name: item for name, item in value.items() if name != "fn"}, at, report)
-        values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report)
+        values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report, whole=True)
         if not complete(values):
             return BAD
         name = values.pop("as")
@@ -145,9 +145,12 @@ class AggregateEntry:
 
 
 def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The table without keys that would say where to compute it: told, for nobody but the planner says that."""
-    placing = [] if report.lenient else sorted(_PLACING & table.keys())
-    for name in placing[:1]:
+    """The table without keys that would say where to compute it: told, for nobody but the planner says that.
+
+    Not told of recordings.
+    """
+    placing = sorted(_PLACING & table.keys())
+    for name in [] if report.lenient else placing[:1]:
         report.unknown(at, name, (), PLACED)
     return {name: value for name, value in table.items() if name not in placing}
 
