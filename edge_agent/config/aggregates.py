@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS, REFUSED, Param
+from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param
 from edge_agent.algebra.query import Aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
@@ -15,6 +15,7 @@ from edge_agent.config.kinds import BROUGHT, Choice, Number, Pick, Text, left_ou
 from edge_agent.config.sensors import LABEL
 from edge_agent.config.shapes import Rising, object_schema
 
+_OURS: Final = tuple(function.name for family in BUILT_IN for function in family.functions)
 ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "mean": "avg",
     "average": "avg",
@@ -105,8 +106,9 @@ class AggregateEntry:
             near = nearest("fn", value) if value else ""
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
+        brought = tuple(name for name in FUNCTIONS if name not in _OURS)
         if (
-            Choice(tuple(FUNCTIONS), what="function", absent=left_out(REFUSED), others=BROUGHT).read(
+            Choice(_OURS, what="function", absent=left_out(REFUSED), others=BROUGHT, brought=brought).read(
                 ALIASES.get(str(fn), fn), spot, report
             )
             is BAD
