@@ -12,13 +12,17 @@ from pyspark.sql import functions as F
 
 from cloud_job.decision.work import Beyond, Work
 from cloud_job.decode import Page
-from cloud_job.tables import LATE, QUARANTINE, arrow_schema
+from cloud_job.tables import LATE, QUARANTINE, arrow_schema, small
 from edge_agent.algebra import series
 from edge_agent.algebra.partial import Partials
 from edge_agent.wire import heads
 
 REASON: Final = "beyond the correction horizon"
 DECIDED: Final = "its place among the readings was past"
+_REFUSED: Final = pa.schema(
+    [("of_node", pa.string()), ("of_epoch", pa.int64()), ("of_seq", pa.int64()), ("why", pa.string())]
+)
+_PARTS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()), ("part", pa.int32())])
 
 
 def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
@@ -28,16 +32,7 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
     """
     spark = frames.sparkSession
     unread = (F.col("batch") == work.number) & (F.col("owner") == owner) & (F.col("kind") != "frame")
-    refused = spark.createDataFrame(
-        pa.table(
-            {
-                "of_node": pa.array([r.node for r in work.refused], pa.string()),
-                "of_epoch": pa.array([r.epoch for r in work.refused], pa.int64()),
-                "of_seq": pa.array([r.seq for r in work.refused], pa.int64()),
-                "why": pa.array([r.reason for r in work.refused], pa.string()),
-            }
-        )
-    )
+    refused = small(spark, [(r.node, r.epoch, r.seq, r.reason) for r in work.refused], _REFUSED)
     same = (
         (F.col("node") == F.col("of_node")) & (F.col("epoch") == F.col("of_epoch")) & (F.col("seq") == F.col("of_seq"))
     )
@@ -49,11 +44,9 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
 
 def parts_of(frames: DataFrame, beyond: Sequence[Beyond]) -> pa.Table:
     """The parts that hold them: node, epoch, seq, part, plan, payload. They are few, and rare."""
-    wanted = F.lit(False)
-    for (node, epoch), parts in _by_line(beyond).items():
-        seqs = [part.seq for part in parts]
-        wanted |= (F.col("node") == node) & (F.col("epoch") == epoch) & F.col("seq").isin(seqs) & (F.col("part") > 0)
-    return frames.where(wanted).select("node", "epoch", "seq", "part", "plan", "payload").toArrow()
+    wanted = small(frames.sparkSession, [(b.node, b.epoch, b.seq, b.part) for b in beyond], _PARTS)
+    found = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
+    return found.select(*_PARTS.names, "plan", "payload").toArrow()
 
 
 def late(
@@ -93,13 +86,6 @@ def _gone(rows: Partials, basis: tuple[str, ...], beyond: Beyond) -> Partials:
     count = np.add.reduceat((found.time_us < beyond.before_us).astype(np.int64), found.starts)
     last = found.time_us[found.starts + count - 1]
     return Partials(gone.start, last + 1, gone.key, {"count": count})
-
-
-def _by_line(beyond: Sequence[Beyond]) -> dict[tuple[str, int], list[Beyond]]:
-    out: dict[tuple[str, int], list[Beyond]] = {}
-    for part in beyond:
-        out.setdefault((part.node, part.epoch), []).append(part)
-    return out
 
 
 def _rows(parts: pa.Table) -> Iterator[tuple[Any, ...]]:

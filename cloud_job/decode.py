@@ -24,9 +24,10 @@ from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import Ints, Partials, Store, combine
+from edge_agent.algebra.partial import Ints, Partials, combine
 from edge_agent.algebra.series import renumbered
 from edge_agent.algebra.sessions import join
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
 from edge_agent.machines.instants import slices_of

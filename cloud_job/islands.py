@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from cloud_job.decision.work import Islands, Work
 from cloud_job.native import plan
 from cloud_job.results import RESULT_COLUMNS, shown
+from cloud_job.tables import small
 from edge_agent.algebra.span import FAR_US
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ _WANTED: Final = pa.schema(
         ("w_high", _LONG),
     ]
 )
+
+_LIMITS: Final = pa.schema([("query", pa.string()), ("definition_revision", _LONG), ("limit", _LONG)])
 
 
 def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:
@@ -192,11 +195,9 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
     """
     other = made.select(*(F.col(name).alias(f"m_{name}") for name in ("query", "definition_revision", "node", "key")),
                         F.col("start").alias("m_start"), F.col("end").alias("m_end"))  # fmt: skip
-    limit = F.lit(0).cast("bigint")
-    for islands in found:
-        this = (F.col("query") == islands.query) & (F.col("definition_revision") == islands.revision)
-        limit = F.when(this, islands.max_us).otherwise(limit)
-    step = F.greatest(limit, F.lit(1))
+    of = {(islands.query, islands.revision): islands.max_us for islands in found}
+    limits = small(results.sparkSession, [(*whose, max_us) for whose, max_us in of.items()], _LIMITS)
+    limit, step = F.col("limit"), F.greatest("limit", F.lit(1))
     ours, theirs = (F.col(name) - F.pmod(F.col(name), step) for name in ("start", "m_start"))
     touching = (
         (F.col("query") == F.col("m_query"))
@@ -208,17 +209,11 @@ def withdrawn(results: DataFrame, made: DataFrame, found: Sequence[Islands], num
         & (F.col("end") >= F.col("m_start"))
         & ((limit == 0) | (ours == theirs))  # nothing joins across a cut
     )
-    asked = results.where(F.col("query").isin([islands.query for islands in found])).where("not withdrawn")
-    rows = asked.join(other, touching, "left_semi")
+    asked = results.where(F.col("query").isin(sorted({query for query, _ in of}))).where("not withdrawn")
+    asked = asked.join(F.broadcast(limits), _LIMITS.names[:2], how="inner")
+    rows = asked.join(other, touching, how="left_semi")
     changed = {"withdrawn": F.lit(True), "batch": F.lit(number).cast("bigint")}
     return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in RESULT_COLUMNS))
-
-
-def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """A table made on the driver."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _places(spark: SparkSession, work: Work, chosen: Sequence[int]) -> DataFrame:

@@ -10,8 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cloud_job.decision.work import Gone, Over, Span
-from cloud_job.islands import small
-from cloud_job.tables import RESULTS, Place
+from cloud_job.tables import RESULTS, Place, small
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

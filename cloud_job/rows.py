@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from cloud_job import islands
 from cloud_job.central.positions import Central, Made
+from cloud_job.decision.kept import kept_plans
 from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.spans import join
 from cloud_job.decision.work import Span, Work
@@ -23,7 +24,7 @@ from cloud_job.intake import Parts
 from cloud_job.lookups import Lookups
 from cloud_job.recent import Recent, no_parts, stored_end_us
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
-from cloud_job.slices import READ_BACK, Applied, Sending, Slices, kept_plans, slices_of
+from cloud_job.slices import READ_BACK, Applied, Sending, Slices, slices_of
 from cloud_job.tables import MESSAGES, Place
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.span import FAR_US

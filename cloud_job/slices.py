@@ -21,19 +21,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.decision.ledger import Ledger
+from cloud_job.decision.kept import Kept
 from cloud_job.decision.names import Names
 from cloud_job.decision.work import Order, Span
 from cloud_job.decode import READ, Counted, Lookup, Reader, batch_of, counted, recoded, same, windows_in
 from cloud_job.recent import MOST_ASKED_BYTES
 from edge_agent import packages
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.blocks import Blocks, kept_columns, kept_us
+from edge_agent.algebra.blocks import Blocks, kept_columns
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials, Store
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partial import NO_INTS, Ints, Partials
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.decider import GroupView
+from edge_agent.algebra.store import Store
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
@@ -41,45 +40,12 @@ log = logging.getLogger("headwater.root")
 MOST_BYTES: Final = 256 * 1024 * 1024  # kept of all plans: an hour by a second of avg and max for 1 400 keys
 MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # an executor hands over of a task; more will not fit anyway
 MOST_LINES: Final = 10_000  # epochs whose numbers are kept: they are soon made again
-MORE: Final = 4  # a fourth of the longest window more is kept: late readings revise windows that have just closed
 READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # null content: too much
 _ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
 
 Sending = tuple[str, int, int]  # a frame: node, epoch, seq
 Line = tuple[str, int]
 Applied = Mapping[Sending, tuple[Part, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A plan of which slices are kept: those that start at from_us or later.
-
-    order: its rows in its own scale, cut to the columns that are kept. longest_us: of the windows formed from them.
-    """
-
-    order: Order
-    longest_us: int
-    from_us: int
-
-
-def kept_plans(ledger: Ledger, groups: Mapping[Group, GroupView]) -> dict[bytes, Kept]:
-    """The plans of which slices are kept, by identity: those with a query that pays, and what came late for it."""
-    found: dict[bytes, Kept] = {}
-    sliced: set[tuple[str, int]] = set()
-    for identity, (group, plan) in ledger.plans.items():
-        view = groups.get(group)
-        if plan.kind not in ("slice", "window") or group.form or view is None:
-            continue
-        served = [key for key in plan.queries if key in view.serving]
-        longest_us = kept_us((query for key in served if (query := ledger.query(key)) is not None), plan.scale)
-        if not longest_us:
-            continue
-        closed_us = min(ledger.closed.get((*key, group.node), NEVER_US) for key in served)
-        order = Order(0, identity, plan.kind, plan.basis, plan.scale, plan.scale)
-        found[identity] = Kept(order, longest_us, closed_us - longest_us - longest_us // MORE)
-        if plan.kind == "slice":
-            sliced |= set(served)
-    return {i: kept for i, kept in found.items() if sliced & set(ledger.plans[i][1].queries)}
 
 
 @dataclass(slots=True)

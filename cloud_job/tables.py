@@ -6,7 +6,7 @@ with the prefix as configuration. schemas/tables.md is the same for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -371,6 +371,15 @@ def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
 def frame(spark: SparkSession, content: pa.Table, kinds: StructType) -> DataFrame:
     """Rows made on the driver. Spark reads none behind a chunk without rows, so they are one chunk first."""
     return spark.createDataFrame(content.combine_chunks(), kinds)
+
+
+def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
+    """Rows made on the driver, to be joined: what changes from batch to batch is data, not a condition each."""
+    import pyarrow as pa
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _quoted(text: str) -> str:

@@ -73,6 +73,7 @@ def every_aggregate() -> list[Aggregate]:
     for function in FUNCTIONS.values():
         choices: list[tuple[tuple[str, Any], ...]] = [()]
         for name, param in function.params:
+            assert param.choices, f"{function.name}, {name}: say choices=(...), values that the laws are to try"
             choices = [(*chosen, (name, value)) for chosen in choices for value in param.choices]
         out += [Aggregate(function.name, "_".join([function.name, *(str(v) for _, v in c)]), c) for c in choices]
     return out

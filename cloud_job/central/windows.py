@@ -20,8 +20,8 @@ from cloud_job.central.chunks import COLUMNS, FLOATS, Chunks, met, same, texts_o
 from cloud_job.central.held import AS_CHUNKS, PlaceOf, changed, restored
 from cloud_job.decision.work import Cell, Ordering
 from cloud_job.decode import Reader
-from cloud_job.islands import small
 from cloud_job.results import RESULT_COLUMNS, labels
+from cloud_job.tables import small
 from edge_agent import packages
 from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.machines.central import Made as Windows

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, basis_of
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, Store, combine, concat
+from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
 from edge_agent.algebra.query import Query
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import evenly
 
 LONG_SLIDES: Final = 4  # a batch that closes windows of fewer slides reads little but what is new

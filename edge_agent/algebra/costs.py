@@ -1,7 +1,6 @@
-"""What rows of a plan weigh on the line: bytes a key, from the definitions alone.
+"""What rows of a plan weigh on the line: bytes of a key, from the definitions and a rate of readings alone.
 
-Estimates that compare like with like and are shown to people (`headwater explain`): rather too much than too little,
-sketches count as full. Source: schemas/frame.cddl, "section"; tests/laws/test_costs.py holds them against frames.
+The planner compares plans by these figures, and `headwater explain` shows them. Sizes of rows: algebra/sizes.py.
 """
 
 from __future__ import annotations
@@ -14,64 +13,85 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.span import Lattice, lattices
-from edge_agent.algebra.windows import Window
+from edge_agent.algebra.sizes import Size, of_row
+from edge_agent.algebra.span import FAR_US, Lattice, lattices
+from edge_agent.algebra.windows import Spec, Window
 
 FRAME_BYTES: Final = 28  # envelope, group, frontier and the head of one section: once a frame, whatever is in it
-_RANGE_AND_KEY: Final = 2  # a few bytes for one row, next to nothing for rows of many keys
-_FLOATS: Final = {"count": 1, "time": 4, "value": 8, "wide": 8, "real": 8, "node": 1, "order": 2, "sketch": 4_200}
-_UNITS: Final = {**_FLOATS, "value": 2, "wide": 3}
-_CELLS: Final = {"bag": (8.0, 1.6), "series": (12.0, 5.0)}  # bytes a reading in it, at most; of floats, of integers
+MINUTE_US: Final = 60_000_000  # what is taken for the length of a window that the readings decide
+COMMIT: Final = Fraction(1)  # of gateways, a second: readings that travel as they are make a row a commit
+_FILLED: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # readings a slice, where plans are compared
 _SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one key sends. rows_per_s: None where the readings decide (sessions, markers, readings as they are).
+    """What one key sends. basis: state columns of a row; scale: of the values, None for floats.
 
-    row_bytes: of a row, but for its readings. reading_bytes: of a reading, at most, in a column that holds readings.
-    times: in how many rows a reading is.
+    rows_per_s: None where the readings decide (sessions, markers), 0 for what comes once. times: in how many rows a
+    reading is. own_range: whether a row has bounds of its own.
     """
 
-    rows_per_s: Fraction | None
-    row_bytes: int
-    reading_bytes: float = 0.0
+    basis: tuple[str, ...]
+    scale: int | None
+    rows_per_s: Fraction | None = None
     times: Fraction = Fraction(1)
+    own_range: bool = False
 
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Of rows alone; readings come on top."""
-        return None if self.rows_per_s is None else float(self.rows_per_s * self.row_bytes)
+    def row(self, readings: float) -> Size:
+        """A row of so many readings, at least 1."""
+        return of_row(self.basis, self.scale, max(1.0, readings), own_range=self.own_range)
 
-    @property
-    def bytes_per_reading(self) -> float:
-        """What every further reading adds."""
-        return self.reading_bytes * float(self.times)
+    def per_s(self, readings_per_s: float) -> Size | None:
+        """Bytes a second at that rate, without what every frame adds; None where the rate does not tell how many rows.
+
+        Where readings are rarer than rows, some rows are not there.
+        """
+        if not self.rows_per_s:
+            return None
+        rows = float(self.rows_per_s)
+        readings = readings_per_s * float(self.times) / rows
+        return self.row(readings).times(rows * min(1.0, readings))
 
     def never_more_than(self, other: Cost) -> bool:
-        """Whether it is at most as much as another at any rate of readings, and less at some."""
-        mine, others = self.bytes_per_s or 0.0, other.bytes_per_s or 0.0
-        return (
-            mine <= others
-            and self.bytes_per_reading <= other.bytes_per_reading
-            and (mine, self.bytes_per_reading) != (others, other.bytes_per_reading)
-        )
+        """Whether no more is expected of it than of another, at all rates that fill the other's rows; less at some."""
+        if not self.rows_per_s or not other.rows_per_s:
+            return False
+        pairs = [
+            (mine.expected, others.expected)
+            for rate in (float(other.rows_per_s * readings) for readings in _FILLED)
+            if (mine := self.per_s(rate)) is not None and (others := other.per_s(rate)) is not None
+        ]
+        return all(mine <= others for mine, others in pairs) and any(mine < others for mine, others in pairs)
 
     def text(self) -> str:
-        """`1 row/s of 13 B a key, and 8 B a reading`."""
-        row = f"rows of {self.row_bytes} B" if self.rows_per_s is None else f"{_digits(self.bytes_per_s or 0.0)} B/s"
-        return row + (f" and {_digits(self.bytes_per_reading)} B a reading" if self.reading_bytes else "")
+        """`11 B/s`, at a reading a second; of what comes once `11 B`."""
+        each = self.per_s(1.0)
+        return f"{digits(self.row(1.0).expected)} B" if each is None else speed(each.expected)
 
 
-def of_rows(
-    basis: Iterable[str], scale: int | None, rows_per_s: Fraction | None = None, times: Fraction = Fraction(1)
-) -> Cost:
-    """Rows with these state columns. scale: of the values, None for floats."""
-    sizes, kinds = (_FLOATS if scale is None else _UNITS), [COLUMNS[name].kind for name in basis]
-    row_bytes = _RANGE_AND_KEY + sum(sizes.get(kind, 0) for kind in kinds)
-    cells = [_CELLS[kind][scale is not None] for kind in kinds if kind in _CELLS]
-    return Cost(rows_per_s, row_bytes, sum(cells), times)
+def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> Size:
+    """Bytes of a key for one window of a query: its row, or what travels from one window to the next.
+
+    kind: of the plan's rows. A window whose length the readings decide is taken to last `MINUTE_US`.
+    """
+    length_us = window_us(window) or MINUTE_US
+    if kind == "raw":
+        per_s = cost.per_s(readings_per_s) or Size(0.0, 0.0)
+        step = getattr(window, "slide", None) or getattr(window, "length", None)
+        return per_s.times(step / readings_per_s if isinstance(step, int) else length_us / 1e6)
+    rhythm: tuple[Lattice, ...] = getattr(window, "rhythm", ())
+    per_s_or_once = cost.per_s(readings_per_s) if kind == "slice" and rhythm else None
+    if per_s_or_once is None:
+        return cost.row(readings_per_s * length_us / 1e6)
+    step_us = rhythm[0].step_us
+    return per_s_or_once.times((length_us if step_us >= FAR_US else step_us) / 1e6)
+
+
+def window_us(window: Spec) -> int | None:
+    """The length of the longest window; None where the readings decide."""
+    longest = getattr(window, "longest_us", None)
+    return longest if isinstance(longest, int) else None
 
 
 def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
@@ -95,8 +115,10 @@ def _by_length(windows: Iterable[Window]) -> dict[int, Fraction]:
 
 
 def rate(edges: Iterable[Lattice]) -> Fraction:
-    """Different edges per second: exact where they repeat soon enough, else counted over a sample."""
-    fewest = lattices(edges)
+    """Different edges per second: exact where they repeat soon enough, else counted over a sample; 0: none repeats."""
+    fewest = lattices(edge for edge in edges if edge.step_us < FAR_US)
+    if not fewest:
+        return Fraction(0)
     span_us = math.lcm(*(lattice.step_us for lattice in fewest))
     if sum(span_us // lattice.step_us for lattice in fewest) > _SAMPLE:
         span_us = int(_SAMPLE / sum(1 / lattice.step_us for lattice in fewest))
@@ -106,5 +128,11 @@ def rate(edges: Iterable[Lattice]) -> Fraction:
     return Fraction(1_000_000 * len(np.unique(np.concatenate(points))), span_us)
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Three digits, or all before the point."""
     return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}"
+
+
+def speed(bytes_per_s: float) -> str:
+    """`11 B/s`, or of little `0.35 B a day`."""
+    return f"{digits(bytes_per_s)} B/s" if bytes_per_s >= 0.01 else f"{digits(bytes_per_s * 86_400)} B a day"

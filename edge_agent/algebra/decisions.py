@@ -15,68 +15,76 @@ from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session
 from edge_agent.algebra.windows.central import RAW
 
+EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """about: what was decided on, as the user wrote it. distributed: whether gateways and mergers share the work."""
+    """about: what was decided on, as the user wrote it. where: 'every tier', 'gateway' or 'root' computes it."""
 
     about: str
-    distributed: bool
+    where: str
     why: str
+
+    @property
+    def distributed(self) -> bool:
+        """Whether it is computed where the readings are."""
+        return self.where != ROOT
 
 
 def decisions(query: Query, scale: int | None) -> tuple[Decision, ...]:
     """One for the window, one for each function in turn. scale: of the sensor's values, None for floats."""
     window = _window(query)
     every = (_function(aggregate, scale, window) for aggregate in query.aggregates)
-    return (window, *(map(_alone, every) if query.scope == "local" and window.distributed else every))
+    return (window, *(map(_alone, every) if window.where == GATEWAY else every))
 
 
 def _window(query: Query) -> Decision:
-    about = f"window {query.window.type}"
-    if query.scope == "local" and query.group.form == RAW:
-        return Decision(about, False, "local: of each gateway's own readings, which the root puts in their order")
-    if query.scope == "local":
-        return Decision(about, True, "local: every gateway finishes its own and waits for no other node")
+    about, local = f"window {query.window.type}", query.scope == "local"
     if query.group.form == RAW:
-        return Decision(
-            about, False, "its bounds depend on the order of all readings: only the root knows it, from raw readings"
-        )
+        why = "its bounds depend on the order of all readings: only the root knows it, from raw readings"
+        own = "local: of each gateway's own readings, which the root puts in their order"
+        return Decision(about, ROOT, own if local else why)
     if is_central(query.group):
-        return Decision(
-            about, False, "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
-        )
+        why = "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
+        return Decision(about, ROOT, why)
+    if isinstance(query.window, Punctuation) and query.window.interpretation == "order":
+        why = "its bounds are the gateway's own markers: it finishes its windows, and the root merges the i-th of all"
+        return Decision(about, GATEWAY, why)
+    if local or (isinstance(query.window, Punctuation) and query.window.own):
+        return Decision(about, GATEWAY, "local: every gateway finishes its own and waits for no other node")
     if isinstance(query.window, Session):
-        return Decision(
-            about, True, "its bounds depend on the readings, but pieces join at every tier once the next start is known"
-        )
+        why = "its bounds depend on the readings, but pieces join at every tier once the next start is known"
+        return Decision(about, EVERY, why)
     if isinstance(query.window, Punctuation):
-        return Decision(about, True, f"its bounds are markers, read as {query.window.interpretation!r} at every node")
-    return Decision(about, True, "its edges follow from the definition alone: every node cuts alike")
+        return Decision(about, EVERY, f"its bounds are markers, read as {query.window.interpretation!r} at every node")
+    return Decision(about, EVERY, "its edges follow from the definition alone: every node cuts alike")
 
 
 def _function(aggregate: Aggregate, scale: int | None, window: Decision) -> Decision:
     about = f"function {aggregate.fn}"
     if not window.distributed:
-        return Decision(about, False, "the root has every reading in order, and computes it there")
+        return Decision(about, ROOT, "the root has every reading in order, and computes it there")
     names = FUNCTIONS[aggregate.fn].components(scale, aggregates.params_of(aggregate))
     columns = {column for name in names for column in aggregates.COMPONENTS[name].columns}
     kinds = {COLUMNS[column].kind for column in columns}
     if "series" in kinds:
         return Decision(
-            about, False, "it depends on the order of readings: each travels once, with its time; the root computes it"
+            about, ROOT, "it depends on the order of readings: each travels once, with its time; the root computes it"
         )
     if "bag" in columns:
         return Decision(
-            about, True, "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
+            about, EVERY, "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
         )
     if kinds & {"sketch", "bag"}:
-        return Decision(about, True, "approximate: sketches of bounded size merge at every tier")
-    return Decision(about, True, "decomposable: a few numbers a row merge at every tier, whatever the order")
+        return Decision(about, EVERY, "approximate: sketches of bounded size merge at every tier")
+    return Decision(about, EVERY, "decomposable: a few numbers a row merge at every tier, whatever the order")
 
 
 def _alone(function: Decision) -> Decision:
-    """The same for windows that no other node shares: nothing merges."""
+    """The same for windows that no other node below the root shares."""
     if not function.distributed:
         return function
-    return Decision(function.about, True, "of the gateway's own windows: it lifts them whole, and nobody merges them")
+    return Decision(
+        function.about, GATEWAY, "of the gateway's own windows: it lifts them whole, and no merger merges them"
+    )

@@ -7,17 +7,14 @@ here" elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra import series, sketches
-from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, components_of
-from edge_agent.algebra.bags import totals
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.aggregates import OF_NODES
+from edge_agent.algebra.checks import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.partial import Ints, Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
@@ -139,7 +136,7 @@ class Extent:
     def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
         """Of at least one row. sessions: they may be of sessions."""
         columns = rows.states.values()
-        low, high = zip(*map(_bounds, columns), strict=True) if columns else ((), ())
+        low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
         return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces)
 
@@ -188,7 +185,7 @@ class Section:
         kinds = self.extent.kinds if self.extent is not None else "".join(map(kind_of, rows.states.values()))
         if len(kinds) != len(basis):
             raise WireError(f"plan {self.plan} has {len(basis)} columns ({', '.join(basis)[:200]}), got {len(kinds)}")
-        _check_basis(basis)
+        check_basis(basis)
         if plan.kind == "raw" and "series" not in basis:
             raise WireError(f"plan {self.plan}: raw readings without their series")
         key = self.extent.key if self.extent is not None else int(rows.key.max())
@@ -196,69 +193,17 @@ class Section:
             raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
         columns = list(rows.states.values())
         for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
-            known = _check_column(name, kind, plan.scale)
+            known = check_column(name, kind, plan.scale)
             if known == "count" or known in OF_NODES:
-                low = self.extent.low[i] if self.extent is not None else _bounds(columns[i])[0]
+                low = self.extent.low[i] if self.extent is not None else bounds(columns[i])[0]
                 if low < (name == "count"):
                     raise WireError(f"column {name}: {low} in a row")
             if known in OF_NODES and nodes is not None:
-                high = self.extent.high[i] if self.extent is not None else _bounds(columns[i])[1]
+                high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
                 if high >= nodes:
                     raise WireError(f"column {name}: node number {high}, {nodes} are defined")
         if len(rows):
-            _check_held(self.plan, dict(zip(basis, columns, strict=True)))
-
-
-def _check_held(plan: int, states: Mapping[str, Column]) -> None:
-    """Refuse columns of one row that contradict each other. Raises: WireError."""
-    if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
-        raise WireError(f"plan {plan}: a minimum above the maximum")
-    for name, held in (
-        ("bags", totals(states["bag"]) if "bag" in states else None),
-        ("series", series.flat(states["series"]).sizes if "series" in states else None),
-        ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
-    ):
-        if held is not None and bool((held != states["count"]).any()):
-            raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
-    if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
-        raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
-
-
-def _bounds(column: Column) -> tuple[int, int]:
-    """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
-    if series.is_series(column):
-        column = series.flat(column).node
-    return (int(column.min()), int(column.max())) if column.dtype == np.int64 else (0, 0)
-
-
-@lru_cache(maxsize=1024)
-def _check_basis(basis: tuple[str, ...]) -> None:
-    """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any."""
-    unknown = [name for name in basis if name not in COLUMNS]
-    if unknown:
-        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}")
-    try:
-        components_of(basis)
-    except ValueError as err:
-        raise WireError(str(err)[:200]) from None
-
-
-def _check_column(name: str, kind: str, scale: int | None) -> str:
-    """The kind of a column by the registry, when its values fit it. Raises: WireError."""
-    known = COLUMNS[name]
-    if (known.kind == "sketch") != (kind in sketches.LETTERS.values()) or sketches.LETTERS.get(name, kind) != kind:
-        raise WireError(f"column {name} ({known.kind}) came with values of kind {kind!r}")
-    if known.kind == "sketch":
-        return known.kind
-    if known.kind in ("bag", "series") or kind in "BbSs":
-        letter = known.kind[0].upper() if scale is None else known.kind[0]
-        if known.kind not in ("bag", "series") or kind != letter:
-            raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
-        return known.kind
-    floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
-    if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
-        raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
-    return known.kind
+            check_held(self.plan, dict(zip(basis, columns, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

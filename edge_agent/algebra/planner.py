@@ -2,7 +2,8 @@
 
 Slices travel once, however many windows contain them; whole windows only where they are fewer bytes for the group as a
 whole, as with a slide that does not divide the length: every window then cuts the stream twice. Where rows hold
-readings (exact quantiles) that is never so: a reading would travel once for each of its windows.
+readings (exact quantiles, sketches until they are full) a reading would travel once for each of its windows: fewer
+bytes at any rate of readings is what counts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.costs import Cost, of_rows, overlap, rates
+from edge_agent.algebra.costs import COMMIT, Cost, overlap, rates
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
 from edge_agent.algebra.query import SCOPES, Query
 from edge_agent.algebra.windows import ALL, Punctuation, Session
@@ -79,13 +80,13 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         {query.time_window for query in queries}, key=lambda w: (w.rhythm[0].step_us, w.longest_us, w.unit_us)
     )
     by_rows = rates(windows)
-    slices = of_rows(basis, scale, by_rows[0])
-    whole = of_rows(basis, scale, by_rows[1], overlap(windows))
+    slices = Cost(basis, scale, by_rows[0])
+    whole = Cost(basis, scale, by_rows[1], overlap(windows))
     local = queries[0].scope == "local"
     kind = "window" if local or whole.never_more_than(slices) else "slice"
-    figures = f"a key: slices {slices.text()}, whole windows {whole.text()}"
+    figures = f"of a key with a reading a second: slices {slices.text()}, whole windows {whole.text()}"
     if local:
-        reason = f"finished on the gateway and merged with no other node ({whole.text()} a key)"
+        reason = "finished on the gateway and merged with no other node"
     elif kind == "window":
         reason = f"whole windows: fewer bytes than the slices between their edges ({figures})"
     else:
@@ -109,7 +110,7 @@ def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | N
     served = tuple(sorted((query.id, query.revision) for query in queries))
     gap_us = queries[0].group.gap_us
     digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
-    made, cost = Plan(digest, "session", basis, scale, 1, served, gap_us), of_rows(basis, scale)
+    made, cost = Plan(digest, "session", basis, scale, 1, served, gap_us), Cost(basis, scale, own_range=True)
     if queries[0].scope == "local":
         return Placement(
             made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node", cost
@@ -142,10 +143,11 @@ def _punctuation(
     kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
     rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
+    cost = Cost(basis, scale, COMMIT) if central else Cost(basis, scale, own_range=True)
     which = "the markers themselves" if central else "which windows there are, with or without a reading"
     return (
-        Placement(rows, "all", where, f"windows from marker to marker, {why}", of_rows(basis, scale)),
-        Placement(told, "markers", where, which, of_rows(told.basis, None)),
+        Placement(rows, "all", where, f"windows from marker to marker, {why}", cost),
+        Placement(told, "markers", where, which, Cost(told.basis, None, own_range=True)),
     )
 
 
@@ -157,7 +159,7 @@ def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
     _refuse_labels(queries, scale)
     served = tuple(sorted((query.id, query.revision) for query in queries))
     made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
-    cost = of_rows(RAW_BASIS, scale)
+    cost = Cost(RAW_BASIS, scale, COMMIT)
     if queries[0].scope == "local":
         return Placement(
             made, "all", "root", "every reading, compact: the root puts those of the gateway in order", cost

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import overlap
-from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, Store, combine, concat, in_windows
+from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, combine, concat, in_windows
 from edge_agent.algebra.stacks import suffixes
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import Sliding, Window, evenly
 
 _NEVER: Final = -(2**62)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, Store, concat
+from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, concat
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.store import Store
 
 NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
 _ROOM: Final = 2**62  # int64 that a running maximum over all keys at once may use

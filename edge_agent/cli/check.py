@@ -6,18 +6,20 @@ import argparse
 import json
 import socket
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from edge_agent.config.checker import line_of
-from edge_agent.config.definitions import parse_definition
+from edge_agent.config.crosscheck import over_horizon
+from edge_agent.config.definitions import Definition, parse_definition
 from edge_agent.config.documents import read
 from edge_agent.config.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
 from edge_agent.config.tables import TABLES, keys_of
 from edge_agent.config.topics import ITEM_ID, KINDS
+from edge_agent.config.unserved import unserved
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
 HELP = "Read configurations and name every mistake at once: place, nearest valid name, what to do. Changes nothing."
@@ -25,6 +27,7 @@ EXAMPLES = """\
   headwater check                         # headwater.toml here
   headwater check --connect press-1.toml  # also look whether the files and brokers it names are there
   headwater check boiler.json             # a sensor or a query, before it is published
+  headwater check root.toml press-1.toml  # also whether sessions end within the root's correction horizon
   headwater check --json *.toml
 
 exit codes: 0 all is right; 1 right, but something it names is not there (--connect); 2 mistakes; 3 not supported yet
@@ -34,7 +37,7 @@ CONNECT_S = 3.0  # a broker that takes longer to answer a connection is worth a 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in one file. code: its exit code. lines: for people."""
+    """What was found in one file. code: its exit code. lines: for people. horizon_us: what a root's file says of it."""
 
     file: str
     kind: str
@@ -43,6 +46,8 @@ class Verdict:
     lines: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    horizon_us: int | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Check every file; the exit code of the worst."""
-    verdicts = [_check(file, args.kind, args.connect) for file in args.files]
+    verdicts = _together([_check(file, args.kind, args.connect) for file in args.files])
     if args.json:
         print(json.dumps([_as_json(v) for v in verdicts], indent=2, ensure_ascii=False))
     else:
@@ -83,10 +88,35 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
     except ConfigError as err:
         lines = tuple(str(err).splitlines())
         return Verdict(file, kind, 2, f"{_many(len(lines), 'mistake')}", lines, err.problems)
+    horizon_us = settings.root.horizon_us if settings.node.role == "root" else None
+    verdict = Verdict(file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, horizon_us)
+    problems, many = unserved(settings)
+    if many:
+        return replace(_wrong(verdict, problems), about=_many(many, "mistake"))
     missing = tuple(_missing(settings)) if connect else ()
-    if missing:
-        return Verdict(file, kind, 1, "right, but not all it names is there", missing, (), notes(settings))
-    return Verdict(file, kind, 0, _about(settings), (), (), notes(settings))
+    return replace(verdict, code=1, about="right, but not all it names is there", lines=missing) if missing else verdict
+
+
+def _together(verdicts: list[Verdict]) -> list[Verdict]:
+    """The same, with what only several files show: sessions whose gap is too long for the root among them."""
+    horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
+    return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
+
+
+def _within(verdict: Verdict, horizon_us: int) -> Verdict:
+    inner = verdict.kind == "settings"
+    found = [(d, why) for d in verdict.definitions if (why := over_horizon(d.value, horizon_us)) is not None]
+    problems = [replace(why, at=f"{d.kind}.{d.id}.{why.at}") if inner else why for d, why in found]
+    return _wrong(verdict, problems) if problems else verdict
+
+
+def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
+    """The file has these mistakes too; their lines are looked up in its text."""
+    document = read(Path(verdict.file).read_bytes(), MAX_FILE_BYTES)
+    placed = [replace(each, line=document.line(tuple(each.at.split(".")))) for each in problems]
+    lines = (*verdict.lines, *(line_of(each, verdict.file) for each in placed))
+    about = _many(len(lines), "mistake")
+    return replace(verdict, code=2, about=about, lines=lines, problems=(*verdict.problems, *placed))
 
 
 def _kind_of(file: Path) -> str:
@@ -108,7 +138,7 @@ def _definition(file: str, kind: str) -> Verdict:
     payload = path.read_bytes()
     said = read(payload).value.get("id")
     definition = parse_definition(kind, said if isinstance(said, str) and said else item, payload, file)
-    return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right")
+    return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right", definitions=(definition,))
 
 
 def _about(settings: Settings) -> str:

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.blocks import PARTS, kept_us
-from edge_agent.algebra.costs import FRAME_BYTES
-from edge_agent.algebra.decisions import decisions
+from edge_agent.algebra.decisions import EVERY, decisions
 from edge_agent.algebra.planner import Placement, plan
 from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.cli.telling import title
+from edge_agent.cli.weighing import Rate, lines_of, rate_of, weighed
 from edge_agent.config.definitions import Definition, parse_definition, parse_recording_query
 from edge_agent.config.documents import read
 from edge_agent.config.durations import UNITS_US, format_duration
@@ -36,6 +35,7 @@ EXAMPLES = """\
 """
 EXPLAINED = 0
 NOTHING_EXPLAINED = 3
+MOST_RATE = 1e9  # as many as anybody has
 
 Explained = dict[str, Any]
 
@@ -49,20 +49,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a configuration, definitions of queries or sensors, or recordings",
     )
+    parser.add_argument(
+        "--rate", type=rate, metavar="N", help="readings a second of each key, where the sensor does not say it (1)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a group")
+
+
+def rate(text: str) -> float:
+    """Of readings, of an option. Raises: ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_RATE:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a number above 0, of readings a second")
+    return value
 
 
 def main(args: argparse.Namespace) -> int:
     """Read everything, plan it together, print. What this version does not carry is said in a line each."""
     queries: list[Query] = []
-    scales: dict[str, int | None] = {}
+    sensors: dict[str, Sensor] = {}
     for file in args.files:
         for found in definitions_in(file):
             if isinstance(found, Sensor):
-                scales[found.id] = found.scale
+                sensors[found.id] = found
             else:
                 queries.append(found)
-    explained = explain(queries, scales)
+    explained = explain(queries, sensors, args.rate)
     for one in explained:
         print(json.dumps(one, ensure_ascii=False) if args.json else text_of(one))
     return EXPLAINED if explained else NOTHING_EXPLAINED
@@ -127,8 +141,12 @@ EACH: Final = "each gateway"  # in the place of a node
 KEPT: Final = "windows longer than four slides, of states of one size: a window costs a few rows, not all its slices"
 
 
-def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[Explained]:
-    """The plans of each group. A query that cannot be served is named on standard error, and the others go on."""
+def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: float | None = None) -> list[Explained]:
+    """The plans of each group. A query that cannot be served is named on standard error, and the others go on.
+
+    per_s: readings a second of a key; None: as the sensors say.
+    """
+    scales = {name: sensor.scale for name, sensor in sensors.items()}
     groups: defaultdict[Group, list[Query]] = defaultdict(list)
     for query in queries:
         try:
@@ -144,7 +162,14 @@ def explain(queries: Iterable[Query], scales: Mapping[str, int | None]) -> list[
             "values": values_of(group.source, scales),
             "queries": {query.id: wish_of(query) for query in members},
             "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
-            "plans": [plan_of(placement) for placement in plan(tuple(members), scales.get(group.source))],
+            "plans": [
+                plan_of(
+                    placement,
+                    members,
+                    Rate(per_s, "as asked") if per_s else rate_of(sensors.get(group.source), group.by),
+                )
+                for placement in plan(tuple(members), scales.get(group.source))
+            ],
             "kept": kept_of(members, scales.get(group.source)),
         }
         for group, members in sorted(groups.items())
@@ -166,29 +191,26 @@ def wish_of(query: Query) -> str:
 
 def decided(query: Query, scale: int | None) -> list[Explained]:
     """Where its window and each of its functions are computed, and why."""
-    shared = "at the gateway" if query.scope == "local" else "at every tier"
     return [
-        {"about": each.about, "computed": shared if each.distributed else "at the root", "why": each.why}
+        {
+            "about": each.about,
+            "computed": f"at {each.where}" if each.where == EVERY else f"at the {each.where}",
+            "why": each.why,
+        }
         for each in decisions(query, scale)
     ]
 
 
-def plan_of(placement: Placement) -> Explained:
+def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Explained:
     """One plan: what travels, what it weighs, where it ends, why."""
-    made, cost = placement.plan, placement.cost
+    made = placement.plan
     return {
         "plan": made.hash.hex(),
         "travels": TRAVELS[made.kind],
         "feeds": placement.feeds,
         "columns": list(made.basis),
         "unit": format_duration(made.unit_us),
-        "weighs": {
-            "rows_per_s": None if cost.rows_per_s is None else float(cost.rows_per_s),
-            "bytes_per_row": cost.row_bytes,
-            "bytes_per_s": cost.bytes_per_s,
-            "bytes_per_reading": cost.bytes_per_reading,
-            "bytes_per_frame": FRAME_BYTES,
-        },
+        "weighs": weighed(placement, queries, per_s),
         "formed_at": placement.where,
         "reason": placement.reason,
     }
@@ -217,27 +239,13 @@ def text_of(one: Explained) -> str:
         lines += [
             f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
             f"             (plan {made['plan']}{edges})",
-            f"  weighs     {weight(made['weighs'], made['columns'])}",
+            *(f"  {'' if n else 'weighs':10} {line}" for n, line in enumerate(lines_of(made["weighs"]))),
             f"  formed at  the {made['formed_at']}",
             f"  because    {made['reason']}",
         ]
     if (kept := one["kept"]) is not None:
         lines += [f"  kept       by the root: slices of {kept['longest']}, with sums of {kept['block']}: {kept['why']}"]
     return "\n".join(lines)
-
-
-def weight(told: Explained, columns: Iterable[str]) -> str:
-    """`up to 11 B a row, 1 row/s a key: 11 B/s; 28 B more a frame`. Below one a second, `a row every 60 s`."""
-    text = f"up to {told['bytes_per_row']} B a row"
-    if any(name in COLUMNS and COLUMNS[name].kind == "sketch" for name in columns):
-        text += " once its sketches are full"
-    if told["rows_per_s"] is not None:
-        rate = told["rows_per_s"]
-        often = f"{rate:.4g} row{'s' * (rate != 1)}/s" if rate >= 1 or not rate else f"a row every {1 / rate:.4g} s"
-        text += f", {often} a key: {told['bytes_per_s']:.4g} B/s"
-    if told["bytes_per_reading"]:
-        text += f"; up to {told['bytes_per_reading']:.3g} B a reading"
-    return text + f"; {told['bytes_per_frame']} B more a frame, whatever the number of keys"
 
 
 def complain(text: str) -> None:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 HELP = (
     "Run recordings through the code of the gateways, regions and root, over the tree of nodes each names, in one "
-    "process with simulated time. Prints one JSON object a final row. What this version does not carry is said in one "
-    "line on standard error, and the rest is answered."
+    "process with simulated time. Prints one JSON object a final row. A query that is wrong or not carried by this "
+    "version, and readings that are in no answer, are said in one line on standard error, and the rest is answered."
 )
 EXAMPLES = """\
   headwater replay recording.json
-  headwater replay *.json --strict                 # exit code 3 if anything was not supported
+  headwater replay *.json --strict                 # exit code 3 if anything was left out
   headwater replay recording.json --revisions      # every row as it would appear, with its revision
   headwater replay *.json --root spark             # the same frames through the Spark job
 """
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recordings")
     parser.add_argument("--root", choices=("python", "spark"), default="python", help="which root makes the rows")
     parser.add_argument("--revisions", action="store_true", help="print every revision of a row, not only the last")
-    parser.add_argument("--strict", action="store_true", help="exit code 3 if anything is not supported")
+    parser.add_argument("--strict", action="store_true", help="exit code 3 if anything is left out")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     if spark:
         setup("warning")  # of the job: its fields say what is wrong, its event alone does not
     recordings, unread = read(args.files)
-    refused = [line for recording in recordings for line in recording.refused]
+    refused = [line for recording in recordings for line in (*recording.refused, *recording.unanswered)]
     for line in refused:
         complain(line)
     with Progress("replaying", len(recordings)) as bar:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 
 from edge_agent.algebra.query import Query, Sensor
+from edge_agent.config.checker import line_of
 from edge_agent.config.settings import DEFAULT_FILE, Settings, load, notes
+from edge_agent.config.unserved import unserved
 from edge_agent.config.windows import window_text
 from edge_agent.log import setup
 from edge_agent.loop import Loop
@@ -45,7 +47,7 @@ def dry_run(settings: Settings) -> int:
         elif isinstance(value, Query):
             names = ", ".join(aggregate.name for aggregate in value.aggregates)
             print(f"query {value.id}: {names} of {value.source}, {window_text(value.window)}")
-    for line in notes(settings):
+    for line in (*map(line_of, unserved(settings)[0]), *notes(settings)):
         print(f"note: {line}")
     return 0
 

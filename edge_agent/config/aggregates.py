@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS, REFUSED, Param
+from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param
 from edge_agent.algebra.query import Aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
@@ -15,6 +15,7 @@ from edge_agent.config.kinds import BROUGHT, Choice, Number, Pick, Text, left_ou
 from edge_agent.config.sensors import LABEL
 from edge_agent.config.shapes import Rising, object_schema
 
+_OURS: Final = tuple(function.name for family in BUILT_IN for function in family.functions)
 ALIASES: Final = {  # words of other tools that no spelling distance brings here
     "mean": "avg",
     "average": "avg",
@@ -105,8 +106,9 @@ class AggregateEntry:
             near = nearest("fn", value) if value else ""
             return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
+        brought = tuple(name for name in FUNCTIONS if name not in _OURS)
         if (
-            Choice(tuple(FUNCTIONS), what="function", absent=left_out(REFUSED), others=BROUGHT).read(
+            Choice(_OURS, what="function", absent=left_out(REFUSED), others=BROUGHT, brought=brought).read(
                 ALIASES.get(str(fn), fn), spot, report
             )
             is BAD
@@ -115,7 +117,7 @@ class AggregateEntry:
         if fn in ALIASES:
             return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
         own = unplaced({name: item for name, item in value.items() if name != "fn"}, at, report)
-        values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report)
+        values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report, whole=True)
         if not complete(values):
             return BAD
         name = values.pop("as")
@@ -145,9 +147,12 @@ class AggregateEntry:
 
 
 def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The table without keys that would say where to compute it: told, for nobody but the planner says that."""
-    placing = [] if report.lenient else sorted(_PLACING & table.keys())
-    for name in placing[:1]:
+    """The table without keys that would say where to compute it: told, for nobody but the planner says that.
+
+    Not told of recordings.
+    """
+    placing = sorted(_PLACING & table.keys())
+    for name in [] if report.lenient else placing[:1]:
         report.unknown(at, name, (), PLACED)
     return {name: value for name, value in table.items() if name not in placing}
 

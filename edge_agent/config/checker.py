@@ -120,13 +120,16 @@ class Report:
         return self.document.line((*self.base, *at))
 
 
-def read_table(keys: Sequence[Key], value: object, at: Path, report: Report) -> dict[str, Any]:
-    """Read a table by its keys: every one is in the answer, with its value, its default or BAD."""
+def read_table(keys: Sequence[Key], value: object, at: Path, report: Report, *, whole: bool = False) -> dict[str, Any]:
+    """Read a table by its keys: every one is in the answer, with its value, its default or BAD.
+
+    whole: nothing else may stand in it, also where the report is lenient.
+    """
     if not isinstance(value, Mapping):
         report.wrong(at, value, f"wanted a table, got {type_of(value)}")
         return {key.name: BAD for key in keys}
     known = {key.name: key for key in keys}
-    strange = [] if report.lenient else [str(name) for name in value if name not in known]
+    strange = [] if report.lenient and not whole else [str(name) for name in value if name not in known]
     for name in strange:
         report.unknown(at, name, known)
     meant = {nearest(name, known) for name in strange}  # one line for a misspelt key is enough

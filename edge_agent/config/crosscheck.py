@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -13,7 +14,9 @@ from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checker import nearest
 from edge_agent.config.drivers import IMPLIED_LABELS
-from edge_agent.config.tables import Limits
+from edge_agent.config.durations import format_duration
+from edge_agent.config.kinds import Number
+from edge_agent.config.tables import Limits, keys_of
 from edge_agent.errors import Problem
 
 MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
@@ -27,29 +30,59 @@ def not_usable(sensor: Sensor) -> Problem:
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: Limits) -> Problem | None:
     """Why the node cannot take on the item, which is among the values that would be in force."""
-    if kind == "sensor":
-        count = sum(isinstance(v, Sensor) for v in values)
-        if count > limits.sensors:
-            return Problem("", item, f"{count} sensors would be on this node, at most {limits.sensors}", "")
-        return None
+    problem = too_many(kind, item, values, limits)
+    if problem is not None or kind == "sensor":
+        return problem
     queries = [v for v in values if isinstance(v, Query)]
-    if len(queries) > limits.queries:
-        return Problem("", item, f"{len(queries)} queries would be on this node, at most {limits.queries}", "")
     groups: Counter[Group] = Counter()
     for query in queries:
-        groups[query.group] += id_bytes(query)
+        groups[group_of(query)] += id_bytes(query)
     if len(groups) > limits.groups:
         why = f"{len(groups)} different sources, filters, labels or latenesses would be on this node"
-        return Problem("where", None, f"{why}, at most {limits.groups}", "let queries share them; ask by labels")
+        hint = f"let queries share them and ask by labels, or {_raised('groups', len(groups))}"
+        return Problem("where", None, f"{why}, at most {limits.groups}", hint)
     largest = max(groups.values(), default=0)
     if largest > MOST_ID_BYTES:
         why = f"the ids of the queries over one source and filter would take {largest} bytes, at most {MOST_ID_BYTES}"
         return Problem("id", item, why, "take shorter ids or fewer queries")
-    rate = sum(edges_per_second(w) for w in {q.window for q in queries})
+    cut = {(group_of(query), query.window) for query in queries}  # each group is cut for itself
+    rate = sum(edges_per_second(window) for _, window in cut)
     if rate > limits.edges_per_second:
         why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
-        return Problem("window", None, why, "take longer slides")
+        return Problem("window", None, why, f"take longer slides, or {_raised('edges_per_second', math.ceil(rate))}")
     return None
+
+
+def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: Limits) -> Problem | None:
+    """Whether their number alone is too much."""
+    wanted, name = (Sensor, "sensors") if kind == "sensor" else (Query, "queries")
+    count, most = sum(isinstance(v, wanted) for v in values), int(getattr(limits, name))
+    if count <= most:
+        return None
+    return Problem("", item, f"{count} {name} would be on this node, at most {most}", _raised(name, count))
+
+
+def _raised(name: str, wanted: int) -> str:
+    """Up to where a limit can be raised, and whether that is enough."""
+    most = next(int(key.kind.high) for key in keys_of(Limits) if key.name == name and isinstance(key.kind, Number))
+    if wanted > most:
+        return f"share them out to more gateways: [limits] {name} goes up to {most}"
+    return f"say [limits] {name} = {wanted}, it goes up to {most}"
+
+
+def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
+    """A session whose gap is longer than the root's correction horizon: its parts would be final before they join."""
+    window = value.window if isinstance(value, Query) else None
+    if not isinstance(window, Session) or window.gap_us <= horizon_us:
+        return None
+    gap, horizon = format_duration(window.gap_us), format_duration(horizon_us)
+    why = f"longer than the correction horizon of the root, {horizon}"
+    return Problem("window.gap", gap, why, f'say at most {horizon}, or there [root] horizon = "{gap}"')
+
+
+def group_of(query: Query) -> Group:
+    """The group of a query at one gateway: of scope `local` it is not that of the whole tree."""
+    return query.group_at("here")
 
 
 def id_bytes(query: Query) -> int:

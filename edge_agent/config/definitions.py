@@ -194,7 +194,10 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
             unit_us = UNITS_US[unit]
         if window.get("keyed") is False:
             table["by"] = []
-        table["window"] = {name: value for name, value in window.items() if value is not None}
+        table["window"] = _said(window)
+    table["param"] = _said(query.get("param") or {})
+    if isinstance(several := query.get("aggregates"), list):
+        table["aggregates"] = [_said(each) for each in several]
     report = Report(Document(table), unit_us=unit_us, lenient=True)
     table.pop("revision", None)
     item = str(query.get("id") or "query")
@@ -207,6 +210,11 @@ def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **de
     if not isinstance(value, Query):
         raise ConfigError(f'query "{item}": not understood')  # unreachable: BAD leaves a problem behind
     return value
+
+
+def _said(table: Any) -> Any:
+    """A table of a recording without what is null, which is left out; anything else as it is."""
+    return {n: v for n, v in table.items() if v is not None} if isinstance(table, Mapping) else table
 
 
 def canonical_sensor(sensor: Sensor) -> str:

@@ -83,6 +83,7 @@ class Choice:
     """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
 
     meant: words of other tools, and what to say here. others: ends the list of words, where none is near.
+    brought: words of installed packages, which no page of ours lists.
     """
 
     words: tuple[str, ...]
@@ -91,6 +92,7 @@ class Choice:
     absent: str = ""
     meant: tuple[tuple[str, str], ...] = ()
     others: str = ""
+    brought: tuple[str, ...] = ()
 
     suffix: ClassVar[str] = ""
 
@@ -98,11 +100,13 @@ class Choice:
         """Read the word as it is."""
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted one of {', '.join(self.words)}, got {type_of(value)}")
-        if value in self.words:
+        if value in self.words or value in self.brought:
             return value
         if value in self.later:
             return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
-        hint = dict(self.meant).get(value) or one_of(value, (*self.words, *self.later), self.others)
+        near = dict(self.meant).get(value) or nearest(value, (*self.words, *self.later, *self.brought))
+        others = f", or of an installed package: {', '.join(self.brought)}" if self.brought else self.others
+        hint = near or one_of(value, (*self.words, *self.later), others)
         return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 
     def write(self, value: Any) -> object:
@@ -111,7 +115,7 @@ class Choice:
 
     def schema(self) -> dict[str, object]:
         """An enum of what is carried."""
-        return {"enum": list(self.words)}
+        return {"enum": [*self.words, *self.brought]}
 
 
 BROUGHT: Final = ", or what an installed package brings"

@@ -6,6 +6,7 @@ Every word of the language is known here. Those that this version does not carry
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
@@ -16,7 +17,7 @@ from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregat
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.aggregates import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
-from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
+from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, dotted, read_table, type_of
 from edge_agent.config.conditions import Condition
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US
@@ -75,9 +76,10 @@ KEYS: Final = (
 
 def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
     """A query from a table without the keys all definitions share; BAD with problems in the report."""
-    table = _long_form(table, at, report)
-    table = unplaced(table, at, report)
-    values = read_table(KEYS, table, at, report)
+    long = unplaced(_long_form(table, at, report), at, report)
+    values = read_table(KEYS, long, at, report)
+    if long.get("aggregates") is not table.get("aggregates"):
+        _places_as_written(at, report)
     if values["aggregates"] is not BAD:
         _names_differ(values["aggregates"], (*at, "aggregates"), report)
     if not complete(values):
@@ -150,6 +152,19 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
         report.wrong((*at, "aggregate"), fn, "wanted one function, got a list", "aggregates")
         fn = "count"
     return {**rest, "aggregates": [{"fn": fn, **param}]}
+
+
+def _places_as_written(at: Path, report: Report) -> None:
+    """Mistakes of the one aggregate are told where they stand in the short form."""
+    long = dotted((*report.base, *at, "aggregates", 0))
+    for problems in (report.problems, report.later):
+        for n, problem in enumerate(problems):
+            head, _, inner = problem.at.partition(long)
+            if head or problem.at == inner or inner[:1] not in {"", "."}:
+                continue
+            place: Path = ("param", inner[1:]) if inner not in {"", ".fn"} else ("aggregate",)
+            path = (*report.base, *at, *place)
+            problems[n] = replace(problem, at=dotted(path), line=report.document.line(path))
 
 
 def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -> None:

@@ -38,8 +38,10 @@ def drivers() -> str:
 
 
 def windows() -> str:
-    """The window types with their keys."""
-    rows = [(f"`{name}`", ", ".join(f"`{key.name}` ({key.doc})" for key in listed)) for name, listed in WINDOWS.items()]
+    """The window types with their keys, and the defaults of those that may be left out."""
+    rows = [
+        (f"`{name}`", ", ".join(f"{_preset(key)} ({key.doc})" for key in listed)) for name, listed in WINDOWS.items()
+    ]
     return _table(("type", "keys"), rows)
 
 
@@ -109,6 +111,12 @@ def page(text: str) -> str:
         made = f"{begin}\n{make()}\n{end}"
         text = found.sub(lambda _, made=made: made, text)  # type: ignore[misc]
     return text
+
+
+def _preset(key: Key) -> str:
+    """A key of a table that is written on one line: `offset = "0s"`, or its name alone if it must be said."""
+    preset = "" if key.default is REQUIRED else f" = {json.dumps(key.kind.write(key.default), ensure_ascii=False)}"
+    return f"`{key.name}{preset}`"
 
 
 def _default(key: Key) -> str:

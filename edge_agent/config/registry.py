@@ -12,25 +12,17 @@ Pure: payloads in, values out; `snapshot` goes into the spool so that a node boo
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from edge_agent.algebra.query import Group, Query, Sensor
-from edge_agent.config.crosscheck import (
-    MOST_ID_BYTES,
-    edges_per_second,
-    id_bytes,
-    not_usable,
-    too_much,
-    unmet,
-    warnings,
-)
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.config.crosscheck import not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
 from edge_agent.config.refusal import Refusal, revision_in, said_of
+from edge_agent.config.room import Room
 from edge_agent.config.tables import Limits
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
@@ -60,10 +52,7 @@ class Registry:
         self._refused: dict[Slot, Refusal] = {}
         self._highest: dict[tuple[str, str], int] = {}
         self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
-        self._slots = dict.fromkeys(KINDS, 0)  # accepted, of each kind; like the next never less than what is in force
-        self._ids: Counter[Group] = Counter()  # bytes that name the accepted queries, by group
-        self._edges = 0.0  # a second, of every accepted query
-        self._full: dict[str, Problem] = {}  # kinds of which no more new ones fit, and why
+        self._room = Room(self._limits)
         self._version = 0
         before = self._hash()
         if state is not None:
@@ -92,7 +81,7 @@ class Registry:
         again = self._known(kind, item)
         changed = self._accept(slot, definition)
         if again:  # only what was here before can have made room
-            self._full.clear()
+            self._room.changed()
             for waiting, refusal in list(self._refused.items()):
                 if refusal.definition is not None and waiting != slot:
                     changed |= self._accept(waiting, refusal.definition)
@@ -119,6 +108,14 @@ class Registry:
                     items[f"{kind}/{item}"] = said
         return {"version": self._version, "hash": self._hash(), "items": items}
 
+    def refused(self) -> dict[tuple[str, str], Problem]:
+        """(kind, id) of what is not in force as its last word wants it, and why.
+
+        Not what only waits for a number or for its sensor.
+        """
+        final = {slot: r for slot, r in self._refused.items() if r.definition is not None or not r.waiting}
+        return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
+
     def snapshot(self) -> dict[str, object]:
         """Plain values for the spool."""
         return {
@@ -139,14 +136,15 @@ class Registry:
             self._refused[slot] = Refusal(definition.revision, (problem,))
             return False
         before, value = self._accepted.get(slot), self._value(kind, item)
-        if kind in self._full and not self._known(kind, item) and definition.concerns(self._node):
-            self._wait(slot, definition, replace(self._full[kind], got=item))
-            return False
-        self._put(slot, definition)
-        if (problem := self._beyond(kind, item)) is not None:
-            self._put(slot, before)
-            if problem.at == "" and not self._known(kind, item):  # there are too many of them, whatever it says
-                self._full[kind] = problem
+        is_new = not self._known(kind, item) and definition.concerns(self._node)
+        problem = self._room.refusal(definition) if is_new else None
+        if problem is None:
+            self._put(slot, definition)
+            if (problem := self._beyond(kind, item)) is not None:
+                self._put(slot, before)
+                if is_new:
+                    self._room.refused(definition, problem)
+        if problem is not None:
             self._wait(slot, definition, problem)
             return False
         self._refused.pop(slot, None)
@@ -161,7 +159,9 @@ class Registry:
         """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
         waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
         if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
-            again = replace(problem, hint="publish it again once there is room")
+            of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
+            how = "reload the file" if of_file else "publish it again"
+            again = replace(problem, hint=f"{how} once there is room; {problem.hint}")
             self._refused[slot] = Refusal(definition.revision, (again,))
             return
         self._refused[slot] = Refusal(definition.revision, (problem,), waiting=True, definition=definition)
@@ -169,12 +169,7 @@ class Registry:
     def _put(self, slot: Slot, definition: Definition | None) -> None:
         for each, sign in ((self._accepted.get(slot), -1), (definition, 1)):
             if each is not None:
-                self._slots[slot[1]] += sign
-                if isinstance(each.value, Query):
-                    self._edges += sign * edges_per_second(each.value.window)
-                    self._ids[each.value.group] += sign * id_bytes(each.value)
-                    if not self._ids[each.value.group]:
-                        del self._ids[each.value.group]
+                self._room.count(each, sign)
         if definition is None:
             self._accepted.pop(slot, None)
         else:
@@ -195,17 +190,14 @@ class Registry:
 
     def _beyond(self, kind: str, item: str) -> Problem | None:
         """Why the limits of this node refuse it, now that it would be in force."""
-        chosen, limits = self._choose(kind, item), self._limits
+        chosen = self._choose(kind, item)
         if chosen is None or chosen.value is None:
             return None
         if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
             return not_usable(chosen.value)
-        few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
-        own = self._ids[chosen.value.group] if isinstance(chosen.value, Query) else 0
-        few = few and len(self._ids) <= limits.groups and own <= MOST_ID_BYTES
-        if few and self._edges <= limits.edges_per_second:
-            return None  # nothing has to be counted: a burst of definitions stays cheap
-        return too_much(kind, item, [d.value for k in KINDS for d in self._effective(k)], limits)
+        if self._room.plenty(chosen.value):
+            return None
+        return too_much(kind, item, [d.value for d in self._effective(kind)], self._limits)
 
     def _take_file(self, local: Sequence[Definition]) -> None:
         """The definitions of the local file. Unnumbered ones are numbered here; an unchanged one keeps its number."""
@@ -216,6 +208,7 @@ class Registry:
             have = self._accepted.get((NODE, *key))
             if have is not None and (have.revision, have.content) == gone:
                 self._put((NODE, *key), None)
+                self._room.changed()
         for definition in sorted(local, key=lambda d: d.kind, reverse=True):  # sensors before queries
             key = (definition.kind, definition.id)
             known = self._files.get(key)
@@ -225,8 +218,8 @@ class Registry:
             overridden = self._accepted.get((NODE, *key))
             if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
                 continue  # a topic said something newer than this unchanged file
-            self._accept((NODE, *key), numbered)
             self._files[key] = (number, numbered.content)
+            self._accept((NODE, *key), numbered)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         for kind, item, number in state.get("highest", ()):

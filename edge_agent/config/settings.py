@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query import Sensor
 from edge_agent.config.checker import BAD, Key, Report, complete, line_of, nearest, read_table
-from edge_agent.config.crosscheck import warnings
+from edge_agent.config.crosscheck import too_many, warnings
 from edge_agent.config.definitions import Definition, read_definition
 from edge_agent.config.documents import Path, read
 from edge_agent.config.durations import format_duration
@@ -189,12 +189,11 @@ def _fits_together(settings: Settings, report: Report) -> None:
         for name in sorted(set(lower.members) & set(lower.retired)):
             report.wrong(("lower", "retired"), name, "is among members too", "leave it out of one")
         _grace(settings, report)
-    sensors = [d for d in settings.definitions if isinstance(d.value, Sensor)]
-    if len(sensors) > settings.limits.sensors:
-        report.wrong(("sensor",), len(sensors), f"{len(sensors)} sensors, at most {settings.limits.sensors}")
-    if len(settings.definitions) - len(sensors) > settings.limits.queries:
-        report.wrong(("query",), None, f"more than {settings.limits.queries} queries")
-    for definition in sensors:
+    for kind in KINDS:
+        values = [d.value for d in settings.definitions if d.kind == kind]
+        if (problem := too_many(kind, "", values, settings.limits)) is not None:
+            report.wrong((kind,), None, problem.why, problem.hint)
+    for definition in settings.definitions:
         if isinstance(definition.value, Sensor) and definition.value.driver == "mqtt" and settings.local is None:
             why = "driver mqtt needs a local broker"
             report.wrong(("sensor", definition.id), None, why, 'say [local] with broker = "mqtt://127.0.0.1:1883"')

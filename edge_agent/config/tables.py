@@ -144,7 +144,7 @@ class Limits:
     edges_per_second: int = setting(
         Number(1, 10**6, whole=True),
         10_000,
-        "window edges a second of all queries",
+        "window edges a second of all queries; equal windows of one source, filter, labels and lateness count once",
         "slices become rows: more than that is raw data",
     )
 

@@ -3,59 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials, Store, in_windows
+from edge_agent.algebra.partial import NO_INTS, Ints, Partials, in_windows
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.rolling import WindowStore
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US, NO_EDGE
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows.edges import Edges
+from edge_agent.machines.extents import Extents
+from edge_agent.machines.run import Run
 
-_CHUNKS: Final = 256  # extents are kept by batch; so many before they are joined
 _SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
 _SMALL: Final = 1_024
 
 NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Sound readings in the order of time.
-
-    keys: a code for all, or one a reading; all below `limit`. index: position of each in its batch, None: as they
-    come. base: arrival number of position 0. numbers: as of Readings.
-    """
-
-    time_us: Ints
-    value: Column
-    keys: int | Ints
-    limit: int
-    index: Ints | None
-    base: int
-    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-
-    def part(self, first: int, last: int) -> Run:
-        """Rows first..last-1."""
-        if first == 0 and last == len(self.time_us):
-            return self
-        rows = slice(first, last)
-        keys = self.keys if isinstance(self.keys, int) else self.keys[rows]
-        index, base = (None, self.base + first) if self.index is None else (self.index[rows], self.base)
-        numbers = {label: said[rows] for label, said in self.numbers.items()}
-        return Run(self.time_us[rows], self.value[rows], keys, self.limit, index, base, numbers)
-
-    def order(self) -> Ints:
-        """Arrival numbers."""
-        return self.base + (np.arange(len(self.time_us)) if self.index is None else self.index)
 
 
 class Era:
@@ -82,8 +51,7 @@ class Era:
         self._newest_us = NEVER_US
         self._closed_us = NEVER_US  # the frontier as of the last `close`
         self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: not there to move
-        # (slice start, first and last reading) of slices that may move to another plan
-        self._extents: list[tuple[Ints, Ints, Ints]] = []
+        self._extents = Extents()  # of slices that may move to another plan
 
     @property
     def pending(self) -> bool:
@@ -108,7 +76,7 @@ class Era:
             last = np.empty_like(rows)
             np.subtract(rows[1:], 1, out=last[:-1])
             last[-1] = len(run.time_us) - 1
-            self._extents.append((start, run.time_us[rows], run.time_us[last]))
+            self._extents.add(start, run.time_us[rows], run.time_us[last])
         self._keep(slices)
         return outside
 
@@ -210,8 +178,8 @@ class Era:
             if len(rows):
                 assert plan_ is not None
                 yield plan_, late, rows
-        if len(self._extents) > _CHUNKS:
-            self._join_extents()
+        if self._extents.many:
+            self._joined()
 
     def gone_until(self, newest_us: int) -> None:
         """Readings up to there (NEVER_US: none) are no longer here to move."""
@@ -236,18 +204,15 @@ class Era:
             return at_us
         if not self._moves:
             return self._newest_us + 1
-        self._join_extents()
-        for _start, low, high in self._extents:
-            fits = (low >= at_us) | (high < at_us)
-            if trial._edges is not None:
-                _, after = trial._edges.around(low)
-                whole = after > high
-                whole &= np.searchsorted(cuts, low, side="right") == np.searchsorted(cuts, high, side="right")
-                whole &= set(trial._basis) <= set(self._basis)
-                fits &= whole | (high < at_us)
-            if not fits.all():
-                return int(high[~fits][-1]) + 1
-        return at_us
+        _start, low, high = self._joined()
+        fits = (low >= at_us) | (high < at_us)
+        if trial._edges is not None:
+            _, after = trial._edges.around(low)
+            whole = after > high
+            whole &= np.searchsorted(cuts, low, side="right") == np.searchsorted(cuts, high, side="right")
+            whole &= set(trial._basis) <= set(self._basis)
+            fits &= whole | (high < at_us)
+        return at_us if fits.all() else int(high[~fits][-1]) + 1
 
     def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
         """End the era at at_us. Answers (first reading, last reading, slice) of all after it, in the order of time."""
@@ -256,10 +221,9 @@ class Era:
         self.until_us = max(at_us, self.from_us)
         if not self._moves or not len(self._store):
             return []
-        self._join_extents()
-        start, low, high = self._extents[0]
+        start, low, high = self._joined()
         first = int(np.searchsorted(low, at_us))  # slices are disjoint: their first readings are in order too
-        self._extents = [(start[:first], low[:first], high[:first])]
+        self._extents = Extents(start[:first], low[:first], high[:first])
         rows = self._store.flush()
         rows = Partials(rows.start, np.minimum(rows.end, self.until_us), rows.key, rows.states)
         if not len(start):
@@ -286,28 +250,18 @@ class Era:
         start, end = self._clipped(start, end)
         self._newest_us = max(self._newest_us, int(high.max()))
         if self._moves:
-            self._extents.append((start, low, high))
+            self._extents.add(start, low, high)
         self._keep(Partials(start, end, slices.key, {name: slices.states[name] for name in self._basis}))
         return outside
 
-    def _join_extents(self) -> None:
-        """One entry a slice, in order; those of slices that are not open any more are forgotten."""
-        start, low, high = (np.concatenate([NO_INTS, *(chunk[i] for chunk in self._extents)]) for i in range(3))
-        order = np.argsort(start, kind="stable")
-        start, low, high = start[order], low[order], high[order]
-        if len(start):
-            first = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1]]))
-            start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
-        if len(start) and self._edges is not None:  # one read in part below the frontier must not move without that
-            open_ = (self._edges.around(start)[1] > self._closed_us) | (high >= self._closed_us)
-            start, low, high = start[open_], low[open_], high[open_]
-        self._extents = [(start, low, high)]
+    def _joined(self) -> tuple[Ints, Ints, Ints]:
+        """Start, first and last reading of each slice that is open."""
+        return self._extents.joined(self._edges, self._closed_us)
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, object]:
         """Plain values."""
-        self._join_extents()
         return {
             "from": self.from_us,
             "until": self.until_us,
@@ -317,7 +271,7 @@ class Era:
             "newest": self._newest_us,
             "closed": self._closed_us,
             "gone": self._gone_us,
-            "extents": list(self._extents[0]),
+            "extents": list(self._joined()),
         }
 
     @classmethod
@@ -328,8 +282,7 @@ class Era:
         era._store.restore(state["open"])
         era._late.restore(state["late"])
         era._newest_us, era._closed_us, era._gone_us = state["newest"], state["closed"], state["gone"]
-        start, low, high = state["extents"]
-        era._extents = [(start, low, high)]
+        era._extents = Extents(*state["extents"])
         return era
 
     def check(self) -> None:
@@ -341,8 +294,7 @@ class Era:
             assert (rows.start >= self.from_us).all()
             assert (rows.end <= self.until_us).all()
             assert (rows.end > rows.start).all()
-            self._join_extents()
-            start, low, high = self._extents[0]
+            start, low, high = self._joined()
             assert (start <= low).all()
             assert (low <= high).all()
             assert (high[:-1] < low[1:]).all()

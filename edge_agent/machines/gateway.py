@@ -18,12 +18,11 @@ from edge_agent.algebra.query import Group, Query, Sensor
 from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
-from edge_agent.machines.growing import Growing
 from edge_agent.machines.node import Node, NodeSettings, refuse
-from edge_agent.machines.paged import Paged
 from edge_agent.machines.plain_values import group_from_plain, group_to_plain
 from edge_agent.machines.release import GroupStep, Hints, Release, Step
 from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.slicer_slots import PREFIXES, SlicerSlots
 from edge_agent.machines.source import Source
 
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
@@ -53,7 +52,7 @@ class Gateway(Node):
         self._spent: dict[Group, list[Release]] = {}  # released by a change of scale, to leave with the next step
         self._promised: dict[Group, int] = {}
         self._touched: set[Group] = set()
-        self._spooled: dict[Group, tuple[Growing, Paged]] = {}  # keys and open rows of each group, in slots
+        self._slots = SlicerSlots()
         self._queries: tuple[Query, ...] = ()
         self._late_markers = 0  # since it was last told
         self._notes: list[Action] = []  # to be said after the commit
@@ -180,16 +179,7 @@ class Gateway(Node):
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Put the slicers back as the spool holds them. A source is silent from now on, not since it was heard."""
         known = {s.id: s for s in sensors}
-        for slot, state in self._restored.items():
-            if slot.startswith("group/") and isinstance(state, dict):
-                group = group_from_plain(state["group"])
-                slicer = Slicer(group, state["scale"], self.settings.node)
-                name = slot.removeprefix("group/")
-                settled = self._restored.get(f"fed/{name}")
-                parts = settled if isinstance(settled, dict) else {}
-                opened = Paged.read(state["slicer"], self._restored)
-                slicer.restore({**opened, **parts, "keys": Growing.read(f"keys/{name}", self._restored)})
-                self.slicers[group] = slicer
+        self.slicers.update(SlicerSlots.read(self._restored, self.settings.node))
         frontiers = self._restored.get("frontiers")
         for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
             group = group_from_plain(plain)
@@ -304,32 +294,12 @@ class Gateway(Node):
         state: dict[str, object] = {"committed_us": now_us, "frontiers": frontiers}
         for name, source in self.sources.items():
             state[f"source/{name}"] = source.snapshot()
-        for slot in self._restored:
-            if slot.startswith(("group/", "fed/", "keys/", "rows/")):
-                state[slot] = None
+        state.update(dict.fromkeys(slot for slot in self._restored if slot.startswith(PREFIXES)))
         self._restored = {}
         for group in self._touched:
-            state.update(self._group_state(group))
+            state.update(self._slots.changes(group, self.slicers.get(group)))
         self._touched.clear()
         return state
-
-    def _group_state(self, group: Group) -> dict[str, object]:
-        """What changed of a group: what is open always; definitions and keys, of which there are many, when they do."""
-        slicer, name = self.slicers.get(group), str(group_to_plain(group))
-        if group not in self._spooled:
-            self._spooled[group] = (Growing(f"keys/{name}"), Paged(f"rows/{name}"))
-        keys, rows = self._spooled[group]
-        if slicer is None:
-            del self._spooled[group]
-            return {f"group/{name}": None, f"fed/{name}": None, **keys.changes((), anew=True), **rows.changes(None)[1]}
-        opened, pages = rows.changes(slicer.snapshot_open())
-        settled = slicer.snapshot_settled()
-        return {
-            f"group/{name}": {"group": group_to_plain(group), "scale": slicer.scale, "slicer": opened},
-            **({} if settled is None else {f"fed/{name}": settled}),
-            **keys.changes(slicer.keys),
-            **pages,
-        }
 
     def _stepped_back(self, now_us: int) -> None:
         for source in self.sources.values():

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from edge_agent.algebra.partial import Partials
-from edge_agent.machines.era import Run
 from edge_agent.machines.marker_era import MarkerEra
 from edge_agent.machines.raw_era import rows_by_key
+from edge_agent.machines.run import Run
 
 
 class InstantEra(MarkerEra):

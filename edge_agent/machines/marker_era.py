@@ -17,11 +17,13 @@ import numpy as np
 from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.markers import Markers
-from edge_agent.algebra.partial import NO_INTS, Partials, Store
+from edge_agent.algebra.partial import NO_INTS, Partials
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import NODES, Run
+from edge_agent.algebra.store import Store
+from edge_agent.machines.era import NODES
+from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.store import ranks_of
 from edge_agent.machines.books import Book
 
 
@@ -54,9 +55,7 @@ class Renumbering:
         """Place of each node number in the bytewise order of ids (docs/protocol.md 7.3); None without nodes."""
         texts = self.nodes.texts
         if len(texts) != len(self._ranks):
-            order = sorted(range(len(texts)), key=lambda number: texts[number].encode())
-            self._ranks = np.empty(len(order), np.int64)
-            self._ranks[order] = np.arange(len(order))
+            self._ranks = ranks_of(texts)
         return self._ranks if len(self._ranks) else None
 
     def _map(self, kind: str, node: str, epoch: int, texts: list[str], names: Names) -> Ints:

@@ -15,9 +15,10 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import Plan, Section
-from edge_agent.algebra.partial import NOTHING, Partials, Store, concat
+from edge_agent.algebra.partial import NOTHING, Partials, concat
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import SessionStore
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.machines.books import Book
 from edge_agent.machines.names import Renumbering

@@ -18,7 +18,7 @@ from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import Run
+from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra
 
 Rows = tuple[Ints, Ints, Ints, Column]  # time, key code, arrival number, value

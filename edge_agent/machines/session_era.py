@@ -20,7 +20,8 @@ from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sessions import SessionStore, pieces_of
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.era import NODES, Run
+from edge_agent.machines.era import NODES
+from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import numpy as np
 
@@ -12,10 +11,7 @@ from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partial import Column, Ints, Partials
 from edge_agent.algebra.query import Group
-
-ROW_BYTES: Final = 8 + 8 + 4 + 4  # range, key and run lengths of one row at their longest
-# a bignum of 128 bits with its tag and head; first values and size of a bag or series; every other kind is 9 at most
-COLUMN_BYTES: Final = {"wide": 20, "bag": 24, "series": 40}
+from edge_agent.algebra.sizes import COLUMN_BYTES, OTHER_BYTES, ROW_BYTES
 
 
 def of_texts(texts: Iterable[str]) -> int:
@@ -35,7 +31,7 @@ def of_plan(plan: Plan) -> int:
 
 def of_row(basis: Iterable[str]) -> int:
     """Of a row without what its bags, series and sketches hold."""
-    return ROW_BYTES + sum(COLUMN_BYTES.get(COLUMNS[name].kind, 9) for name in basis)
+    return ROW_BYTES + sum(COLUMN_BYTES.get(COLUMNS[name].kind, OTHER_BYTES) for name in basis)
 
 
 def of_value(rows: Partials) -> int:

@@ -32,11 +32,11 @@ from edge_agent.algebra.markers import (
 from edge_agent.algebra.partial import NO_INTS, Batch, Ints, Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.era import Run
 from edge_agent.machines.eras import HORIZON_US, Eras
 from edge_agent.machines.keys import Keys
 from edge_agent.machines.marker_era import MarkerEra
 from edge_agent.machines.release import Hints, Release
+from edge_agent.machines.run import Run
 from edge_agent.machines.session_era import SessionEra
 from edge_agent.machines.sieve import Sieve
 from edge_agent.machines.weights import Weights

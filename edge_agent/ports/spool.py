@@ -1,15 +1,13 @@
 """SQLite on flash: what a node may not lose (docs/protocol.md 3.1).
 
 WAL with synchronous=FULL and one transaction a commit: a power cut costs at most what was not yet committed (with
-NORMAL a cut can take every commit since the last checkpoint). Each row carries a CRC-32, checked when it is read. A
-file that cannot be used is set aside, never deleted, and a new one is begun.
+NORMAL a cut can take every commit since the last checkpoint). Each row carries a CRC-32, checked when it is read. What
+is done with the file as a whole: spool_file.py.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import sqlite3
 import zlib
 from collections import OrderedDict
@@ -18,33 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.errors import ConfigError, PortError, WireError
+from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
+from edge_agent.ports.spool_file import SpoolFile, UnusableError
 from edge_agent.wire import snapshot
 
-VERSION: Final = 1  # of the tables below; a file with a higher one was written by a newer headwater
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
-WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
-PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default, stated because the quota counts in pages
 
 Rows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
 Keys = Sequence[tuple[int, int]]  # (epoch, seq)
-
-TABLES: Final = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE slots (name TEXT PRIMARY KEY, crc INTEGER NOT NULL, value BLOB NOT NULL);
-CREATE TABLE frames (
-  id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, sent INTEGER NOT NULL DEFAULT 0,
-  crc INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE (epoch, seq));
-"""
-
-
-class _UnusableError(Exception):
-    """The file is no spool of ours: why, and the word it is set aside under. Never leaves this module."""
-
-    def __init__(self, why: str, word: str = "corrupt") -> None:
-        super().__init__(why)
-        self.word = word
 
 
 class DamagedError(PortError):
@@ -74,9 +54,7 @@ class Spool:
         self.frames = 0
         self.bytes = 0
         self._encode, self._dumps, self._loads = encode, dumps, loads
-        self._quota_bytes = quota_bytes
-        self._db: sqlite3.Connection | None = None
-        self._lock: int | None = None
+        self._file = SpoolFile(path, node, quota_bytes)
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
         self._digests: dict[str, bytes] = {}  # of each slot as stored: an unchanged slot is not written again
@@ -88,91 +66,37 @@ class Spool:
 
         Raises: ConfigError if the spool is another node's, PortError if it is in use or cannot be written.
         """
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
-        except OSError as err:
-            raise PortError(f"cannot write the spool folder {self.path.parent}: {err.strerror}") from err
+        self._file.take()
         try:
             try:
                 return self._read(lost=False)
-            except (_UnusableError, sqlite3.DatabaseError) as err:
+            except (UnusableError, sqlite3.DatabaseError) as err:
                 if isinstance(err, sqlite3.OperationalError):  # disk full, read-only: the file itself may be good
                     raise
-                self._set_aside(str(err), err.word if isinstance(err, _UnusableError) else "corrupt")
+                aside = self._file.set_aside(err.word if isinstance(err, UnusableError) else "corrupt")
+                self.notes.append(Note("spool.set_aside", {"file": str(aside), "why": str(err)}))
             return self._read(lost=True)
-        except (_UnusableError, sqlite3.Error, OSError) as err:
+        except (UnusableError, sqlite3.Error, OSError) as err:
             self.close()
             raise PortError(f"cannot use the spool {self.path}: {err}") from err
         except BaseException:
             self.close()
             raise
 
-    def _take_lock(self) -> None:
-        if self._lock is not None:
-            return
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(lock)
-            raise PortError(f"the spool {self.path} is in use by process {owner}: stop it first") from None
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        self._lock = lock
-
     def _read(self, *, lost: bool) -> Restored:
-        fresh = not self.path.exists()
-        self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32)
-        db.execute("PRAGMA locking_mode=EXCLUSIVE")  # one owner: no shared-memory file, no reader locks
-        db.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")
-        db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
-        if self._quota_bytes is not None:
-            limit = max(self._quota_bytes, self.path.stat().st_size) // PAGE_BYTES  # it may be over its quota already
-            db.execute(f"PRAGMA max_page_count={max(limit, 16)}")
-        if not fresh:
-            self._check(db)
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-            if db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise _UnusableError("a database, but not of headwater")
-            db.execute("BEGIN IMMEDIATE")
-            for statement in TABLES.split(";"):
-                db.execute(statement)
-            db.executemany("INSERT INTO meta VALUES (?, ?)", [("version", str(VERSION)), ("node", self.node)])
-            db.execute("COMMIT")
-            _sync_folder(self.path.parent)
-        meta = dict(db.execute("SELECT name, value FROM meta"))
-        version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
-        if version != VERSION:
-            raise _UnusableError(
-                f"version {meta.get('version')}, this program knows {VERSION}", "newer" if version else "corrupt"
-            )
-        if meta.get("node") != self.node:
-            raise ConfigError(
-                f"the spool {self.path} belongs to node {meta.get('node')!r}, this is {self.node!r}: "
-                "choose another [spool] path, or move the file away"
-            )
+        db = self._file.open()
         return Restored(self._read_slots(db), tuple(self._read_frames(db)), lost)
-
-    @staticmethod
-    def _check(db: sqlite3.Connection) -> None:
-        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise _UnusableError(str(verdict).replace("\n", " "))
 
     def _read_slots(self, db: sqlite3.Connection) -> dict[str, object]:
         state: dict[str, object] = {}
         self._digests.clear()
         for name, crc, value in db.execute("SELECT name, crc, value FROM slots"):
             if zlib.crc32(value) != crc:  # without its dedupe marks a node would count twice: none is better than some
-                raise _UnusableError(f"slot {name!r} fails its checksum")
+                raise UnusableError(f"slot {name!r} fails its checksum")
             try:
                 state[name] = self._loads(value)
             except WireError as err:
-                raise _UnusableError(f"slot {name!r}: {err}") from err
+                raise UnusableError(f"slot {name!r}: {err}") from err
             self._digests[name] = _digest(value)
         return state
 
@@ -190,26 +114,11 @@ class Spool:
                 self.notes.append(Note("spool.damaged", {"epoch": epoch, "seq": seq, "size_bytes": len(payload)}))
             yield SpooledFrame(epoch, seq, bool(sent), len(payload), damaged=damaged)
 
-    def _set_aside(self, why: str, word: str) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.{word}-{number}")).exists():
-            number += 1
-        self.path.rename(aside)
-        for tail in ("-wal", "-shm"):
-            piece = self.path.with_name(self.path.name + tail)
-            if piece.exists():
-                piece.rename(aside.with_name(aside.name + tail))
-        _sync_folder(self.path.parent)
-        self.notes.append(Note("spool.set_aside", {"file": str(aside), "why": why}))
-
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
         """Make everything in it durable, or nothing. Raises: PortError, and the commit may be tried again."""
-        db = self._open_db()
+        db = self._file.db
         slots = [(name, None if value is None else self._dumps(value)) for name, value in commit.state.items()]
         digests = {name: None if value is None else _digest(value) for name, value in slots}
         changed = [(name, value) for name, value in slots if digests[name] != self._digests.get(name)]
@@ -229,8 +138,10 @@ class Spool:
                     db.execute("ROLLBACK")
                 if isinstance(err, sqlite3.IntegrityError):
                     raise ValueError(f"a frame was committed twice: {err}") from err
-                if err.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._widen(db, needed):
+                if err.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._file.widen(needed):
                     raise PortError(f"the spool {self.path} cannot commit: {err}") from err
+                held = {"quota_bytes": self._file.quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
+                self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
         self.frames, self.bytes = count, size
         for name, digest in digests.items():
             if digest is None:
@@ -261,27 +172,7 @@ class Spool:
             )
         return count, size
 
-    def _widen(self, db: sqlite3.Connection, needed_bytes: int) -> bool:
-        """Let the file grow beyond its quota, and say so; False if it is the disk that is full.
-
-        Refusing would stop the node for good: what makes room, a receipt, comes to disk by a commit too. A machine that
-        keeps its quota (docs/protocol.md 3.5) never gets here.
-        """
-        (pages,), (limit,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA max_page_count").fetchone()
-        wanted = int(pages) + 2 * needed_bytes // PAGE_BYTES + 16  # rows, their indexes, and a leaf half empty
-        if self._quota_bytes is None or wanted <= int(limit):
-            return False
-        db.execute(f"PRAGMA max_page_count={max(wanted, limit + limit // 8)}")
-        held = {"quota_bytes": self._quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
-        self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
-        return True
-
-    def _remember(
-        self,
-        frames: Rows,
-        instead: Rows,
-        forget: Keys,
-    ) -> None:
+    def _remember(self, frames: Rows, instead: Rows, forget: Keys) -> None:
         for key in forget:
             self._recent_bytes -= len(self._recent.pop(key, b""))
         for epoch, seq, payload in (*frames, *instead):
@@ -298,11 +189,9 @@ class Spool:
         if payload is not None:
             return payload
         try:
-            row = (
-                self._open_db()
-                .execute("SELECT crc, payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq))
-                .fetchone()
-            )
+            row = self._file.db.execute(
+                "SELECT crc, payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)
+            ).fetchone()
         except sqlite3.Error as err:
             raise PortError(f"the spool {self.path} cannot be read: {err}") from err
         if row is None:
@@ -315,26 +204,16 @@ class Spool:
 
     def raw(self, epoch: int, seq: int) -> bytes | None:
         """The stored bytes even if damaged, for the quarantine; None if there are none."""
-        row = self._open_db().execute("SELECT payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
+        row = self._file.db.execute("SELECT payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)).fetchone()
         return None if row is None else bytes(row[0])
 
     def unsent(self) -> Iterator[tuple[int, int]]:
         """(epoch, seq) of frames never marked as sent, in the order of their commits."""
-        yield from self._open_db().execute("SELECT epoch, seq FROM frames WHERE sent = 0 ORDER BY id")
-
-    def _open_db(self) -> sqlite3.Connection:
-        if self._db is None:
-            raise ValueError("the spool is not open")
-        return self._db
+        yield from self._file.db.execute("SELECT epoch, seq FROM frames WHERE sent = 0 ORDER BY id")
 
     def close(self) -> None:
         """Checkpoint and let go; the file may be opened again, by this or another process."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._file.close()
 
 
 def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None]]) -> None:
@@ -347,12 +226,3 @@ def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None
 
 def _digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new or renamed file is durable only when its folder is."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from edge_agent.config.durations import UNITS_US
 from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError, NotSupported, Problem
 from edge_agent.recording.streams import FAR_US, KEY, Stream, columns, item_times, read_streams
+from edge_agent.recording.unanswered import before_first, early, odd_items
 
 MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
@@ -43,7 +44,7 @@ class Recording:
     source: its sensor, and what its ids begin with. streams: in the global order of nodes. tree: merger -> its inputs;
     root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
     far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query that
-    this version cannot do.
+    is not answered. unanswered: a line for each stream or query of which readings are in no answer.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Recording:
     late_by_us: int
     asked: tuple[Asked, ...]
     refused: tuple[str, ...]
+    unanswered: tuple[str, ...] = ()
 
 
 def names_of(recording: Recording) -> dict[str, str]:
@@ -109,7 +111,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])  # positions are given once
     waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
-    asked, refused = _queries(given.get("queries"), name, source, unit_us)
+    asked, refused = _queries(given.get("queries"), source, unit_us)
     asked = [
         replace(
             one,
@@ -135,8 +137,20 @@ def _recording(given: Any, name: str, source: str) -> Recording:
         mode,
         late_by_us,
         tuple(asked),
-        tuple(refused),
+        tuple(f"{name}: {line}" for line in refused),
+        tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us)),
     )
+
+
+def _unanswered(
+    raw: Mapping[str, Any], streams: Sequence[Stream], asked: Sequence[Asked], unit_us: int
+) -> Iterator[str]:
+    """Lines about readings that are in no answer."""
+    yield from odd_items(raw, unit_us)
+    yield from early(streams, [one.query for one in asked], unit_us)
+    for one in asked:
+        if said := before_first(streams, one.query, unit_us):
+            yield f"query {one.given}: {said}"
 
 
 def _said(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,27 +237,31 @@ def _ms(table: Mapping[str, Any], name: str) -> int:
     return round(value * MS)
 
 
-def _queries(given: Any, name: str, source: str, unit_us: int) -> tuple[list[Asked], list[str]]:
+def _queries(given: Any, source: str, unit_us: int) -> tuple[list[Asked], list[str]]:
     if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
         raise ConfigError("queries: wanted a list of objects")
-    asked, refused = [], []
+    asked: dict[str, Asked] = {}
+    refused = []
     for at, table in enumerate(map(_said, given)):
         item = table.get("id", f"q{at + 1}")
         after = table.get("added_after_items") or 0
+        known = json.dumps(item, sort_keys=True)
         try:
             if not isinstance(after, int):
                 raise ConfigError(f"added_after_items: wanted a number of items, got {after!r}")
+            if known in asked:
+                raise ConfigError(f"queries[{at}] has the id of another; their rows could not be told apart: rename it")
             query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
         except ConfigError as err:
             unsupported = isinstance(err, NotSupported)
             lines = [each.why if unsupported else line_of(replace(each, line=None)) for each in err.problems]
-            refused.append(f"{name}: query {item}: {'; '.join(lines) or err}")
+            refused.append(f"query {item}: {'; '.join(lines) or err}")
         else:
-            asked.append(Asked(item, query, "aggregates" in table and len(query.aggregates) > 1, after))
-    return _bounded(asked, refused, name)
+            asked[known] = Asked(item, query, "aggregates" in table and len(query.aggregates) > 1, after)
+    return _bounded(list(asked.values()), refused)
 
 
-def _bounded(asked: list[Asked], refused: list[str], name: str) -> tuple[list[Asked], list[str]]:
+def _bounded(asked: list[Asked], refused: list[str]) -> tuple[list[Asked], list[str]]:
     """The first queries, as many as a node takes on; of the others one line."""
     fit, beyond = 0, len(asked) + 1  # so many surely fit, and so many surely do not
     problem: Problem | None = None
@@ -253,6 +271,6 @@ def _bounded(asked: list[Asked], refused: list[str], name: str) -> tuple[list[As
         fit, beyond, problem = (some, beyond, problem) if found is None else (fit, some, found)
     if problem is not None:
         many = len(asked) - fit
-        said = f"{problem.why}; {problem.hint}" if problem.hint else problem.why
-        refused.append(f"{name}: query {asked[fit].given} and what follows it ({many} queries): {said}")
+        said = f"{problem.why}; ask them of another recording"
+        refused.append(f"query {asked[fit].given} and what follows it ({many} queries): {said}")
     return asked[:fit], refused

@@ -16,6 +16,7 @@ from edge_agent.algebra.query import Labels
 from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # the label that carries a recording's key
+MARKS: Final = ("wm", "p")  # what an item that is no reading begins with
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
 EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
 NO_INTEGER: Final = 2**62  # stands for NaN among integers: the slicer skips and counts what lies beyond its limit

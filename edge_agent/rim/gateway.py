@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from edge_agent.algebra.markers import Marker
@@ -65,6 +66,7 @@ class GatewayLoop(Loop):
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
         self._said_state = b""
+        self._warned: frozenset[tuple[str, str]] = frozenset()  # what the log has named as refused
         self._unkept = True  # the registry differs from what was committed last
 
     # --- configuration ---------------------------------------------------------------------------------------------
@@ -118,7 +120,8 @@ class GatewayLoop(Loop):
         self._heard = set(filters)
 
     def _report(self, now_us: int) -> None:
-        """Say in `state` what is in force, or why not."""
+        """Say in `state` what is in force, or why not; in the log, how much is not."""
+        self._warn()
         state = self.registry.state()
         self.persona.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
@@ -128,6 +131,15 @@ class GatewayLoop(Loop):
             self._said_state = text
         self._reported = True
         self.say_status(now_us)
+
+    def _warn(self) -> None:
+        refused = self.registry.refused()
+        if refused.keys() == self._warned:
+            return
+        self._warned = frozenset(refused)
+        for (kind, item), why in islice(refused.items(), 1):
+            said = {"count": len(refused), "first": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
+            log.warning("definitions.refused", extra=said)
 
     def _other_command(self, command: Asked, now_us: int) -> dict[str, object]:
         if command.name != "mark":

@@ -9,7 +9,10 @@ import pytest
 
 from edge_agent.algebra.costs import FRAME_BYTES
 from edge_agent.algebra.planner import plan
+from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.sizes import Size
 from edge_agent.cli.main import main
+from edge_agent.cli.weighing import often, rate_of
 from edge_agent.config.definitions import parse_query
 
 QUERY = {
@@ -29,6 +32,10 @@ def written(folder: Path, name: str, value: object) -> str:
     return str(path)
 
 
+def told(size: Size) -> dict[str, object]:
+    return {"expected": pytest.approx(size.expected, rel=1e-5), "most": pytest.approx(size.most, rel=1e-5)}
+
+
 def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Protocol 6.2: the plan follows from the definitions and nothing else."""
     assert main(["explain", written(tmp_path, "boiler-10m.json", QUERY), "--json"]) == 0
@@ -42,10 +49,13 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
             "columns": list(placed.plan.basis),
             "unit": "1m",
             "weighs": {
+                "readings_per_s": 1.0,
+                "rate": "assumed, --rate says another",
                 "rows_per_s": pytest.approx(1 / 60),
-                "bytes_per_row": placed.cost.row_bytes,
-                "bytes_per_s": placed.cost.bytes_per_s,
-                "bytes_per_reading": 0.0,
+                "bytes_per_row": told(placed.cost.row(60.0)),
+                "bytes_per_s": told(placed.cost.row(60.0).times(1 / 60)),
+                "bytes_per_window": {"boiler-10m": told(placed.cost.row(60.0))},
+                "window_assumed": {},
                 "bytes_per_frame": FRAME_BYTES,
             },
             "formed_at": "root",
@@ -93,15 +103,18 @@ def test_of_each_gateways_own_counts_it_is_said_that_the_root_forms_them(
     assert "function sum at the root" in out
 
 
-def test_markers_and_full_sketches_are_named_as_what_they_are(
+def test_markers_are_named_and_sketches_weigh_what_they_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     marked = {**QUERY, "window": {"type": "punctuation", "interpretation": "bounds"}}
     about = {**QUERY, "aggregates": ["approx_distinct"]}
-    assert main(["explain", written(tmp_path, "marked.json", marked), written(tmp_path, "about.json", about)]) == 0
+    files = [written(tmp_path, "marked.json", marked), written(tmp_path, "about.json", about)]
+    assert main(["explain", *files, "--rate", "1000"]) == 0
     out = capsys.readouterr().out
     assert "travels    markers: count" in out
-    assert "B a row once its sketches are full" in out
+    assert "of a key with 1,000 readings/s (as asked), as expected:" in out
+    assert "about: 1,909 B a window, at most 4,178 B" in out
+    assert "marked: 27 B a window of 1m, at most" in out
 
 
 def test_a_reason_stands_there_once_however_many_queries_share_it(
@@ -111,7 +124,7 @@ def test_a_reason_stands_there_once_however_many_queries_share_it(
     assert main(["explain", *files]) == 0
     out = capsys.readouterr().out
     assert out.count("function avg at every tier: decomposable") == 1
-    assert "weighs     up to" in out
+    assert "q0, q1, q2, q3, q4: 17 B a window, at most" in out
 
 
 def test_what_only_the_root_can_do_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,3 +165,84 @@ def test_a_file_that_cannot_be_read_is_a_line_that_names_it(
     assert main(["explain", str(path)]) == 2
     assert "broken.json" in capsys.readouterr().err
     assert main(["explain", str(tmp_path / "absent.json")]) == 2
+
+
+def test_a_configuration_says_its_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 4, point 7: bytes per window expected, of what is configured."""
+    path = tmp_path / "headwater.toml"
+    path.write_text(
+        """
+[node]
+id = "press-1"
+[uplink]
+broker = "mqtt://127.0.0.1:1883"
+[sensor.s]
+driver = "simulated"
+rate = 1000
+[query.d]
+source = "s"
+window = { type = "tumbling", length = "100s" }
+aggregates = ["theta_distinct"]
+[query.local]
+source = "s"
+scope = "local"
+window = { type = "sliding", length = "1m", slide = "1s" }
+aggregates = ["top_k"]
+"""
+    )
+    assert main(["explain", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "of a key with 1,000 readings/s (as its sensor says), as expected:" in out
+    assert "d: 32,786 B a window, at most 32,834 B" in out  # 31 788 B were sent
+    assert "local: 252 B a window, at most 4,137 B" in out  # however many readings
+
+
+def test_rates_are_of_a_key() -> None:
+    made = Sensor("s", 1, "simulated", (("rate", 10.0), ("series", 4)))
+    assert rate_of(made, ("series",)).per_s == 10.0
+    assert rate_of(made, ()).per_s == 40.0
+    host = Sensor("h", 1, "host", (("metrics", ("cpu", "memory")), ("every_us", 500_000)))
+    assert rate_of(host, ("metric",)).per_s == 2.0
+    assert rate_of(host, ()).per_s == 4.0
+    assert rate_of(Sensor("m", 1, "mqtt"), ()).per_s == rate_of(None, ()).per_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (13.0, "13 a second"),
+        (1.0, "one every 1s"),
+        (1 / 7, "one every 7s"),
+        (1 / 2_629_746, "one every 30.4d"),
+        (0.0, "one in all"),
+    ],
+)
+def test_how_often_is_said_in_units_people_read(rate: float, text: str) -> None:
+    assert often(rate) == text
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf", "many"])
+def test_a_rate_that_is_none_is_refused(rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", written(tmp_path, "q.json", QUERY), "--rate", rate])
+    assert "wanted a number above 0" in capsys.readouterr().err
+
+
+def test_windows_between_a_gateways_own_markers_are_said_to_be_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default: it was "computed at every tier" and "formed at the gateway" in one text."""
+    marked = {**QUERY, "window": {"type": "punctuation"}}
+    assert main(["explain", written(tmp_path, "marked.json", marked)]) == 0
+    out = capsys.readouterr().out
+    assert "window punctuation at the gateway: local" in out
+    assert "at every tier" not in out
+
+
+def test_a_fixed_band_is_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    band = {**QUERY, "window": {"type": "fixed_band", "start": "2026-01-01T00:00:00Z", "length": "1h"}}
+    month = {**QUERY, "window": {"type": "calendar", "every": "month", "tz": "Europe/Berlin"}}
+    assert main(["explain", written(tmp_path, "band.json", band)]) == 0
+    assert ", one in all\n" in capsys.readouterr().out
+    assert main(["explain", written(tmp_path, "month.json", month)]) == 0
+    assert ", one every 30.4d: " in capsys.readouterr().out

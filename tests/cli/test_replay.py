@@ -95,6 +95,27 @@ def test_a_recording_without_a_supported_query_prints_lines_only(
     assert (said.out, len(said.err.splitlines())) == ("", 1)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"queries": [TUMBLING, {**TUMBLING, "aggregate": "median", "param": {"evn": "upper"}, "id": "r"}]},
+        {"queries": [TUMBLING, TUMBLING]},
+        {"streams": {"c": [[1, None, 1], *[[f"2026-01-0{n}", None, 1] for n in range(1, 9)]]}},
+        {"streams": {"c": [[1, None, 1], *[[-n, None, 1] for n in range(1, 9)]]}},
+    ],
+)
+def test_each_mistake_of_a_recording_is_a_line_and_the_rest_is_answered(
+    given: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "mistaken", **given)
+    assert main(["replay", file]) == 0
+    said = capsys.readouterr()
+    assert [(row["query"], row["value"]) for row in rows(said.out)] == [("q", 1)]
+    (line,) = said.err.splitlines()
+    assert line.startswith("headwater: mistaken: ")
+    assert main(["replay", "--strict", file]) == 3
+
+
 def test_a_file_that_is_no_recording_is_named_and_the_others_are_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

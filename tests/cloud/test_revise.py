@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from cloud_job import tables
-from cloud_job.decision.work import Gone, Over
+from cloud_job import islands, tables
+from cloud_job.decision.work import Gone, Islands, Over
 from cloud_job.revise import withdraw, withdraw_over
 from cloud_job.tables import RESULTS, Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 Name = tuple[str, int, str, int]  # query, revision, node, start
@@ -31,14 +32,19 @@ def place(spark: SparkSession, empty_tables: Path, tmp_path: Path) -> Place:
     half = WINDOWS // 2
     names = [("q", 1 if i < half else 2, "", i * LENGTH) for i in range(WINDOWS)]
     names += [("other", 1, node, i * LENGTH) for i in range(100) for node in ("", "gw-1")]
+    found.append(RESULTS, rows(spark, names), "rows", 0)
+    return found
+
+
+def rows(spark: SparkSession, names: Iterable[Name], length: int = LENGTH) -> DataFrame:
+    """Rows of gold.results as they come first."""
     fresh = {"key": "", "revision": 0, "withdrawn": False, "batch": 0}
     content: list[dict[str, Any]] = [
-        {"query": query, "definition_revision": revision, "node": node, "start": start, "end": start + LENGTH, **fresh}
+        {"query": query, "definition_revision": revision, "node": node, "start": start, "end": start + length, **fresh}
         for query, revision, node, start in names
     ]
-    rows = pa.Table.from_pylist(content, schema=tables.arrow_schema(RESULTS))
-    found.append(RESULTS, tables.one_file(spark, RESULTS, rows), "rows", 0)
-    return found
+    table = pa.Table.from_pylist(content, schema=tables.arrow_schema(RESULTS))
+    return tables.one_file(spark, RESULTS, table)
 
 
 def changed(spark: SparkSession, place: Place) -> set[Name]:
@@ -77,3 +83,20 @@ def test_rows_of_an_older_revision_are_withdrawn_where_a_newer_one_holds(spark: 
     assert changed(spark, place) == meant, "what ended before the horizon stays"
     withdraw_over(spark, place, over, 8)
     assert changed(spark, place) == meant
+
+
+def test_sessions_of_a_thousand_queries_are_joined_at_once(spark: SparkSession) -> None:
+    """protocol 5.4, 5.5: rows that an island made again touches go, but not across a cut at the longest duration."""
+    names = [f"q{i}" for i in range(1_000)]
+    none = ("low_us", "touch", "start_from_us", "start_until_us", "end_until_us")
+    plain = {"shape": 0, "gap_us": 5, "orders": (), "bound_us": 0, "shut_us": 0, "due": True, "crossing_us": 0}
+    about: dict[str, Any] = {**dict.fromkeys(none), **plain, "node": "", "meets": False, "keys": (), "cells": ()}
+    found = [Islands(query=name, revision=1, max_us=100 * (i % 2), **about) for i, name in enumerate(names)]
+    known = rows(spark, [(name, r, "", start) for name in names for r in (1, 2) for start in (80, 110, 300)], 20)
+    made = rows(spark, [(name, 1, "", 90) for name in names], 20)
+    began_s = time.monotonic()
+    gone = islands.withdrawn(known, made, found, 7).collect()
+    assert time.monotonic() - began_s < 30
+    assert all(row.withdrawn and row.batch == 7 and row.definition_revision == 1 for row in gone)
+    wanted = {(name, start) for i, name in enumerate(names) for start in ((80,) if i % 2 else (80, 110))}
+    assert sorted((row["query"], row.start) for row in gone) == sorted(wanted)

@@ -17,12 +17,13 @@ import pytest
 
 from cloud_job import slices
 from cloud_job.decision import state
+from cloud_job.decision.kept import kept_plans
 from cloud_job.decision.ledger import Limits
 from cloud_job.decision.work import Work
 from cloud_job.decode import Lookup, windows_of
 from cloud_job.job import Job, Settings
 from cloud_job.recent import Recent
-from cloud_job.slices import Slices, kept_plans, slices_of
+from cloud_job.slices import Slices, slices_of
 from cloud_job.tables import Table
 from edge_agent.algebra import blocks
 from edge_agent.algebra.planner import plan as planned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.config.definitions import parse_definition
 from edge_agent.config.settings import parse
 from edge_agent.errors import ConfigError, NotSupported
@@ -86,7 +87,7 @@ QUERIES = [  # text -> what the line says, what it advises
     (QUERY.replace('"1m"', '"99999999999999999999d"'), "longer than 366d", 'did you mean "366d"'),
     (
         QUERY.replace('"tumbling", length = "1m"', '"session", gap = "8d"'),
-        "longer than 7d, the correction horizon",
+        "longer than 7d, the usual correction horizon",
         "7d",
     ),
     (QUERY.replace('"tumbling", length = "1m"', '"count_tumbling", length = "9s"'), "got text", "a plain number, 1 to"),
@@ -268,6 +269,22 @@ def test_the_problem_of_the_documents_looks_as_documented() -> None:
         "longer than length 10m",
         "10m",
     )
+
+
+def test_words_of_packages_are_named_beside_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With six functions of a package installed it was "one of 58 in docs/configure.md", where 52 stand."""
+    text = QUERY.replace('["avg"]', '["zzqqx"]')
+    with pytest.raises(ConfigError) as ours:
+        parse_definition("query", "q", text)
+    monkeypatch.setitem(FUNCTIONS, "acme_cube", FUNCTIONS["avg"])
+    with pytest.raises(ConfigError) as both:
+        parse_definition("query", "q", text)
+    count = f"one of {len(FUNCTIONS) - 1} in docs/configure.md, or "
+    assert count + "what an installed package brings" in str(ours.value)
+    assert count + "of an installed package: acme_cube" in str(both.value)
+    with pytest.raises(ConfigError, match='did you mean "acme_cube"'):
+        parse_definition("query", "q", text.replace("zzqqx", "acme_cub"))
+    assert parse_definition("query", "q", text.replace("zzqqx", "acme_cube")).value is not None
 
 
 def test_a_foreign_value_is_shown_short_and_no_secret_at_all() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Readings, basis_of
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Param, Readings, basis_of
 from edge_agent.algebra.aggregates.in_order import with_needs
 from edge_agent.algebra.aggregates.trial import unlike
 from edge_agent.algebra.partial import NOTHING, Column, combine, concat
@@ -20,6 +21,7 @@ from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
 from tests import oracle, oracle_further, oracle_itself
 from tests.laws.parts import EVERY, NODES, RANKS, assert_same, lifted, naive, parts_of, reach, terms_of
+from tests.strategies import every_aggregate
 from tests.tolerance import assert_close, assert_same_column
 
 
@@ -173,3 +175,11 @@ def test_sums_beyond_what_travels_have_no_answer_and_stay_so() -> None:
     row = combine(concat(lifted([part, part], basis, None)), basis)
     assert all(np.isfinite(column).all() for column in row.states.values())
     assert [bool(aggregates.lower(each, row.states, None).null[0]) for each in asked] == [True, True, False, True]
+
+
+def test_a_parameter_without_examples_cannot_escape_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantile = aggregates.FUNCTIONS["quantile"]
+    params = (("q", Param((), None, within=(0.0, 1.0))),)
+    monkeypatch.setitem(aggregates.FUNCTIONS, "quantile", replace(quantile, params=params))
+    with pytest.raises(AssertionError, match=r"quantile, q: say choices=\(...\), values that the laws are to try"):
+        every_aggregate()

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import NOTHING, Column, Partials, Store, assign_windows, combine, concat
+from edge_agent.algebra.partial import NOTHING, Column, Partials, assign_windows, combine, concat
 from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import Window
 from tests import oracle_windows, strategies
 

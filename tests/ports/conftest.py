@@ -1,12 +1,15 @@
-"""The connections of a test, closed after it."""
+"""The connections of a test and its spool, closed after it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from edge_agent.ports.spool import Spool
 from tests.ports.net import Net
+from tests.ports.spooling import reopened
 
 
 @pytest.fixture
@@ -14,3 +17,16 @@ def net() -> Iterator[Net]:
     made = Net()
     yield made
     made.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "var" / "spool.db"
+
+
+@pytest.fixture
+def spool(path: Path) -> Iterator[Spool]:
+    opened = reopened(path)
+    opened.open()
+    yield opened
+    opened.close()

@@ -156,6 +156,17 @@ def test_what_is_no_json_object_is_no_recording() -> None:
         ({"aggregate": "quantile", "param": {"q": 1.5}}, "q = 1.5: must be at most 1; a number of 0 to 1"),
         ({"aggregate": "plant_x_y"}, 'unknown function "plant_x_y"; one of'),
         ({"scope": "distributed"}, "headwater explain says it"),
+        ({"aggregate": "median", "param": {"evn": "upper"}}, 'q: param: unknown key "evn"; did you mean "even"?'),
+        (
+            {"aggregate": "median", "param": {"even": "uper"}},
+            'q: param.even: "uper" is none of "mean", "upper", "lower"',
+        ),
+        ({"aggregate": "plant"}, 'q: aggregate: unknown function "plant"'),
+        (
+            {"aggregates": ["avg", {"fn": "median", "evn": "upper"}]},
+            'q: aggregates[1]: unknown key "evn"; did you mean "even"?',
+        ),
+        ({"window": {"type": "session", "gap": 691_200_000}}, "window.gap = 691200000: longer than 7d, the usual corr"),
     ],
 )
 def test_a_wrong_query_is_one_line_with_its_place_and_what_to_do(query: dict[str, Any], says: str) -> None:
@@ -170,3 +181,82 @@ def test_ten_thousand_queries_are_bounded_and_one_line_says_so() -> None:
     assert 500 < kept < 10_000
     (line,) = recording.refused
     assert line.startswith(f"x: query q{kept} and what follows it ({10_000 - kept} queries): ")
+
+
+def test_of_a_function_nothing_but_its_parameters_is_read_and_null_is_left_out() -> None:
+    """Fields that other programs write beside them are theirs: of the query, its window, or where it was computed."""
+    asked = {**QUERY, "note": 1, "window": {**QUERY["window"], "colour": "red"}}  # type: ignore[dict-item]
+    for param in ({"even": None}, {"distributed": True}, {}):
+        recording = parsed(queries=[{**asked, "aggregate": "median", "param": param}])
+        assert not recording.refused
+        assert recording.asked[0].query.aggregates[0].params == ()
+
+
+def test_a_query_with_the_id_of_another_is_told_and_the_first_is_answered() -> None:
+    ids = ["a", "a", 1, "1", "a"]
+    recording = parsed(queries=[{**QUERY, "id": item} for item in ids])
+    assert [one.given for one in recording.asked] == ["a", 1, "1"]
+    why = "has the id of another; their rows could not be told apart: rename it"
+    assert recording.refused == tuple(f"x: query a: queries[{at}] {why}" for at in (1, 4))
+
+
+def test_the_id_of_a_query_that_is_refused_is_free() -> None:
+    recording = parsed(queries=[{**QUERY, "aggregate": "plant_x_y"}, QUERY])
+    assert len(recording.asked) == len(recording.refused) == 1
+
+
+def test_items_without_time_or_mark_are_counted_in_one_line_a_stream() -> None:
+    moments = [[f"2026-01-01T00:00:0{n}Z", "k", n] for n in range(3)]
+    recording = parsed(unit="s", streams={"a": [[1, "k", 1], *moments, ["wm", 5]], "b": [["w", 7]]})
+    assert recording.unanswered == (
+        (
+            "x: streams.a: 3 items left out, no time and no mark: the first is [1], '2026-01-01T00:00:00Z'; "
+            "times are plain numbers in s, like 1767225600; marks are wm and p"
+        ),
+        (
+            "x: streams.b: 1 item left out, no time and no mark: the first is [0], 'w'; "
+            "times are plain numbers in s; marks are wm and p"
+        ),
+    )
+    assert [row.values["sum"] for row in Tree(recording).run()] == [1.0]
+
+
+def test_readings_before_time_0_are_told_where_windows_are_of_time() -> None:
+    """Sessions begin at a reading, whenever that is; other windows of time begin at 0 or later."""
+    streams = {"a": [[5, "k", 1], [-3, "k", 2], [-2, "k", 2]], "b": [[3, "k", 4]]}
+    session = {**QUERY, "window": {"type": "session", "gap": 10}}
+    assert parsed(queries=[session], streams=streams).unanswered == ()
+    assert [row.values["sum"] for row in Tree(parsed(queries=[session], streams=streams)).run()] == [9.0]
+    both = parsed(queries=[session, {**QUERY, "id": "t"}], streams=streams)
+    assert both.unanswered == (
+        (
+            "x: streams.a: 2 readings before time 0: the first is [1], -3; "
+            "no window of time starts there, so none counts them: shift the times"
+        ),
+    )
+    assert [row.values["sum"] for row in Tree(both).run() if row.query.endswith("1")] == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("window", "start", "count"),
+    [
+        ({"type": "tumbling", "length": 10, "offset": 4}, "4", 2),
+        ({"type": "sliding", "length": 100, "slide": 10, "offset": 3}, "3", 1),
+        ({"type": "calendar", "every": "day", "tz": "Europe/Berlin"}, "82800000", 4),
+        ({"type": "calendar", "every": "month", "tz": "Europe/Berlin"}, "2674800000", 4),
+    ],
+)
+def test_readings_before_the_first_window_are_counted_in_one_line_a_query(
+    window: dict[str, Any], start: str, count: int
+) -> None:
+    streams = {"a": [[1, "k", 2], [4, "k", 2]], "b": [[3, "k", 4], [50, "k", 1]]}
+    (line,) = parsed(queries=[{**QUERY, "window": window}], streams=streams).unanswered
+    told = (
+        f"{count} reading{'s' * (count > 1)} in no window; the first window starts at {start}, for none starts before 0"
+    )
+    assert line == f"x: query q: {told}: shift the times"
+
+
+def test_readings_outside_a_fixed_band_are_as_the_query_wants_it() -> None:
+    band = {"type": "fixed_band", "start": 2, "length": 5}
+    assert parsed(queries=[{**QUERY, "window": band}], streams={"a": [[1, "k", 2], [90, "k", 2]]}).unanswered == ()

@@ -23,7 +23,8 @@ from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads, landing, readings, receipts
 from tests.wire import meaning
 from tests.wire import strategies as any_
-from tests.wire.test_hostile import BODIES, wrapped
+from tests.wire.hostile import wrapped
+from tests.wire.test_bodies import BODIES
 
 SCHEMAS: Final = Path(__file__).resolve().parents[2] / "schemas"
 VECTORS: Final = SCHEMAS / "vectors"

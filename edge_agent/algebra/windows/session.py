@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from edge_agent.algebra.windows.base import SHORTEST_US, Setting, Wrong, not_positive
 
-HORIZON_US = 7 * 86_400_000_000  # the correction horizon: a longer gap could never be told from a late reading
+LONGEST_GAP_US = 7 * 86_400_000_000  # the horizon of a root that says none: beyond it rows are final before they join
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Session:
     type: ClassVar[str] = "session"
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting(
-            *("gap", "duration", "silence that ends it; at most the correction horizon"),
+            *("gap", "duration", "silence that ends it; at most 7d, and at most the root's correction horizon"),
             low=SHORTEST_US,
-            high=HORIZON_US,
-            most="the correction horizon",
+            high=LONGEST_GAP_US,
+            most="the usual correction horizon",
         ),
         Setting("max", "duration", "cut at its multiples since 1970 UTC; 0: no longest duration", 0),
     )
@@ -34,6 +34,8 @@ class Session:
         """What its keys alone cannot show."""
         if (wrong := not_positive(gap=self.gap_us)) is not None:
             return wrong
+        if self.gap_us > LONGEST_GAP_US:
+            return Wrong("gap", "longer than 7d, the usual correction horizon", LONGEST_GAP_US)
         if self.max_us and self.max_us <= self.gap_us:
             return Wrong("max", "not longer than the gap {gap}: every pause would be a cut", 2 * self.gap_us)
         return None

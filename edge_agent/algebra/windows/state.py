@@ -32,7 +32,7 @@ class State:
     positions: ClassVar[bool] = False
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting("begin", "condition", 'a window begins where it holds, like "value > 80"'),
-        Setting("end", "condition", "it ends where this holds; left out: where `begin` does not", ""),
+        Setting("end", "condition", "it ends where this holds; empty: where `begin` does not", ""),
     )
 
     def wrong(self) -> Wrong | None:

@@ -1,0 +1,103 @@
+"""What a plan is expected to weigh, told: bytes a window of each query, a row, a second, at a rate of readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.algebra.costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
+from edge_agent.algebra.planner import Placement
+from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.sizes import Size
+
+Told = dict[str, Any]
+UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Readings a second of one key, and where that is known from."""
+
+    per_s: float
+    source: str
+
+
+ASSUMED: Final = Rate(1.0, "assumed, --rate says another")
+
+
+def rate_of(sensor: Sensor | None, by: Iterable[str]) -> Rate:
+    """As a sensor's definition says, of a key by these labels; else a reading a second."""
+    labels, per_s = set(by), 0.0
+    if sensor is not None and sensor.driver == "simulated":
+        per_s = _number(sensor.option("rate")) * (1.0 if "series" in labels else _number(sensor.option("series")))
+    if sensor is not None and sensor.driver == "host":
+        metrics, every_us = sensor.option("metrics", ()), _number(sensor.option("every_us"))
+        many = 1 if "metric" in labels or not isinstance(metrics, tuple | list) else len(metrics)
+        per_s = many * 1e6 / every_us if every_us else 0.0
+    return Rate(per_s, "as its sensor says") if per_s > 0 else ASSUMED
+
+
+def _number(option: object) -> float:
+    return float(option) if isinstance(option, int | float) else 1.0
+
+
+def weighed(placement: Placement, queries: Iterable[Query], rate: Rate) -> Told:
+    """What one plan weighs. queries: those it serves. Late rows depend on the lateness of readings alone."""
+    cost, late = placement.cost, placement.feeds == "late"
+    sizes = {} if late else {q.id: of_window(cost, placement.kind, q.window, rate.per_s) for q in queries}
+    per_s = None if late else cost.per_s(rate.per_s)
+    rows_per_s = None if late or cost.rows_per_s is None else float(cost.rows_per_s)
+    readings = rate.per_s * float(cost.times) / rows_per_s if rows_per_s else 1.0
+    row = cost.row(readings) if rows_per_s or not sizes else max(sizes.values(), key=lambda size: size.most)
+    return {
+        "readings_per_s": rate.per_s,
+        "rate": rate.source,
+        "rows_per_s": rows_per_s,
+        "bytes_per_row": _told(row),
+        "bytes_per_s": None if per_s is None else _told(per_s),
+        "bytes_per_window": {name: _told(size) for name, size in sizes.items()},
+        "window_assumed": {q.id: "1m" for q in queries if q.id in sizes and _assumes(q, placement)},
+        "bytes_per_frame": FRAME_BYTES,
+    }
+
+
+def _assumes(query: Query, placement: Placement) -> bool:
+    """Whether nothing says how long a window is, so that MINUTE_US stands for it."""
+    counted = placement.kind == "raw" and hasattr(query.window, "length")
+    return placement.kind != "marker" and not counted and window_us(query.window) is None
+
+
+def _told(size: Size) -> Told:
+    return {"expected": float(f"{size.expected:.6g}"), "most": float(f"{size.most:.6g}")}
+
+
+def lines_of(weighs: Told) -> list[str]:
+    """The same for a person, one line of the text each."""
+    many, row, per_s = weighs["readings_per_s"], weighs["bytes_per_row"], weighs["bytes_per_s"]
+    lines = []
+    if weighs["bytes_per_window"]:
+        lines.append(f"of a key with {digits(many)} reading{'s' * (many != 1)}/s ({weighs['rate']}), as expected:")
+    by_text: dict[str, list[str]] = {}
+    for name, size in weighs["bytes_per_window"].items():
+        assumed = f" of {MINUTE_US // 60_000_000}m" if name in weighs["window_assumed"] else ""
+        text = f"{digits(size['expected'])} B a window{assumed}, at most {digits(size['most'])} B"
+        by_text.setdefault(text, []).append(name)
+    lines += [f"{', '.join(names)}: {text}" for text, names in by_text.items()]
+    rows = f"rows of {digits(row['expected'])} B, at most {digits(row['most'])} B"
+    if weighs["rows_per_s"] is not None:
+        rows += f", {often(weighs['rows_per_s'])}"
+    if per_s is not None:
+        rows += f": {speed(per_s['expected'])}, at most {speed(per_s['most'])}"
+    return [*lines, rows, f"{weighs['bytes_per_frame']} B more a frame, whatever the number of keys"]
+
+
+def often(rate: float) -> str:
+    """`13 a second`, `one every 30.4d`; 0 a second is `one in all`."""
+    if not rate:
+        return "one in all"
+    if rate > 1:
+        return f"{rate:.4g} a second"
+    seconds = 1 / rate
+    unit, size = next((name, size) for name, size in UNITS_S if seconds >= size)
+    return f"one every {seconds / size:.3g}{unit}"

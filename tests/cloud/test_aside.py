@@ -1,0 +1,40 @@
+"""What is in no result: found among the parts that are stored, however many gateways were late at once."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from cloud_job import tables
+from cloud_job.aside import parts_of
+from cloud_job.decision.work import Beyond
+from cloud_job.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+GATEWAYS = 1_000
+
+
+def test_parts_of_a_thousand_late_gateways_are_found_at_once(spark: SparkSession) -> None:
+    """protocol 4.2: after a long outage all come late together. One condition for each of 300 ended the root."""
+    names = itertools.product((f"gw-{i}" for i in range(GATEWAYS)), (1, 2), (5, 6), (0, 1, 2))
+    content = [
+        {"node": node, "epoch": epoch, "seq": seq, "part": part, "plan": 0, "payload": f"{node} {epoch}".encode()}
+        for node, epoch, seq, part in names
+    ]
+    frames = tables.frame(
+        spark, pa.Table.from_pylist(content, schema=tables.arrow_schema(MESSAGES)), tables.schema(MESSAGES)
+    )
+    beyond = [Beyond(f"gw-{i}", 1 + i % 2, 5, 1 + i % 2, "s", 0) for i in range(GATEWAYS)]
+    began_s = time.monotonic()
+    found = parts_of(frames, [*beyond, Beyond("gw-0", 1, 7, 1, "s", 0), beyond[0]])
+    assert time.monotonic() - began_s < 20
+    rows = zip(*(found[name].to_pylist() for name in ("node", "epoch", "seq", "part", "plan", "payload")), strict=True)
+    wanted = [(b.node, b.epoch, b.seq, b.part, 0, f"{b.node} {b.epoch}".encode()) for b in beyond]
+    assert sorted(rows) == sorted(wanted)

@@ -1,0 +1,204 @@
+"""The file of a spool: one process and one node have it, what cannot be used is set aside, a kill loses no commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.errors import ConfigError, PortError, WireError
+from edge_agent.machines.events import Commit
+from edge_agent.ports.spool import DamagedError, Spool
+from tests.ports.spooling import EPOCH, encode, frames, reopened
+
+
+def test_a_second_process_is_refused_and_told_which_one_has_it(spool: Spool, path: Path) -> None:
+    with pytest.raises(PortError, match=f"in use by process {os.getpid()}"):
+        reopened(path).open()
+    spool.commit(Commit({"n": 1}))
+    spool.close()
+    again = reopened(path)
+    assert again.open().state == {"n": 1}
+    again.close()
+
+
+def test_the_spool_of_another_node_is_refused_with_both_names_and_left_alone(spool: Spool, path: Path) -> None:
+    spool.commit(Commit({"n": 1}, frames=frames(0)))
+    spool.close()
+    with pytest.raises(ConfigError, match=r"'gw-1'.*'gw-2'"):
+        reopened(path, "gw-2").open()
+    again = reopened(path)
+    assert again.open().state == {"n": 1}
+    again.close()
+
+
+def test_a_path_through_a_file_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "var").write_text("not a folder")
+    with pytest.raises(PortError, match="cannot write the spool folder"):
+        reopened(tmp_path / "var" / "spool.db").open()
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(b"this is no database at all" * 400)
+
+
+def damage_tree(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+
+
+def damage_slot(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE slots SET value = x'0102'")
+    db.close()
+
+
+def damage_slot_and_checksum(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE slots SET value = ?, crc = ?", (b"\x01", zlib.crc32(b"\x01")))
+    db.close()
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def another_program(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE bookmarks (url TEXT)")
+    db.close()
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (damage_header, "corrupt"),
+        (damage_tree, "corrupt"),
+        (damage_slot, "corrupt"),
+        (damage_slot_and_checksum, "corrupt"),
+        (cut_off, "corrupt"),
+        (another_program, "corrupt"),
+        (newer, "newer"),
+    ],
+)
+def test_an_unusable_file_is_set_aside_with_one_line_and_a_new_one_begun(
+    spool: Spool, path: Path, damage: object, word: str
+) -> None:
+    """protocol 1.2: what came before is `lost`, and the node says so."""
+    for n in range(30):
+        spool.commit(Commit({"state": os.urandom(3000)}, frames=frames(n)))
+    spool.close()
+    assert callable(damage)
+    damage(path)
+    size = path.stat().st_size
+    again = reopened(path)
+    restored = again.open()
+    assert restored.lost
+    assert (restored.state, restored.frames) == ({}, ())
+    aside = path.with_name(f"spool.db.{word}-1")
+    assert aside.stat().st_size == size
+    (note,) = again.notes
+    assert note.name == "spool.set_aside"
+    assert note.fields["file"] == str(aside)
+    again.commit(Commit({"n": 1}, frames=frames(0)))
+    again.close()
+    again = reopened(path)
+    restored = again.open()
+    assert not restored.lost
+    assert restored.state == {"n": 1}
+    again.close()
+    damage_header(path)
+    again = reopened(path)
+    again.open()
+    again.close()
+    assert path.with_name("spool.db.corrupt-2" if word == "corrupt" else "spool.db.corrupt-1").exists()
+
+
+def test_one_damaged_frame_is_named_and_its_neighbours_stay(spool: Spool, path: Path) -> None:
+    """protocol 2.1: the CRC belongs to the spool row, checked at reading; protocol 3.6: a gap record replaces it."""
+    spool.commit(Commit({"n": 1}, frames=frames(0, 1, 2)))
+    spool.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE frames SET payload = x'00' WHERE seq = 1")
+    db.close()
+    again = reopened(path)
+    restored = again.open()
+    assert [bool(f.damaged) for f in restored.frames] == [False, True, False]
+    assert restored.state == {"n": 1}
+    with pytest.raises(DamagedError):
+        again.payload(EPOCH, 1)
+    assert again.raw(EPOCH, 1) == b"\x00"
+    assert again.payload(EPOCH, 2) == encode(Frame(EPOCH, 2))
+    assert {note.name for note in again.notes} == {"spool.damaged"}
+    again.commit(Commit(replace=frames(1)))
+    assert again.payload(EPOCH, 1) == encode(Frame(EPOCH, 1))
+    again.close()
+
+
+def test_a_slot_of_an_unknown_format_sets_the_file_aside(path: Path) -> None:
+    spool = reopened(path)
+    spool.open()
+    spool.commit(Commit({"n": 1}))
+    spool.close()
+
+    def refuse(content: bytes) -> object:
+        raise WireError("snapshot of version 9")
+
+    again = Spool(path, "gw-1", encode, loads=refuse)
+    assert again.open().lost
+    again.close()
+
+
+VICTIM = """
+import sys
+from pathlib import Path
+from edge_agent.algebra.frame import Frame
+from edge_agent.machines.events import Commit
+from edge_agent.ports.spool import Spool
+
+spool = Spool(Path(sys.argv[1]), "gw-1", lambda frame: b"%d" % frame.seq * 300)
+restored = spool.open()
+n = restored.state.get("n", -1) + 1
+while True:
+    spool.commit(Commit({"n": n, "pad": bytes(n % 5000)}, frames=(Frame(1, n),), forget=((1, n - 50),)))
+    print(n, flush=True)
+    n += 1
+"""
+
+
+def test_a_kill_in_the_middle_loses_no_commit_that_was_acknowledged(path: Path) -> None:
+    """protocol 3.1: what `commit` returned from is durable, and what it did not is there whole or not at all."""
+    last = -1
+    for round_ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", VICTIM, str(path)], stdout=subprocess.PIPE, text=True, env={**os.environ}
+        ) as victim:
+            assert victim.stdout is not None
+            for _ in range(5 + 23 * round_):
+                last = int(victim.stdout.readline())
+            victim.send_signal(signal.SIGKILL)
+            last = max([last, *(int(line) for line in victim.stdout.read().splitlines())])
+        spool = Spool(path, "gw-1", encode)
+        restored = spool.open()
+        assert not restored.lost
+        n = restored.state["n"]
+        assert isinstance(n, int)
+        assert n in (last, last + 1)
+        assert [f.seq for f in restored.frames] == list(range(max(0, n - 49), n + 1))
+        assert all(spool.payload(1, f.seq) == b"%d" % f.seq * 300 for f in restored.frames)
+        spool.close()
