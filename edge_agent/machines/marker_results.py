@@ -17,9 +17,10 @@ from edge_agent.algebra.partial import Ints, Partials, combine, concat
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision
+from edge_agent.machines.holding import Holding
 from edge_agent.machines.marked import Marked
 from edge_agent.machines.marker_windows import Joint, Key, Place, members_of
-from edge_agent.machines.results import Holding, Row, Windows, common_scale, details_of
+from edge_agent.machines.results import Row, Windows, common_scale, details_of
 
 Held = Callable[[Group, Key], list[Holding]]
 Ident = tuple[str, int, int]  # node, start, and end where rows of one start may have several

@@ -20,7 +20,7 @@ from edge_agent.algebra.windows import Sliding
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
     from edge_agent.algebra.query import Query
-    from edge_agent.machines.results import Holding
+    from edge_agent.machines.holding import Holding
 
 
 class Rolled:

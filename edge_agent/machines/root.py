@@ -28,13 +28,14 @@ from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import CentralResults
 from edge_agent.machines.decider import Decider, Decision, GroupView
 from edge_agent.machines.events import BadFrame
+from edge_agent.machines.holding import Holding
 from edge_agent.machines.inbox import Effect
 from edge_agent.machines.instants import sliced
 from edge_agent.machines.marker_results import MarkedRows, Moment
 from edge_agent.machines.marker_windows import reached_us
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.pool import named as by_name
-from edge_agent.machines.results import Beyond, Holding, Row, Wanted, Windows, details_of, windows
+from edge_agent.machines.results import Beyond, Row, Wanted, Windows, details_of, windows
 from edge_agent.machines.rolled import Rolled
 from edge_agent.machines.session_results import Shown, belongs, coverage_of, islands, whole_until
 

@@ -21,7 +21,8 @@ from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.sessions import join
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
-from edge_agent.machines.results import Holding, Row, Windows, common_scale
+from edge_agent.machines.holding import Holding
+from edge_agent.machines.results import Row, Windows, common_scale
 
 
 def islands(query: Query, holdings: Sequence[Holding], ranks: Ints | None) -> Windows | None:

@@ -11,7 +11,8 @@ from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.partial import NO_INTS, Partials
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding
-from edge_agent.machines.results import Holding, Wanted, Windows, windows
+from edge_agent.machines.holding import Holding
+from edge_agent.machines.results import Wanted, Windows, windows
 from edge_agent.machines.rolled import Rolled
 from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
 
