@@ -6,13 +6,13 @@ import json
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from edge_agent.demo import tables
+from edge_agent.demo.processes import Child
 from edge_agent.demo.watch import Heard, Watch
-
-if TYPE_CHECKING:
-    from edge_agent.demo.show import Show
 
 EVERY_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0
@@ -27,8 +27,9 @@ HISTORY: Final = 1000  # points of the picture's traffic
 class Board:
     """Shows; keeps what the picture needs."""
 
-    def __init__(self, show: Show, watch: Watch) -> None:
-        self._show, self._watch = show, watch
+    def __init__(self, folder: Path, gateways: Mapping[str, Child], regions: Mapping[str, Child], watch: Watch) -> None:
+        """folder: of the Delta tables. gateways, regions: processes by node."""
+        self._folder, self._gateways, self._regions, self._watch = folder, gateways, regions, watch
         self._terminal = sys.stdout.isatty()
         self._drawn = 0
         self._shown_s = self._line_s = self._counted_s = 0.0
@@ -49,7 +50,7 @@ class Board:
         self._shown_s = now
         if now - self._counted_s > COUNT_EVERY_S:
             self._counted_s = now
-            self.rows = tables.count(self._show.tables)
+            self.rows = tables.count(self._folder)
         produced, sent, merged = self.totals()
         if len(self.traffic) < HISTORY:
             self.traffic.append((now - self._began, produced * RAW_BYTES, sent, merged))
@@ -62,9 +63,9 @@ class Board:
     def totals(self) -> tuple[int, int, int]:
         """Readings produced, bytes that gateways sent, bytes that regions sent."""
         nodes = self._watch.nodes
-        produced = sum(nodes[name].readings for name in self._show.gateways if name in nodes)
-        sent = sum(nodes[name].bytes for name in self._show.gateways if name in nodes)
-        merged = sum(nodes[name].bytes for name in self._show.regions if name in nodes)
+        produced = sum(nodes[name].readings for name in self._gateways if name in nodes)
+        sent = sum(nodes[name].bytes for name in self._gateways if name in nodes)
+        merged = sum(nodes[name].bytes for name in self._regions if name in nodes)
         return produced, sent, merged
 
     def _summary(self) -> str:
@@ -79,7 +80,7 @@ class Board:
     def _draw(self, text: str) -> None:
         self._erase()
         lines = [HEAD]
-        for name, child in {**self._show.gateways, **self._show.regions}.items():
+        for name, child in {**self._gateways, **self._regions}.items():
             lines.append(_line(name, self._watch.nodes.get(name, Heard()), alive=child.alive))
         lines += [self._summary(), text]
         width = shutil.get_terminal_size().columns - 1

@@ -107,7 +107,7 @@ class Show:
     def run(self) -> Outcome:
         """The whole show. Raises: PortError when a part cannot be had or does not come up."""
         with self._stage() as watch:
-            board = Board(self, watch)
+            board = Board(self.tables, self.gateways, self.regions, watch)
             self.traffic = board.traffic
             self._tell_ports()
             for seat in self.seats:
