@@ -41,8 +41,12 @@ def key_of(ordinal: int | None) -> str:
 
 
 def ordinal_of(key: str, after: int) -> int:
-    """The twin of `key_of`: the first number after `after` that fits."""
-    return after + 1 + (int(key[1:]) - after - 1) % ORDINALS
+    """The twin of `key_of`: the number next to `after` that fits. A merger may pass on later windows first.
+
+    after: the last number so far, -1: there is none.
+    """
+    back = min(ORDINALS // 2, after + 1)
+    return after + 1 - back + (int(key[1:]) - after - 1 + back) % ORDINALS
 
 
 def cut_key(kind: str) -> str:
