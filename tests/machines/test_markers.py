@@ -150,6 +150,21 @@ def test_a_late_marker_parts_nothing_and_is_told() -> None:
     assert bench.rows() == [(10, 40, 3.0)]
 
 
+def test_a_late_reading_leads_until_the_first_window_has_ended() -> None:
+    """Nothing of that window has left before, so that no row has to be withdrawn (protocol 4.2)."""
+    bench = Bench(at(leading="open"))
+    bench.do(Read("s", batch((20, 1), (30, 2))))
+    bench.do(Read("s", batch((10, 4))))
+    bench.start()
+    bench.do(Read("s", batch((15, 8))))
+    bench.do(Mark(Marker(40)))
+    bench.do(Read("s", batch((50, 16))))
+    bench.do(Read("s", batch((5, 32))))
+    bench.do(Mark(Marker(60)))
+    bench.do(Read("s", batch((70, 64))))
+    assert bench.rows() == [(10, 40, 3.0), (10, 40, 12.0), (40, 60, 16.0)]
+
+
 @pytest.mark.parametrize("interpretation", ["local", "bounds", "overlap"])
 def test_an_open_window_outlives_a_restart(interpretation: str) -> None:
     """protocol 3.1: what is open, and the readings that wait for markers, are in the spool."""
