@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
+from edge_agent.algebra.markers import is_marked, leading_of
+from edge_agent.algebra.query import LATE_POLICIES, Group, Labels, Query
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.checker import line_of
 from edge_agent.config.crosscheck import too_much
@@ -106,7 +107,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     late = given.get("late_policy") or "per_window"
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
-    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])  # positions are given once
+    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
     waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     asked, refused = _queries(given.get("queries"), name, source, unit_us)
@@ -117,7 +118,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
                 one.query,
                 source=source,
                 by=one.query.by if keyed else (),
-                lateness_us=waiting_us if late == "revise" and one.query.group.form == RAW else late_by_us,
+                lateness_us=waiting_us if late == "revise" and _given_once(one.query.group) else late_by_us,
                 late=late,
             ),
         )
@@ -200,6 +201,11 @@ def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
         return max([_ms(given, "max_disorder_ms"), *found])
     lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
+
+
+def _given_once(group: Group) -> bool:
+    """Whether what a window is no late reading changes: positions, and the reading that leads it."""
+    return group.form == RAW or (is_marked(group) and leading_of(group))
 
 
 def _furthest_behind(stream: Stream, mode: str) -> int:
