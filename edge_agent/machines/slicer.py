@@ -45,7 +45,7 @@ from edge_agent.machines.session_era import SessionEra
 from edge_agent.machines.tenure import Tenure
 from edge_agent.machines.weights import Weights
 
-LIMITS: Final = {"f": 1e300, "i": 2**53}  # beyond, sums of floats overflow; integers are refused at the sensor (7.1)
+LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
 HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
 SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member leaves, rows are final everywhere
 MAX_ERAS: Final = 64  # plans kept, should definitions change all the time

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.markers import is_marked, leading_of
 from edge_agent.algebra.query import LATE_POLICIES, Group, Labels, Query
 from edge_agent.algebra.windows.central import RAW
@@ -92,7 +93,10 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     raw = given.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
-    streams, labels, scale = read_streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
+    asked, refused = _queries(given.get("queries"), name, source, unit_us)
+    squared = any("sq" in basis_of(one.query.aggregates, 0) for one in asked)
+    order = _order(given.get("child_order"), tuple(raw))
+    streams, labels, scale = read_streams(raw, order, unit_us, squared=squared)
     tree, root = _tree(given.get("topology") or None, [stream.child for stream in streams])
     known = {stream.child for stream in streams}
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
@@ -110,7 +114,6 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
     waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
-    asked, refused = _queries(given.get("queries"), name, source, unit_us)
     asked = [
         replace(
             one,
