@@ -31,18 +31,20 @@ class Child:
     late: Mapping[Reading, float]
 
 
-def spans(window: Punctuation, child: Child) -> list[Span]:
+def spans(query: Query, child: Child) -> list[Span]:
     """The windows of one child, with or without readings, in order."""
-    return cut(window, [child])
+    return cut(query, [child])
 
 
-def cut(window: Punctuation, children: Sequence[Child]) -> list[Span]:
-    """The windows of one stream of all these."""
+def cut(query: Query, children: Sequence[Child]) -> list[Span]:
+    """The windows of one stream of all these. The first reading that counts leads."""
+    window = query.window
+    assert isinstance(window, Punctuation)
     marks = sorted({(m.time_us, m.kind) for c in children for m in c.marks if window.punctuation_id in {"", m.id}})
     begin: int | None = None
-    on_time = [reading.time_us for c in children for reading in c.readings if reading not in c.late]
-    if window.leading == "open" and on_time and marks and min(on_time) < marks[0][0]:
-        begin = min(on_time)
+    if window.leading == "open" and marks:
+        leads = [r.time_us for c in children for r in c.readings if _counts(query, c.late.get(r), marks[0][0])]
+        begin = min((time for time in leads if time < marks[0][0]), default=None)
     out = []
     for time, kind in marks:
         if begin is not None and kind != "start":
@@ -58,7 +60,7 @@ def results(query: Query, children: Mapping[str, Child]) -> dict[Row, dict[str, 
     """Every row of a query over all children."""
     window = query.window
     assert isinstance(window, Punctuation)
-    own = {name: spans(window, child) for name, child in children.items()}
+    own = {name: spans(query, child) for name, child in children.items()}
     merged: list[tuple[str, Span, list[tuple[str, Span]]]] = []  # child of the row, bounds, what is in it
     match window.interpretation:
         case "local":
@@ -72,7 +74,7 @@ def results(query: Query, children: Mapping[str, Child]) -> dict[Row, dict[str, 
                 bounds = (min(span[0] for _, span in ith), max(span[1] for _, span in ith))
                 merged.append(("", bounds, ith))
         case "central":
-            for span in cut(window, list(children.values())):
+            for span in cut(query, list(children.values())):
                 merged.append(("", span, [(name, span) for name in children]))
         case "overlap":
             for name, span in sorted(((n, s) for n, found in own.items() for s in found), key=lambda one: one[1]):

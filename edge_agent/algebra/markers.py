@@ -41,8 +41,12 @@ def key_of(ordinal: int | None) -> str:
 
 
 def ordinal_of(key: str, after: int) -> int:
-    """The twin of `key_of`: the first number after `after` that fits."""
-    return after + 1 + (int(key[1:]) - after - 1) % ORDINALS
+    """The twin of `key_of`: the number next to `after` that fits. A merger may pass on later windows first.
+
+    after: the last number so far, -1: there is none.
+    """
+    back = min(ORDINALS // 2, after + 1)
+    return after + 1 - back + (int(key[1:]) - after - 1 + back) % ORDINALS
 
 
 def cut_key(kind: str) -> str:
@@ -117,7 +121,7 @@ class Markers:
 
     waiting: not passed by the frontier yet, sorted. start, end: of the windows that have closed, in order; made: how
     many there have ever been. open_us: where the open window began, None: none is open. begun: whether the first window
-    has begun, so that no reading can lead it any more.
+    has begun. led: whether it is open and a reading led it, so that an earlier one, which can only be late, leads it.
     """
 
     leading: bool
@@ -127,6 +131,7 @@ class Markers:
     made: int = 0
     open_us: int | None = None
     begun: bool = False
+    led: bool = False
 
     def add(self, markers: Iterable[Marker]) -> None:
         """Markers that are not below the frontier, in any order; one that is known changes nothing."""
@@ -144,7 +149,7 @@ class Markers:
         while self.waiting and self.waiting[0].time_us <= frontier_us:
             marker = self.waiting.pop(0)
             self._lead(first_us, marker.time_us)
-            self.begun = True
+            self.begun, self.led = True, False
             if self.open_us is not None and marker.kind != "start":
                 if marker.time_us > self.open_us:
                     closed.append((self.open_us, marker.time_us, self.made))
@@ -181,7 +186,12 @@ class Markers:
     def _lead(self, first_us: int | None, before_us: int) -> None:
         """The first reading before any marker opens a window, where that is asked for."""
         if self.leading and not self.begun and first_us is not None and first_us < before_us:
-            self.open_us, self.begun = first_us, True
+            self.open_us, self.begun, self.led = first_us, True, True
+
+    def lead_late(self, time_us: int) -> None:
+        """A reading below the frontier, which no marker has been passed for: it may be the first of all."""
+        if self.leading and (self.led or not self.begun) and (self.open_us is None or time_us < self.open_us):
+            self.open_us, self.begun, self.led = time_us, True, True
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
         """(start, end) of the window of each reading below the frontier; end FAR_US: open; start NEVER_US: in none."""
@@ -205,6 +215,7 @@ class Markers:
             "made": self.made,
             "open": self.open_us,
             "begun": self.begun,
+            "led": self.led,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -212,3 +223,4 @@ class Markers:
         self.waiting = [Marker(*marker) for marker in state["waiting"]]
         self.start, self.end = state["closed"]
         self.made, self.open_us, self.begun = state["made"], state["open"], state["begun"]
+        self.led = state.get("led", False)

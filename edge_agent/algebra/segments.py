@@ -92,15 +92,16 @@ class Segments:
         peak = max(-int(values.min()), int(values.max()))
         if peak * peak * int(self._count.max()) <= INT64_MAX:
             return self._add(values * values)
-        # Squares of up to 2**106: limbs of 32 bits, whose products are cut again, so that 2**31 rows fit 64 bits.
+        # Squares of up to 2**122: limbs of 32 bits, whose products are cut again, so that 2**31 rows fit 64 bits.
         size = np.abs(values)
         mask = (1 << _LOW) - 1
         high, low = size >> _LOW, size & mask
         middle = high * low
         square = low.astype(np.uint64) ** 2
-        parts = (square & mask, square >> _LOW, middle & mask, middle >> _LOW, high * high)
-        s0, s1, m0, m1, h = (self._add(part.astype(np.int64)).astype(object) for part in parts)
-        return narrow(s0 + ((s1 + 2 * m0) << _LOW) + ((2 * m1 + h) << (2 * _LOW)))
+        above = high * high
+        parts = (square & mask, square >> _LOW, middle & mask, middle >> _LOW, above & mask, above >> _LOW)
+        s0, s1, m0, m1, h0, h1 = (self._add(part.astype(np.int64)).astype(object) for part in parts)
+        return narrow(s0 + ((s1 + 2 * m0) << _LOW) + ((2 * m1 + h0) << (2 * _LOW)) + (h1 << (3 * _LOW)))
 
     def min(self, values: Column) -> Column:
         """The smallest value of each group; dtype kept."""

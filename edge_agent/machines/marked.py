@@ -99,7 +99,9 @@ class Marked:
                 continue
             number = -1
             if key != MARKER_KEY:
-                number = self.made[node] = ordinal_of(key, self.made.get(node, -1))
+                last = self.made.get(node, -1)
+                number = ordinal_of(key, last)
+                self.made[node] = max(number, last)
             if (node, start_us, end_us) not in self.shown:  # equal bounds of a member that is behind come later
                 known[start_us, end_us] = number
 

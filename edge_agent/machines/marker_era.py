@@ -78,6 +78,7 @@ class MarkerEra(WholeEra):
         """
         if self.plan is None:
             return len(run.time_us), 0
+        self._markers.lead_late(int(run.time_us[0]))
         outside = lost = 0
         for start, end, part in self._by_window(run):
             if start == NEVER_US:
@@ -144,11 +145,16 @@ class MarkerEra(WholeEra):
 
     def _ended(self, store: Store) -> Iterable[Partials]:
         """Rows of the window that was open, once it has closed."""
-        if not len(store) or self._markers.open_us == store.lowest_start:
+        lowest_us = store.lowest_start
+        if lowest_us is None or self._is_open(lowest_us):
             return ()
         rows = store.flush()
-        _, end = self._markers.around(rows.start)
-        return (Partials(rows.start, end, rows.key, rows.states),)
+        start, end = self._markers.around(rows.start)
+        return (Partials(start, end, rows.key, rows.states),)
+
+    def _is_open(self, start_us: int) -> bool:
+        """Whether a window that began there is the open one; a late reading may have led it since, from earlier on."""
+        return self._markers.open_us is not None and self._markers.open_us <= start_us
 
     def hold(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """Those of the windows that have just closed which this era tells of."""
@@ -186,4 +192,4 @@ class MarkerEra(WholeEra):
         for store in (self._open, self._tardy):
             rows = store.view()
             assert (rows.end == FAR_US).all()
-            assert (rows.start == self._markers.open_us).all()
+            assert not len(rows) or self._is_open(int(rows.start.min()))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra import where
 from edge_agent.algebra.partial import Batch, Column
 
-LIMITS: Final = {"f": 1e300, "i": 2**53}  # beyond, sums of floats overflow; integers are refused at the sensor (7.1)
+LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
 
 Mask = NDArray[np.bool_]
 

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.query import LATE_POLICIES, Labels, Query
+from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.markers import is_marked, leading_of
+from edge_agent.algebra.query import LATE_POLICIES, Group, Labels, Query
 from edge_agent.algebra.windows.central import RAW
 from edge_agent.config.checker import line_of
 from edge_agent.config.crosscheck import too_much
@@ -93,7 +95,10 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     raw = given.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
-    streams, labels, scale = read_streams(raw, _order(given.get("child_order"), tuple(raw)), unit_us)
+    asked, refused = _queries(given.get("queries"), source, unit_us)
+    squared = any("sq" in basis_of(one.query.aggregates, 0) for one in asked)
+    order = _order(given.get("child_order"), tuple(raw))
+    streams, labels, scale = read_streams(raw, order, unit_us, squared=squared)
     tree, root = _tree(given.get("topology") or None, [stream.child for stream in streams])
     known = {stream.child for stream in streams}
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
@@ -108,10 +113,9 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     late = given.get("late_policy") or "per_window"
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
-    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])  # positions are given once
+    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
     waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
-    asked, refused = _queries(given.get("queries"), source, unit_us)
     asked = [
         replace(
             one,
@@ -119,7 +123,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
                 one.query,
                 source=source,
                 by=one.query.by if keyed else (),
-                lateness_us=waiting_us if late == "revise" and one.query.group.form == RAW else late_by_us,
+                lateness_us=waiting_us if late == "revise" and _given_once(one.query.group) else late_by_us,
                 late=late,
             ),
         )
@@ -214,6 +218,11 @@ def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
         return max([_ms(given, "max_disorder_ms"), *found])
     lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
+
+
+def _given_once(group: Group) -> bool:
+    """Whether what a window is no late reading changes: positions, and the reading that leads it."""
+    return group.form == RAW or (is_marked(group) and leading_of(group))
 
 
 def _furthest_behind(stream: Stream, mode: str) -> int:

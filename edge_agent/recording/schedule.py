@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Batch, Ints
 from edge_agent.machines.events import Read
 from edge_agent.recording.form import Recording
@@ -39,22 +40,13 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
     def read(first: int, last: int, upto_item: int) -> Read:
         rows = slice(first, last)
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
-        upto = int(stream.item[last - 1]) if last else 0  # a late marker waits until what makes it late is sliced
-        came = [one for one in waiting if one[0] < (upto if one[0] in late else upto_item)]
-        waiting[:] = [one for one in waiting if one not in came]
-        markers = tuple(marker for _, marker in came)
-        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=markers)
+        came = [marker for at, marker in waiting if at < upto_item]
+        waiting[:] = [one for one in waiting if one[0] >= upto_item]
+        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=tuple(came))
 
-    waiting = list(stream.markers)
-    newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))
-    at_marker = np.array([at for at, _ in waiting], np.int64)
-    following = np.searchsorted(stream.item, at_marker)  # the reading after each marker
-    reached = (mark_before(at_marker) if marked else newest[following]) - recording.late_by_us
-    is_late = np.array([marker.time_us for _, marker in waiting], np.int64) < reached
-    late = set(at_marker[is_late].tolist())
-    newest = newest[:-1]
+    newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
+    waiting = _on_time(recording, stream)
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
-    cuts = np.union1d(cuts, following[is_late])
     # what is promised before the first reading: it too may be late
     yield read(0, 0, int(stream.item[0]) if len(stream.item) else 0)
     done = 0
@@ -66,10 +58,20 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
         done = upto
         if item < FAR_US:
             yield Add(item)
-    if waiting:
-        nothing = slice(len(stream.time_us), None)
-        batch = Batch(stream.time_us[nothing], stream.value[nothing], stream.series[nothing], recording.labels)
-        yield Read(sensor, batch, markers=tuple(marker for _, marker in waiting))
+
+
+def _on_time(recording: Recording, stream: Stream) -> list[tuple[int, Marker]]:
+    """The markers, each with the item with which it is known: its own, or the one that moves the frontier up to it.
+
+    Markers are no readings: none is late, whatever the policy, and windows begin and end where all of them say.
+    """
+    if recording.mode == "markers":
+        reached, moved_by = np.maximum.accumulate(stream.mark_us), stream.mark_item
+    else:
+        reached, moved_by = np.maximum.accumulate(stream.time_us), stream.item
+    due = np.searchsorted(reached - recording.late_by_us, [marker.time_us for _, marker in stream.markers])
+    moved_by = np.append(moved_by, FAR_US)
+    return [(min(at, int(moved_by[first])), one) for (at, one), first in zip(stream.markers, due, strict=True)]
 
 
 def _cuts(time_us: Ints, reached_us: Ints, late_by_us: int) -> Ints:

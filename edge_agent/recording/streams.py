@@ -18,7 +18,9 @@ from edge_agent.errors import ConfigError
 KEY: Final = "key"  # the label that carries a recording's key
 MARKS: Final = ("wm", "p")  # what an item that is no reading begins with
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
-EXACT: Final = 2**53  # integers beyond travel as floats (docs/protocol.md 7.1)
+EXACT: Final = 2**53  # integers up to here are exact whatever is asked of them
+WIDEST: Final = 2**61 - 1  # integers beyond do not travel (wire/series.py): the recording's values are floats
+MOST_SQUARES: Final = 10**38  # a sum beyond has no answer (docs/protocol.md 7.1)
 NO_INTEGER: Final = 2**62  # stands for NaN among integers: the slicer skips and counts what lies beyond its limit
 
 
@@ -42,9 +44,9 @@ class Stream:
 
 
 def read_streams(
-    raw: Mapping[str, Any], order: Sequence[str], unit_us: int
+    raw: Mapping[str, Any], order: Sequence[str], unit_us: int, *, squared: bool = False
 ) -> tuple[list[Stream], list[Labels], int | None]:
-    """Streams in order, the labels of their series, and the scale of all values."""
+    """Streams in order, the labels of their series, and the scale of all values. squared: their squares are summed."""
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
         if not isinstance(stream, list):
@@ -53,11 +55,18 @@ def read_streams(
             if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
                 raise ConfigError(f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {item!r}")
     values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
-    whole = all((type(value) is int and abs(value) <= EXACT) or _is_nan(value) for value in values)
-    scale = 0 if whole else None
+    scale = 0 if _exact(values, squared=squared) else None
     series: dict[str, int] = {}
     streams = [columns(child, stream, unit_us, series, scale) for child, stream in items.items()]
     return streams, [((KEY, text),) for text in series], scale
+
+
+def _exact(values: Sequence[Any], *, squared: bool) -> bool:
+    """Whether all are integers, NaN aside, that travel as they are and whose sums have an answer."""
+    if not all(type(value) is int or _is_nan(value) for value in values):
+        return False
+    peak = max((abs(value) for value in values if type(value) is int), default=0)
+    return peak <= EXACT or (peak <= WIDEST and not (squared and peak * peak * len(values) >= MOST_SQUARES))
 
 
 def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> Stream:

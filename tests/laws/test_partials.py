@@ -85,7 +85,7 @@ def test_sums_beyond_64_bits_stay_exact() -> None:
     assert back.states["sum"].tolist() == [0]
 
 
-@given(value=st.lists(st.integers(-(2**53), 2**53), min_size=1, max_size=20), codes=st.randoms(use_true_random=False))
+@given(value=st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=20), codes=st.randoms(use_true_random=False))
 def test_segments_sum_integers_and_their_squares_exactly(value: list[int], codes: object) -> None:
     group = [getattr(codes, "randrange")(3) for _ in value]  # noqa: B009
     groups = Segments.coded(np.array(group, np.int64), 3)

@@ -175,3 +175,12 @@ def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time
     assert household.stuck(group, 301)
     household.stepped_back(50)
     assert not household.stuck(group, 150)
+
+
+def test_the_windows_of_a_node_keep_their_numbers_whatever_comes_first() -> None:
+    """A merger that has promised more passes on what is late after what is on time (protocol 4.2)."""
+    bench = Bench("order", "wait")
+    bench.number("a", 1, 20, 30)
+    bench.number("a", 0, 10, 20)
+    bench.number("a", 2, 30, 40)
+    assert spans(bench.step(a=50).closing) == [(10, 20), (20, 30), (30, 40)]

@@ -47,10 +47,19 @@ def test_a_null_field_is_one_that_is_left_out() -> None:
 def test_whole_numbers_are_scaled_integers_and_anything_else_makes_floats() -> None:
     """protocol 7.1."""
     assert parsed().scale == 0
-    for value in (1.5, "1", True, 2**53 + 1):
+    for value in (1.5, "1", True, 2**61):
         recording = parsed(streams={"a": [[1, "k", 1], [2, "k", value]]})
         assert recording.scale is None
         assert recording.streams[0].value.dtype == float
+
+
+@pytest.mark.parametrize(("fn", "scale"), [("sum", 0), ("median", 0), ("var", None)])
+def test_integers_stay_integers_unless_the_sum_of_their_squares_has_no_answer(fn: str, scale: int | None) -> None:
+    """protocol 7.1: 128 bits; floats answer as far as they can."""
+    queries = [{**QUERY, "aggregate": fn}]
+    few, many = ([[time, "k", 2**60 + 1] for time in range(count)] for count in (75, 76))
+    assert parsed(queries=queries, streams={"a": few}).scale == 0
+    assert parsed(queries=queries, streams={"a": many}).scale == scale
 
 
 @pytest.mark.parametrize("value", ["NaN", "nan", None, math.nan])

@@ -47,9 +47,10 @@ def made(seed: int) -> dict[str, Any]:
     ]
     given = {"queries": queries, "streams": streams, "topology": topology(random, children)}
     if random.random() < 0.5:
-        for query in queries:  # what leads is the first reading on time, or a late one that came before any
-            query["window"]["leading"] = "drop"
         policy = random.choice(["per_window", "drop", "revise"])
+        for query in queries if policy == "per_window" else ():  # no gateway knows what is open at the root
+            if query["window"]["interpretation"] == "central":
+                query["window"]["leading"] = "drop"
         given |= {
             "watermarks": {"mode": "markers", "allowed_lateness_ms": random.choice([0, 5])},
             "late_policy": policy,
@@ -73,7 +74,8 @@ def _stream(random: Random, shared: list[int], *, explicit: bool) -> list[list[A
         ident = random.choice([[], [7], [7], [8]])
         items.append((time, ["p", time, *ident, *more]))
     disorder = random.choice([0, 0, 30])
-    items.sort(key=lambda one: one[0] + random.randint(0, disorder))
+    slow = random.choice([disorder, 0, 100])  # markers may come long after what they part
+    items.sort(key=lambda one: one[0] + random.randint(0, slow if one[1][0] == "p" else disorder))
     return [item for _, item in items]
 
 
@@ -103,8 +105,7 @@ def wanted(given: dict[str, Any]) -> Rows:
             elif item[0] == "p":
                 kind = item[-1] if item[-1] in ("start", "end") else ""
                 ident = str(item[2]) if len(item) > 2 and item[2] not in ("start", "end") else ""
-                if item[1] * 1_000 >= reached:
-                    markers.append(Mark(item[1] * 1_000, kind, ident))
+                markers.append(Mark(item[1] * 1_000, kind, ident))
             else:
                 label = item[1] if isinstance(item[1], str) else key_text(item[1])
                 reading = Reading(item[0] * 1_000, Fraction(item[2]), f"{rank:05d}", arrival, Labels(key=label))
@@ -185,6 +186,47 @@ def test_markers_of_all_children_cut_one_stream() -> None:
     told = answered({"queries": [{"id": "q", "window": window, "aggregate": "sum"}], "streams": streams})
     wanted = {("x", 0, 10): 9, ("x", 10, 20): 34, ("y", 10, 20): 16, ("x", 20, 40): 68}
     assert by_place(told) == {("q", "", *place): value for place, value in wanted.items()}
+
+
+def one_child(late: str, window: dict[str, Any], *items: list[Any]) -> Rows:
+    asked = {"id": "q", "window": {"type": "punctuation", **window}, "aggregate": "sum"}
+    marks = {"watermarks": {"mode": "markers"}, "late_policy": late}
+    return by_place(answered({"queries": [asked], "streams": {"a": items}, **marks}))
+
+
+@pytest.mark.parametrize("late", ["per_window", "revise", "drop"])
+@pytest.mark.parametrize("interpretation", ["bounds", "order", "central"])
+def test_a_marker_parts_whenever_it_comes(late: str, interpretation: str) -> None:
+    """Markers are no readings: no policy for late ones is for them."""
+    items = [["p", 0], [5, "x", 1], [15, "x", 2], [25, "x", 4], ["wm", 20], ["p", 10], ["p", 20], ["wm", 40], ["p", 30]]
+    got = one_child(late, {"interpretation": interpretation}, *items)
+    assert got == {("q", "", "x", 0, 10): 1, ("q", "", "x", 10, 20): 2, ("q", "", "x", 20, 30): 4}
+
+
+def test_a_marker_at_the_event_time_ends_a_window_that_late_readings_miss() -> None:
+    items = [["p", 9], [10, "x", 1], ["wm", 16], [12, "x", 2], ["p", 16]]
+    got = one_child("per_window", {"interpretation": "bounds"}, *items)
+    assert got == {("q", "", "x", 9, 16): 1}
+
+
+@pytest.mark.parametrize(
+    ("late", "wanted"),
+    [
+        ("per_window", {(5, 40): 1 + 2 + 4, (40, 60): 8}),
+        ("revise", {(3, 40): 1 + 2 + 4 + 16, (40, 60): 8}),
+        ("drop", {(10, 40): 1, (40, 60): 8}),
+    ],
+)
+def test_the_first_reading_that_counts_leads_even_if_it_is_late(late: str, wanted: dict[tuple[int, int], int]) -> None:
+    items = [[10, "x", 1], ["wm", 20], [5, "x", 2], [12, "x", 4], ["p", 40], [45, "x", 8], ["wm", 41], [3, "x", 16]]
+    got = one_child(late, {"interpretation": "bounds", "leading": "open"}, *items, ["p", 60])
+    assert got == {("q", "", "x", *bounds): value for bounds, value in wanted.items()}
+
+
+@pytest.mark.parametrize("late", ["per_window", "revise"])
+def test_a_late_reading_leads_where_none_came_on_time(late: str) -> None:
+    got = one_child(late, {"interpretation": "bounds", "leading": "open"}, ["wm", 20], [18, "x", 9], ["p", 48])
+    assert got == {("q", "", "x", 18, 48): 9}
 
 
 @pytest.mark.parametrize("late", ["per_window", "revise", "drop"])

@@ -53,6 +53,27 @@ def test_the_last_revision_of_each_row_is_the_final_one(seed: int) -> None:
     assert sorted(map(json.dumps, final)) == sorted(map(json.dumps, teller.final(rows)))
 
 
+def test_integers_are_exact_as_far_as_they_travel() -> None:
+    """protocol 7.1: 61 bits at the nodes, sums of 128, in windows of time, of a session and of positions."""
+    one, most = 2**53 + 1, 2**61 - 1
+    streams = {"a": [[1, "x", one], [2, "x", most]], "b": [[1, "x", -most], [3, "x", most], [4, "x", "NaN"]]}
+    wanted = {"sum": one + most, "min": -most, "max": most, "range": 2 * most, "first": one, "last": most}
+    wanted |= {"mode": most, "median": (one + most) // 2, "count": 4}
+    windows = [
+        {"type": "tumbling", "length": 10},
+        {"type": "session", "gap": 5},
+        {"type": "count_tumbling", "length": 4, "keyed": False},
+    ]
+    queries = [
+        {"id": f"{n} {fn}", "window": window, "aggregate": fn} for n, window in enumerate(windows) for fn in wanted
+    ]
+    told = answered({"queries": queries, "streams": streams, "topology": {"m": ["a"], "root": ["m", "b"]}})
+    assert {row["query"]: row["value"] for row in told} == {
+        f"{n} {fn}": value for n in range(3) for fn, value in wanted.items()
+    }
+    assert all(type(row["value"]) is int for row in told if "median" not in row["query"])
+
+
 def test_late_readings_revise_rows_as_they_come() -> None:
     """protocol 4.2, 8.3."""
     stream: list[list[Any]] = [[1, None, 1], ["wm", 10], [2, None, 2], ["wm", 20], [3, None, 4]]

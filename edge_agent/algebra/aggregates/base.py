@@ -52,7 +52,7 @@ class Readings:
     """What lift takes: readings of one node in the order of (time, arrival).
 
     time_us: shape (k,), int64, non-decreasing. value: shape (k,), float64, finite, or int64 in multiples of
-    10**scale with |value| <= 2**53. order: shape (k,), int64 arrival numbers; may be empty if no column of a kind in
+    10**scale with |value| < 2**61. order: shape (k,), int64 arrival numbers; may be empty if no column of a kind in
     NUMBERED is lifted. node: the code of this node. numbers: what a label says as a number, by the label's name: shape
     (k,), float64, NaN where it says none; a label that is not there says none. k may be 0.
     """
