@@ -96,6 +96,13 @@ def test_segments_sum_integers_and_their_squares_exactly(value: list[int], codes
     assert groups.sum_of_squares(column).tolist() == [sum(v * v for v in vs) for vs in want.values()]
 
 
+def test_squares_of_many_of_the_widest_integers_are_exact() -> None:
+    """The upper limbs alone would leave 64 bits."""
+    column = np.full(1_000, 2**61 - 1, np.int64)
+    groups = Segments.runs(np.zeros(1, np.int64), len(column))
+    assert groups.sum_of_squares(column).tolist() == [1_000 * (2**61 - 1) ** 2]
+
+
 @given(parts=st.lists(partials(), max_size=6), frontiers=st.lists(st.integers(-3, 10), max_size=6))
 def test_a_store_lets_each_row_go_once_when_the_frontier_has_reached_its_end(
     parts: list[Partials], frontiers: list[int]
