@@ -163,6 +163,7 @@ def test_what_is_no_json_object_is_no_recording() -> None:
             {"aggregate": "median", "param": {"even": "uper"}},
             'q: param.even: "uper" is none of "mean", "upper", "lower"',
         ),
+        ({"param": {"fn": "max"}}, 'q: param: unknown key "fn"; the function is sum, as aggregate says'),
         ({"aggregate": "plant"}, 'q: aggregate: unknown function "plant"'),
         (
             {"aggregates": ["avg", {"fn": "median", "evn": "upper"}]},
