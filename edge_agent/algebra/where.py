@@ -1,10 +1,4 @@
-"""The filter language of queries: `value > 0 and (site = 'a' or unit in ('3', '4'))`.
-
-Comparisons = != < <= > >= of `value` or a label with a number or a text in single quotes ('' is one quote inside),
-`in (...)`, `not in (...)`, and, or, not, parentheses; keywords in any case. A name that is no plain word stands in
-double quotes. A label that a series does not have is ''. A label compared with a number counts as the number it spells;
-one that spells none is unequal to it and neither less nor greater.
-"""
+"""Filters as values: which readings a query's `where` lets pass. The language itself: where_text.py."""
 
 from __future__ import annotations
 
@@ -17,17 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.errors import ConfigError
-
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Column, Ints
     from edge_agent.algebra.query import Labels
 
 VALUE: Final = "value"
-_DEPTH: Final = 32  # nesting that a person writes stays far below; the parser recurses
-_LENGTH: Final = 4_096  # characters
-
-_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -35,20 +24,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-    (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])
-  | (?P<text>'(?:[^']|'')*')
-  | (?P<quoted>"(?:[^"]|"")+")
-  | (?P<word>[A-Za-z_]\w*)
-  | (?P<sign><>|!=|<=|>=|[=<>(),])
-)""",
-    re.VERBOSE,
-)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
-_KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
+KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +85,6 @@ class Or:
 Expr = Compare | In | Not | And | Or
 
 
-def parse(text: str) -> Expr:
-    """Text to expression; str() of it is the canonical text. Raises: ConfigError naming the column (from 1)."""
-    if len(text) > _LENGTH:
-        raise ConfigError(f"where: {len(text)} characters, at most {_LENGTH}")
-    return _Parser(text).whole()
-
-
 def names(expr: Expr) -> frozenset[str]:
     """The names used: labels and perhaps 'value'."""
     match expr:
@@ -151,7 +122,7 @@ def _evaluate(expr: Expr, value: Column, series: Ints, labels: Sequence[Labels],
         return known[series[0]] if len(series) and series.strides == (0,) else known[series]
     match expr:
         case Compare():
-            return _COMPARE[expr.sign](value, expr.literal)
+            return SIGNS[expr.sign](value, expr.literal)
         case In():
             return np.isin(value, np.array(expr.options, np.float64))
         case Not():
@@ -180,14 +151,14 @@ def _holds(expr: Expr, labels: dict[str, str]) -> bool:
 
 def _compare(label: str, sign: str, literal: float | str) -> bool:
     if isinstance(literal, str):
-        return bool(_COMPARE[sign](label, literal))
+        return bool(SIGNS[sign](label, literal))
     if not _NUMBER.match(label):
         return sign == "!="
-    return bool(_COMPARE[sign](float(label), literal))
+    return bool(SIGNS[sign](float(label), literal))
 
 
 def _name(name: str) -> str:
-    if _PLAIN.match(name) and name.lower() not in _KEYWORDS:
+    if _PLAIN.match(name) and name.lower() not in KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
@@ -196,156 +167,3 @@ def _literal(literal: float | str) -> str:
     if isinstance(literal, str):
         return "'" + literal.replace("'", "''") + "'"
     return str(int(literal)) if literal.is_integer() and abs(literal) < 2**53 else repr(literal)
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str  # number, text, name, sign, keyword, end
-    text: str
-    column: int
-
-
-class _Parser:
-    """Recursive descent: or < and < not < comparison."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens = _tokens(text)
-        self.at = 0
-        self.depth = 0
-
-    def whole(self) -> Expr:
-        expr = self.either()
-        if self.here.kind != "end":
-            raise self.wrong("'and', 'or' or the end")
-        return expr
-
-    @property
-    def here(self) -> _Token:
-        return self.tokens[self.at]
-
-    def take(self, kind: str, *texts: str) -> _Token | None:
-        token = self.here
-        if token.kind != kind or (texts and token.text not in texts):
-            return None
-        self.at += 1
-        return token
-
-    def wrong(self, wanted: str) -> ConfigError:
-        got = "the end" if self.here.kind == "end" else repr(self.here.text)
-        return ConfigError(f"where: column {self.here.column}: wanted {wanted}, got {got}")
-
-    def either(self) -> Expr:
-        return self.joined("or", Or, self.both)
-
-    def both(self) -> Expr:
-        return self.joined("and", And, self.negated)
-
-    def joined(self, word: str, cls: type[And] | type[Or], part: Callable[[], Expr]) -> Expr:
-        parts: list[Expr] = []
-        while True:
-            found = part()
-            parts += found.parts if isinstance(found, cls) else (found,)
-            if not self.take("keyword", word):
-                return parts[0] if len(parts) == 1 else cls(tuple(parts))
-
-    def negated(self) -> Expr:
-        self.depth += 1
-        if self.depth > _DEPTH:
-            raise ConfigError(f"where: column {self.here.column}: nested deeper than {_DEPTH}")
-        try:
-            if self.take("keyword", "not"):
-                return Not(self.negated())
-            if self.take("sign", "("):
-                expr = self.either()
-                if not self.take("sign", ")"):
-                    raise self.wrong("')'")
-                return expr
-            return self.comparison()
-        finally:
-            self.depth -= 1
-
-    def comparison(self) -> Expr:
-        literal = self.literal()
-        if literal is not None:  # 0 < value
-            sign = self.sign()
-            if self.here.kind != "name":
-                raise self.wrong("a label or 'value'")
-            return Compare(self.name(literal), _FLIPPED[sign], literal)
-        if self.here.kind != "name":
-            raise self.wrong("a label, 'value', 'not' or '('")
-        token = self.here
-        self.at += 1
-        negative = self.take("keyword", "not")
-        if self.take("keyword", "in"):
-            listed = In(token.text, self.options(token.text))
-            return Not(listed) if negative else listed
-        if negative:
-            raise self.wrong("'in'")
-        sign = self.sign()
-        return Compare(token.text, sign, self.operand(token.text))
-
-    def sign(self) -> str:
-        token = self.take("sign", "<>", *_COMPARE)
-        if token is None:
-            raise self.wrong("one of = != < <= > >= in")
-        return "!=" if token.text == "<>" else token.text
-
-    def name(self, literal: float | str) -> str:
-        token = self.here
-        self.at += 1
-        if token.text == VALUE and isinstance(literal, str):
-            raise ConfigError(f"where: column {token.column}: value is compared with a number, not a text")
-        return token.text
-
-    def operand(self, name: str) -> float | str:
-        column = self.here.column
-        literal = self.literal()
-        if literal is None:
-            raise self.wrong("a number or a text in single quotes")
-        if name == VALUE and isinstance(literal, str):
-            raise ConfigError(f"where: column {column}: value is compared with a number, not a text")
-        return literal
-
-    def options(self, name: str) -> tuple[float | str, ...]:
-        if not self.take("sign", "("):
-            raise self.wrong("'(' after in")
-        found = [self.operand(name)]
-        while self.take("sign", ","):
-            found.append(self.operand(name))
-        if not self.take("sign", ")"):
-            raise self.wrong("',' or ')'")
-        return tuple(found)
-
-    def literal(self) -> float | str | None:
-        token = self.take("number") or self.take("text")
-        if token is None:
-            return None
-        return float(token.text) if token.kind == "number" else token.text
-
-
-def _tokens(text: str) -> list[_Token]:
-    out: list[_Token] = []
-    at = 0
-    end = len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            column = at + len(text[at:]) - len(text[at:].lstrip()) + 1
-            rest = text[column - 1 :]
-            why = "a text has no closing quote" if rest[0] in "'\"" else f"cannot read {rest[:12]!r}"
-            raise ConfigError(f"where: column {column}: {why}")
-        kind, found, column = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1
-        if kind == "number" and not np.isfinite(float(found)):
-            raise ConfigError(f"where: column {column}: {found} is too large for a number")
-        if kind == "text":
-            out.append(_Token("text", found[1:-1].replace("''", "'"), column))
-        elif kind == "quoted":
-            out.append(_Token("name", found[1:-1].replace('""', '"'), column))
-        elif kind == "word":
-            keyword = found.lower() in _KEYWORDS
-            out.append(_Token("keyword" if keyword else "name", found.lower() if keyword else found, column))
-        else:
-            out.append(_Token(kind, found, column))
-        at = match.end()
-    out.append(_Token("end", "", len(text) + 1))
-    return out

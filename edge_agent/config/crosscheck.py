@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from edge_agent.algebra import where
+from edge_agent.algebra import where, where_text
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.frame import MAX_PLAN_BYTES
 from edge_agent.algebra.query import Group, Query, Sensor
@@ -120,7 +120,7 @@ def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tup
     labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
     used = [("by", name) for name in value.by]
     if value.where:
-        used += [("where", name) for name in sorted(where.names(where.parse(value.where)) - {where.VALUE})]
+        used += [("where", name) for name in sorted(where.names(where_text.parse(value.where)) - {where.VALUE})]
     for n, aggregate in enumerate(value.aggregates):
         texts = {name for name, param in FUNCTIONS[aggregate.fn].params if param.text}
         used += [(f"aggregates[{n}].{name}", str(label)) for name, label in aggregate.params if name in texts]

@@ -151,7 +151,9 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
     if isinstance(fn, list):
         report.wrong((*at, "aggregate"), fn, "wanted one function, got a list", "aggregates")
         fn = "count"
-    return {**rest, "aggregates": [{"fn": fn, **param}]}
+    if "fn" in param:
+        report.unknown((*at, "param"), "fn", (), f"the function is {fn}, as aggregate says")
+    return {**rest, "aggregates": [{**param, "fn": fn}]}
 
 
 def _places_as_written(at: Path, report: Report) -> None:

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.config.definitions import Definition, parse_definition
 from edge_agent.errors import Problem
+
+MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,32 @@ class Refusal:
         revision, problems, waiting, unsupported, text = values
         definition = None if text is None else parse_definition(kind, item, text)
         return cls(revision, tuple(Problem(*p) for p in problems), bool(waiting), bool(unsupported), definition)
+
+
+def told(
+    chosen: Definition | None, refused: Sequence[Refusal], missing: Problem | None, warnings: Sequence[Problem]
+) -> dict[str, Any]:
+    """What `state` says of one item: chosen is what counts here, refused what did not come into force.
+
+    missing: the sensor that a query waits for. warnings: what is no mistake but worth a look.
+    """
+    errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
+    said: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
+    if chosen is not None:
+        said["revision"] = refused[0].revision if refused else chosen.revision
+        if refused and not chosen.removed:
+            said["in_force"] = chosen.revision
+        if chosen.removed:
+            said["removed"] = True
+    if errors:
+        said["errors"] = [said_of(problem) for problem in errors[:MOST_ERRORS]]
+    if missing or (refused and all(refusal.waiting for refusal in refused)):
+        said["waiting"] = True
+    if refused and all(refusal.unsupported for refusal in refused):
+        said["unsupported"] = True
+    if warnings:
+        said["warnings"] = [said_of(problem) for problem in warnings]
+    return said
 
 
 def said_of(problem: Problem) -> dict[str, Any]:

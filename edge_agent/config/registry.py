@@ -21,7 +21,7 @@ from edge_agent.algebra.query import Query, Sensor
 from edge_agent.config.crosscheck import not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication
-from edge_agent.config.refusal import Refusal, revision_in, said_of
+from edge_agent.config.refusal import Refusal, revision_in, told
 from edge_agent.config.room import Room
 from edge_agent.config.tables import Limits
 from edge_agent.config.topics import ALL, KINDS, NODE
@@ -30,7 +30,6 @@ from edge_agent.errors import ConfigError, NotSupported, Problem
 __all__ = ["Numberer", "Publication", "Registry"]
 
 MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
-MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
 Slot = tuple[str, str, str]  # (scope, kind, id)
 
 
@@ -269,25 +268,9 @@ class Registry:
         refused = [r for scope in (NODE, ALL) if (r := self._refused.get((scope, kind, item))) is not None]
         if chosen is None and not refused:
             return None
-        missing = unmet(chosen.value, sensors) if chosen is not None else None
-        errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
-        said: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
-        if chosen is not None:
-            said["revision"] = refused[0].revision if refused else chosen.revision
-            if refused and not chosen.removed:
-                said["in_force"] = chosen.revision
-            if chosen.removed:
-                said["removed"] = True
-        if errors:
-            said["errors"] = [said_of(problem) for problem in errors[:MOST_ERRORS]]
-        if missing or (refused and all(refusal.waiting for refusal in refused)):
-            said["waiting"] = True
-        if refused and all(refusal.unsupported for refusal in refused):
-            said["unsupported"] = True
-        found = warnings(chosen.value, sensors) if chosen is not None else ()
-        if found:
-            said["warnings"] = [said_of(problem) for problem in found]
-        return said
+        if chosen is None:
+            return told(None, refused, None, ())
+        return told(chosen, refused, unmet(chosen.value, sensors), warnings(chosen.value, sensors))
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
         """What of one id is in force."""

@@ -13,7 +13,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.markers import is_marked, leading_of
 from edge_agent.algebra.query import LATE_POLICIES, Group, Labels, Query
 from edge_agent.algebra.windows.central import RAW
-from edge_agent.config.checker import line_of
+from edge_agent.config.checker import line_of, short
 from edge_agent.config.crosscheck import too_much
 from edge_agent.config.definitions import parse_recording_query
 from edge_agent.config.durations import UNITS_US
@@ -91,7 +91,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     given = _said(given)
     unit_us = UNITS_US.get(str(given.get("unit", "ms")))
     if unit_us is None:
-        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {given['unit']!r}")
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(given['unit']))}")
     raw = given.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
@@ -108,11 +108,11 @@ def _recording(given: Any, name: str, source: str) -> Recording:
     watermarks = given.get("watermarks") or {}
     mode = (watermarks.get("mode") or "end_of_stream") if isinstance(watermarks, dict) else watermarks
     if mode not in MODES:
-        raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {mode!r}")
+        raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {short(repr(mode))}")
     late_by_us = _late_by(given, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
     late = given.get("late_policy") or "per_window"
     if late not in LATE_POLICIES:
-        raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {late!r}")
+        raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
     waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
@@ -242,7 +242,7 @@ def _furthest_behind(stream: Stream, mode: str) -> int:
 def _ms(table: Mapping[str, Any], name: str) -> int:
     value = table.get(name) or 0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < FAR_US / MS:
-        raise ConfigError(f"{name}: wanted milliseconds, got {value!r}")
+        raise ConfigError(f"{name}: wanted milliseconds, got {short(repr(value))}")
     return round(value * MS)
 
 
@@ -257,7 +257,7 @@ def _queries(given: Any, source: str, unit_us: int) -> tuple[list[Asked], list[s
         known = json.dumps(item, sort_keys=True)
         try:
             if not isinstance(after, int):
-                raise ConfigError(f"added_after_items: wanted a number of items, got {after!r}")
+                raise ConfigError(f"added_after_items: wanted a number of items, got {short(repr(after))}")
             if known in asked:
                 raise ConfigError(f"queries[{at}] has the id of another; their rows could not be told apart: rename it")
             query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])

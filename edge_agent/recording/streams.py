@@ -13,6 +13,7 @@ import numpy as np
 from edge_agent.algebra.markers import Marker
 from edge_agent.algebra.partial import Column, Ints
 from edge_agent.algebra.query import Labels
+from edge_agent.config.checker import short
 from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # the label that carries a recording's key
@@ -53,7 +54,9 @@ def read_streams(
             raise ConfigError(f"streams.{child}: wanted a list of items")
         for at, item in enumerate(stream):
             if not isinstance(item, list) or len(item) < 2 or (type(item[0]) is not str and len(item) < 3):
-                raise ConfigError(f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {item!r}")
+                raise ConfigError(
+                    f"streams.{child}[{at}]: wanted [time, key, value] or a marker, got {short(repr(item))}"
+                )
     values = [item[2] for stream in items.values() for item in stream if type(item[0]) is not str]
     scale = 0 if _exact(values, squared=squared) else None
     series: dict[str, int] = {}
@@ -108,7 +111,7 @@ def item_times(stream: Stream) -> Ints:
 def _label(key: object, child: str, at: int) -> str:
     label = key_label(key)
     if not label.isascii() and any("\ud800" <= sign <= "\udfff" for sign in label):
-        raise ConfigError(f"streams.{child}[{at}]: the key is no Unicode text: {label!r}")
+        raise ConfigError(f"streams.{child}[{at}]: the key is no Unicode text: {short(repr(label))}")
     return label
 
 
@@ -135,7 +138,7 @@ def _number(value: object, child: str, at: int) -> float:
     try:
         return math.nan if value is None else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as err:
-        raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {value!r}") from err
+        raise ConfigError(f"streams.{child}[{at}]: wanted a number, got {short(repr(value))}") from err
 
 
 def _is_nan(value: object) -> bool:
@@ -152,12 +155,12 @@ def _us(time: object, unit_us: int, child: str, at: int) -> int:
     if math.isinf(us):
         return int(math.copysign(FAR_US, us))
     if math.isnan(us) or us != int(us):
-        raise ConfigError(f"streams.{child}[{at}]: wanted a time in whole microseconds, got {time!r}")
+        raise ConfigError(f"streams.{child}[{at}]: wanted a time in whole microseconds, got {short(repr(time))}")
     return int(us)
 
 
 def _time(time: object, unit_us: int, child: str, at: int) -> int:
     us = _us(time, unit_us, child, at)
     if abs(us) >= FAR_US:
-        raise ConfigError(f"streams.{child}[{at}]: time {time!r} is too far")
+        raise ConfigError(f"streams.{child}[{at}]: time {short(repr(time))} is too far")
     return us

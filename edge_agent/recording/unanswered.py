@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from edge_agent.config.durations import UNITS_US
 from edge_agent.config.quantities import EPOCH
 from edge_agent.recording.streams import MARKS, Stream
 
-MOST_TEXT: Final = 40  # characters of a foreign value in a line
-
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
     """Items that begin with a text that is no mark: they are passed over."""
@@ -26,7 +24,7 @@ def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
         if odd:
             text = stream[odd[0]][0]
-            said = f"the first is [{odd[0]}], {text[:MOST_TEXT]!r}"
+            said = f"the first is [{odd[0]}], {short(repr(text))}"
             meant = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
             yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, no time and no mark: {said}; {meant}"
 

@@ -120,11 +120,11 @@ def test_markers_are_named_and_sketches_weigh_what_they_hold(
 def test_a_reason_stands_there_once_however_many_queries_share_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [written(tmp_path, f"q{i}.json", QUERY) for i in range(5)]
+    files = [written(tmp_path, f"q{i}.json", QUERY) for i in range(12)]
     assert main(["explain", *files]) == 0
     out = capsys.readouterr().out
     assert out.count("function avg at every tier: decomposable") == 1
-    assert "q0, q1, q2, q3, q4: 17 B a window, at most" in out
+    assert "q5, q6, q7 and 4 more: 17 B a window, at most" in out
 
 
 def test_what_only_the_root_can_do_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,6 +237,17 @@ def test_windows_between_a_gateways_own_markers_are_said_to_be_its_own(
     out = capsys.readouterr().out
     assert "window punctuation at the gateway: local" in out
     assert "at every tier" not in out
+
+
+def test_of_late_readings_nothing_is_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    late = {**QUERY, "late": "per_window"}
+    assert main(["explain", written(tmp_path, "tardy.json", late), "--json"]) == 0
+    on_time, rows = (made["weighs"] for made in json.loads(capsys.readouterr().out)["plans"])
+    assert on_time["bytes_per_window"]
+    assert rows["bytes_per_row"]["expected"] > 0
+    assert (rows["bytes_per_window"], rows["bytes_per_s"], rows["rows_per_s"]) == ({}, None, None)
+    assert main(["explain", str(tmp_path / "tardy.json")]) == 0
+    assert "travels    whole windows of late readings" in capsys.readouterr().out
 
 
 def test_a_fixed_band_is_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,8 @@ def test_the_most_frequent_values_are_bounded_however_many_readings_there_are(ra
         (CountTumbling(100), "global", Stream(50, 60, keys=10)),
         (CountSliding(100, 10), "global", Stream(1, 60)),
         (Punctuation("local"), "global", Stream(50, 600, marked_s=60)),
+        (Punctuation("bounds"), "global", Stream(50, 600, marked_s=60)),
+        (Punctuation("order"), "global", Stream(50, 600, marked_s=60)),
         (Punctuation("central"), "global", Stream(50, 120, marked_s=60)),
     ],
 )
@@ -144,14 +146,7 @@ def test_sessions_weigh_their_bounds_and_registers_too(scale: int | None) -> Non
 @pytest.mark.parametrize("scale", [None, -1])
 @pytest.mark.parametrize("fn", sorted(FUNCTIONS))
 def test_no_function_sends_more_than_is_said_at_most(fn: str, scale: int | None) -> None:
-    given: dict[str, Param] = {
-        "q": 0.5,
-        "edges": (10.0, 20.0),
-        "value": 20,
-        "low": 10.0,
-        "high": 20.0,
-        "weight": "unit",
-    }
+    given: dict[str, Param] = {"q": 0.5, "edges": (10.0, 20.0), "value": 20, "weight": "unit"}
     params = dict(FUNCTIONS[fn].params)
     chosen = tuple((name, given.get(name, param.choices[0])) for name, param in params.items() if param.default is None)
     query = Query("q", 1, "s", TEN, (Aggregate(fn, fn, chosen),), by=("unit",))

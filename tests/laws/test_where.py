@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.where import And, Compare, Expr, In, Not, Or, evaluate, names, parse
+from edge_agent.algebra.where import And, Compare, Expr, In, Not, Or, evaluate, names
+from edge_agent.algebra.where_text import parse
 from edge_agent.errors import ConfigError
 
 NAMES = st.sampled_from(["value", "site", "unit", "not", "two words", 'a"b', "in"])

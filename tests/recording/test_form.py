@@ -129,6 +129,8 @@ def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
         ({"streams": {"a": [[1, "\ud800", 1]]}}, r"streams.a\[0\]: the key is no Unicode text"),
         ({"streams": {"a": [[0.00001, "k", 1]]}}, "wanted a time in whole microseconds"),
         ({"streams": {"a": [[10**30, "k", 1]]}}, "is too far"),
+        ({"streams": {"a": [[1, "k", 10**400]]}}, r"streams.a\[0\]: wanted a number, got 10{58}…$"),
+        ({"streams": {"a": [[1, "k", "x" * 10**6]]}}, r"streams.a\[0\]: wanted a number, got 'x{58}…$"),
         ({"unit": "fortnight"}, "unit: wanted one of us, ms, s"),
         ({"watermarks": {"mode": "guess"}}, "watermarks.mode: wanted one of"),
         ({"watermarks": {"mode": "implicit", "implicit_lag_ms": "1s"}}, "implicit_lag_ms: wanted milliseconds"),
@@ -170,6 +172,7 @@ def test_what_is_no_json_object_is_no_recording() -> None:
             {"aggregate": "median", "param": {"even": "uper"}},
             'q: param.even: "uper" is none of "mean", "upper", "lower"',
         ),
+        ({"param": {"fn": "max"}}, 'q: param: unknown key "fn"; the function is sum, as aggregate says'),
         ({"aggregate": "plant"}, 'q: aggregate: unknown function "plant"'),
         (
             {"aggregates": ["avg", {"fn": "median", "evn": "upper"}]},

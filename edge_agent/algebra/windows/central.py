@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import where
+from edge_agent.algebra import where, where_text
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partial import Ints
@@ -44,7 +44,7 @@ class Line:
     def holds(self, text: str) -> NDArray[np.bool_]:
         """At which readings a condition holds: shape (n,), bool. text: as of a query's filter (algebra.where)."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
-        return where.evaluate(where.parse(text), self.value, series, self.labels)
+        return where.evaluate(where_text.parse(text), self.value, series, self.labels)
 
 
 @dataclass(frozen=True, slots=True)

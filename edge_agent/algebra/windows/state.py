@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import where
+from edge_agent.algebra import where, where_text
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.central import RAW, Cut, Line
 
@@ -43,7 +43,7 @@ class State:
     def labels(self) -> frozenset[str]:
         """Those that its conditions look at."""
         texts = [text for text in (self.begin, self.end) if text.strip()]
-        return frozenset().union(*(where.names(where.parse(text)) for text in texts)) - {where.VALUE}
+        return frozenset().union(*(where.names(where_text.parse(text)) for text in texts)) - {where.VALUE}
 
     def cut(self, line: Line) -> Cut:
         """The windows that have ended."""
