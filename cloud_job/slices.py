@@ -28,9 +28,10 @@ from cloud_job.decode import READ, Counted, Lookup, Reader, batch_of, counted, r
 from cloud_job.recent import MOST_ASKED_BYTES
 from edge_agent import packages
 from edge_agent.algebra import aggregates
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.blocks import Blocks, kept_columns
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.store import Store
 from edge_agent.wire import snapshot

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -143,6 +144,32 @@ def test_a_violation_is_found(path: str, text: str) -> None:
 )
 def test_what_is_allowed_is_not_found(path: str, text: str) -> None:
     assert not violations(text, path)
+
+
+def circle(files: dict[str, str]) -> tuple[str, ...]:
+    """Modules that import each other in a circle, also under TYPE_CHECKING; none if there is none. path -> text."""
+    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        named = {name if name in modules else name.rpartition(".")[0] for name in imports(files[path], path)}
+        needs[module] = (named & modules.keys()) - {module}
+    try:
+        tuple(TopologicalSorter(needs).static_order())
+    except CycleError as err:
+        return tuple(err.args[1])
+    return ()
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert not circle(dict(sources()))
+
+
+def test_a_circle_is_found() -> None:
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cloud_job.b import B"
+    assert set(circle({"cloud_job/a.py": typed, "cloud_job/b.py": "from cloud_job import a"})) == {
+        "cloud_job.a",
+        "cloud_job.b",
+    }
 
 
 def test_a_new_file_needs_a_room() -> None:

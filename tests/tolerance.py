@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from edge_agent.algebra.partial import Column
+from edge_agent.algebra.arrays import Array
 
 RELATIVE: Final = 1e-9
 ABSOLUTE: Final = 1e-9
@@ -30,7 +30,7 @@ def assert_close(got: float | None, want: float | None, scale: float = 1.0) -> N
     assert close(got, want, scale), f"got {got!r}, wanted {want!r} (scale {scale:g})"
 
 
-def assert_same_column(got: Column, want: Column, scale: float = 1.0) -> None:
+def assert_same_column(got: Array, want: Array, scale: float = 1.0) -> None:
     """Columns of a state: floats within tolerance, all else exactly, in type too."""
     assert got.dtype == want.dtype
     assert got.shape == want.shape

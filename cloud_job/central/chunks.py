@@ -19,7 +19,7 @@ from cloud_job.decode import Counted, Lookup, Reader, counted
 from cloud_job.native import cells
 from edge_agent import packages
 from edge_agent.algebra import series
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.arrays import Array, Ints
 
 COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.positions, whose own the next five are
     "number": "int",
@@ -119,7 +119,7 @@ def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
     return flat.reshape(-1, words), sizes // words
 
 
-def _bits(value: Column) -> Ints:
+def _bits(value: Array) -> Ints:
     return value.view(np.int64) if value.dtype == np.float64 else value
 
 
@@ -159,7 +159,7 @@ class Chunks:
         """A column of chunks as one of their readings."""
         return np.repeat(column, self.sizes)
 
-    def values(self, scale: int) -> Column:
+    def values(self, scale: int) -> Array:
         """The values, all of one scale."""
         value = np.ascontiguousarray(self.readings[:, 1])
         return value.view(np.float64) if scale == FLOATS else value

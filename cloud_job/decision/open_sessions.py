@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloud_job.decision.names import Names
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import breaks
 from edge_agent.algebra.span import FAR_US

@@ -14,8 +14,7 @@ from edge_agent.algebra import aggregates
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.query import Aggregate
 
 Found = Iterator[tuple["Ints", Mapping[str, "Array"]]]  # (numbers of rows, their states by the registry's names)

@@ -17,8 +17,7 @@ from edge_agent.algebra import bags
 from edge_agent.algebra.bags import Flat
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 PARTS: Final = ("v", "c")  # values, counts: null where all are 1
 MARK: Final = "c"  # of a cell that does not fit 64 bits

@@ -22,7 +22,7 @@ from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.arrays import Array
     from edge_agent.algebra.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column

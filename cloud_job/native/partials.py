@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from cloud_job.native import bags, series
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.bags import blocks as merged_at_once
 from edge_agent.algebra.bags import is_bags
-from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.series import is_series
 
 WIDE: Final = pa.decimal128(38, 0)
@@ -19,7 +20,7 @@ _LIMIT: Final = 10**38  # the first integer that decimal(38,0) does not hold
 _LOW_BITS: Final = (1 << 64) - 1
 
 
-def to_arrow(column: Column, kind: str, scale: int | None, nodes: Sequence[str]) -> pa.Array:
+def to_arrow(column: Array, kind: str, scale: int | None, nodes: Sequence[str]) -> pa.Array:
     """A state column of the registry as Spark reads it.
 
     kind: of the registry's Column. scale: None for floats. nodes: ids by node code. An integer beyond 38 digits becomes
@@ -49,7 +50,7 @@ def blocks(rows: Partials) -> Iterator[tuple[int, int]]:
     return merged_at_once(np.arange(len(rows)), held)
 
 
-def _wide(column: Column) -> pa.Array:
+def _wide(column: Array) -> pa.Array:
     if column.dtype == np.int64:
         return pa.array(column).cast(pa.decimal128(19, 0)).cast(WIDE)
     values: Any = column

@@ -17,7 +17,7 @@ from cloud_job.native.answers import Found
 from edge_agent.algebra import series
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.arrays import Array
 
 PARTS: Final = ("t", "v", "n", "o")  # event time, value, place of the node, arrival
 MARK: Final = "n"  # of a cell that does not fit 64 bits

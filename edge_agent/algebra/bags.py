@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.segments import Segments
 
 ONE: Final = np.ones(1, np.int64)
@@ -34,7 +34,7 @@ class Bag:
     counts: shape (k,), int64, each at least 1. Beyond 64 bits, at the root only, values are Python integers.
     """
 
-    values: Column
+    values: Array
     counts: Ints
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +55,7 @@ class Bag:
 class Flat:
     """The bags of a column one after another. sizes: shape (rows,), distinct values of each."""
 
-    values: Column
+    values: Array
     counts: Ints
     sizes: Ints
 
@@ -73,7 +73,7 @@ class Flat:
         """Readings in each row."""
         return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
 
-    def at(self, rank: Ints) -> Column:
+    def at(self, rank: Ints) -> Array:
         """The value of a rank in each row, from 0, as if every value stood there as often as it counts."""
         upto = np.cumsum(self.counts)
         before = upto[self.starts] - self.counts[self.starts]
@@ -90,7 +90,7 @@ class Flat:
         return out
 
 
-def flat(column: Column) -> Flat:
+def flat(column: Array) -> Flat:
     """The bags of a column, shape (n,), n may be 0; counts that are all 1 cost no memory."""
     cells: list[Bag] = column.tolist()
     if not cells:
@@ -104,7 +104,7 @@ def flat(column: Column) -> Flat:
     return Flat(values, np.concatenate([bag.counts for bag in cells]), sizes)
 
 
-def totals(column: Column) -> Ints:
+def totals(column: Array) -> Ints:
     """Readings in each bag of a column, as `flat(column).totals()`, without its values."""
     cells: list[Bag] = column.tolist()
     sizes = np.fromiter((len(bag.counts) for bag in cells), np.int64, len(cells))
@@ -118,19 +118,19 @@ def ones(k: int) -> Ints:
     return np.broadcast_to(ONE[0], (k,))
 
 
-def is_bags(column: Column) -> bool:
+def is_bags(column: Array) -> bool:
     """Whether a column, not empty, is one of bags."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], Bag)
 
 
-def kind_of(column: Column) -> str:
+def kind_of(column: Array) -> str:
     """The kind of any column as a letter: as numpy, and of bags 'B' (floats) or 'b' (integers)."""
     if is_bags(column):
         return "B" if column[0].values.dtype.kind == "f" else "b"
     return column.dtype.kind
 
 
-def lift(values: Column, groups: Segments) -> NDArray[Any]:
+def lift(values: Array, groups: Segments) -> NDArray[Any]:
     """One bag a group of readings. values: shape (k,), float64, finite, or int64."""
     if not len(groups):
         return np.empty(0, object)
@@ -146,7 +146,7 @@ def lift(values: Column, groups: Segments) -> NDArray[Any]:
     return tally(values, owner, ONE[:0], len(groups)).column()
 
 
-def combine(column: Column, groups: Segments) -> Column:
+def combine(column: Array, groups: Segments) -> Array:
     """One bag a group of bags: counts of equal values add up. column: shape (k,)."""
     if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
         return column
@@ -171,7 +171,7 @@ def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
     yield from zip(firsts, [*firsts[1:], len(owner)], strict=True)
 
 
-def _merged(column: Column, owner: Ints, groups: int) -> Flat:
+def _merged(column: Array, owner: Ints, groups: int) -> Flat:
     if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
         order = np.argsort(owner, kind="stable")
         column, owner = column[order], owner[order]
@@ -180,7 +180,7 @@ def _merged(column: Column, owner: Ints, groups: int) -> Flat:
     return tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
 
 
-def mapped(column: Column, change: Callable[[Column], Column]) -> Column:
+def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
     """Bags of changed values. change: of a flat array, increasing; values that become equal count together."""
     bags = flat(column)
     if not len(column):
@@ -207,7 +207,7 @@ def is_decimal(values: NDArray[np.float64], places: int) -> bool:
     return bool((np.abs(whole) < 2**53).all() and (whole / 10.0**places == values).all())
 
 
-def tally(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
+def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> Flat:
     """Sorted distinct values with their counts, a row a group (none empty): what makes bags of readings or of bags.
 
     values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
@@ -251,7 +251,7 @@ def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> Flat | Non
     return Flat(value + low, count, np.bincount(row, minlength=groups))
 
 
-def _sorted(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
+def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> Flat:
     """By sorting. Of several runs that are in order themselves the stable sort makes one merge."""
     if groups == 1 and not len(counts):
         values = np.sort(values, kind="stable" if _has_runs(values) else None)
@@ -281,7 +281,7 @@ def _sorted(values: Column, owner: Ints, counts: Ints, groups: int) -> Flat:
     return Flat(values[begins], np.diff(begins, append=len(values)), sizes)
 
 
-def _has_runs(values: Column) -> bool:
+def _has_runs(values: Array) -> bool:
     """Whether the values, or at least their first ones, come in order."""
     few = values[:_TRIED]
     return bool((few[1:] > few[:-1]).all())

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, basis_of
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, combine, concat
+from edge_agent.algebra.arrays import Ints
+from edge_agent.algebra.partial import NOTHING, Partials, combine, concat
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import evenly

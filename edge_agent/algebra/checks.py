@@ -9,12 +9,12 @@ import numpy as np
 
 from edge_agent.algebra import series, sketches
 from edge_agent.algebra.aggregates import COLUMNS, components_of
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.bags import totals
-from edge_agent.algebra.partial import Column
 from edge_agent.errors import WireError
 
 
-def check_held(plan: int, states: Mapping[str, Column]) -> None:
+def check_held(plan: int, states: Mapping[str, Array]) -> None:
     """Refuse columns of one row that contradict each other. Raises: WireError."""
     if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
         raise WireError(f"plan {plan}: a minimum above the maximum")
@@ -29,7 +29,7 @@ def check_held(plan: int, states: Mapping[str, Column]) -> None:
         raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
 
 
-def bounds(column: Column) -> tuple[int, int]:
+def bounds(column: Array) -> tuple[int, int]:
     """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
     if series.is_series(column):
         column = series.flat(column).node

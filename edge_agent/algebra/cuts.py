@@ -14,13 +14,14 @@ import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
+from edge_agent.algebra.arrays import NO_INTS
 from edge_agent.algebra.bags import Bag
-from edge_agent.algebra.partial import NO_INTS, Partials, concat
+from edge_agent.algebra.partial import Partials, concat
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.series import Series
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 _OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
 
@@ -100,11 +101,11 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in basis if name in wanted)
 
 
-def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
+def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
     """The states of the readings in a bag, one row."""
     column = np.empty(1, object)
     column[0] = bag
-    states: dict[str, Column] = {}
+    states: dict[str, Array] = {}
     for component in aggregates.components_of(basis):
         if component.of_bag is not None:
             states |= component.of_bag(column, scale)
@@ -112,7 +113,7 @@ def _states(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Co
     return states | _added_up(bag, others, scale)
 
 
-def _added_up(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Column]:
+def _added_up(bag: Bag, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
     """From the states of each value. However often one stands there, it costs a few doublings."""
     k = len(bag.values)
     readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)

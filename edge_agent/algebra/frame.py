@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import OF_NODES
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.checks import bounds, check_basis, check_column, check_held
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError

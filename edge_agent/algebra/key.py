@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.query import Labels
+Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
 
 
 def key_text(labels: Labels, by: tuple[str, ...]) -> str:

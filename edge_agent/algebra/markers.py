@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import NO_INTS, Ints
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows.central import RAW

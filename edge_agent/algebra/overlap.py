@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import NOTHING, Ints, Partials, assign_windows, combine, concat
+from edge_agent.algebra.arrays import Ints
+from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, combine, concat
 from edge_agent.algebra.stacks import Elements, Places, formed, order_of
 from edge_agent.algebra.windows import Sliding, evenly
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.query import Labels
+from edge_agent.algebra.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.key import Labels
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import Window
-
-Ints = NDArray[np.int64]
-Column = NDArray[Any]  # float64, int64, or object (Python ints beyond 64 bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Partials:
     start: Ints
     end: Ints
     key: Ints
-    states: Mapping[str, Column]
+    states: Mapping[str, Array]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,7 +56,6 @@ class Partials:
         )
 
 
-NO_INTS: Final[Ints] = np.zeros(0, np.int64)
 NOTHING: Final = Partials(NO_INTS, NO_INTS, NO_INTS, {})  # no rows; the identity of concat and combine
 
 _SPARSE: Final = 4  # a dense table of groups may be this many times larger than the rows it is made from

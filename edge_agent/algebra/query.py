@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
+from edge_agent.algebra.key import Labels
+
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import Central, Punctuation, Session, Window
 
 Param = str | int | float | bool | tuple[float, ...] | None
-Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
 
 LATE_POLICIES: Final = ("revise", "drop", "per_window")
 ON_MISSING: Final = ("hold", "skip")

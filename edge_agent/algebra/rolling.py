@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import overlap
-from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, combine, concat, in_windows
+from edge_agent.algebra.arrays import NO_INTS, Ints
+from edge_agent.algebra.partial import NOTHING, Partials, combine, concat, in_windows
 from edge_agent.algebra.stacks import suffixes
 from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import Sliding, Window, evenly

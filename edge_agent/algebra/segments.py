@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 INT64_MAX: Final = 2**63 - 1
 _LOW: Final = 32  # bits of the lower limb when a sum may leave 64 bits
@@ -70,7 +70,7 @@ class Segments:
         """Rows in each group."""
         return self._count
 
-    def sum(self, values: Column) -> Column:
+    def sum(self, values: Array) -> Array:
         """Sums. float64 in float64; integers exactly: int64 if every sum fits, else object (Python ints)."""
         if values.dtype == np.float64:
             return self._add(values)
@@ -85,7 +85,7 @@ class Segments:
         high, low = self._add(ints >> _LOW), self._add(ints & ((1 << _LOW) - 1))
         return narrow((high.astype(object) << _LOW) + low.astype(object))
 
-    def sum_of_squares(self, values: Ints) -> Column:
+    def sum_of_squares(self, values: Ints) -> Array:
         """Exact sums of squares of integers: int64 if every sum fits, else object (Python ints)."""
         if not self.rows:
             return np.zeros(0, np.int64)
@@ -103,15 +103,15 @@ class Segments:
         s0, s1, m0, m1, h0, h1 = (self._add(part.astype(np.int64)).astype(object) for part in parts)
         return narrow(s0 + ((s1 + 2 * m0) << _LOW) + ((2 * m1 + h0) << (2 * _LOW)) + (h1 << (3 * _LOW)))
 
-    def min(self, values: Column) -> Column:
+    def min(self, values: Array) -> Array:
         """The smallest value of each group; dtype kept."""
         return self._extreme(np.minimum, values)
 
-    def max(self, values: Column) -> Column:
+    def max(self, values: Array) -> Array:
         """The greatest value of each group; dtype kept."""
         return self._extreme(np.maximum, values)
 
-    def spread(self, per_group: Column) -> Column:
+    def spread(self, per_group: Array) -> Array:
         """A value per group back onto its rows: shape (k,)."""
         if self._codes is None:
             return np.repeat(per_group, self._count)
@@ -145,7 +145,7 @@ class Segments:
         out[np.searchsorted(self._starts, rows, side="right") - 1] = rows
         return out
 
-    def least(self, keys: Sequence[Column]) -> Ints:
+    def least(self, keys: Sequence[Array]) -> Ints:
         """Index of the row of each group that is lexicographically smallest in keys (the first key counts most)."""
         if len(self) == self.rows and self._codes is None:
             return np.arange(self.rows)
@@ -153,7 +153,7 @@ class Segments:
         order = np.lexsort((*reversed(keys), group))
         return cast("Ints", order[np.cumsum(self._count) - self._count])
 
-    def _add(self, values: Column) -> Column:
+    def _add(self, values: Array) -> Array:
         if self._starts is not None:
             # reduceat wants at least one group
             return np.add.reduceat(values, self._starts) if len(self) else values[:0]
@@ -166,7 +166,7 @@ class Segments:
         np.add.at(out, self._codes, values)
         return self._compress(out)
 
-    def _extreme(self, ufunc: np.ufunc, values: Column) -> Column:
+    def _extreme(self, ufunc: np.ufunc, values: Array) -> Array:
         if self._starts is not None:
             return ufunc.reduceat(values, self._starts) if len(self) else values[:0]
         assert self._codes is not None
@@ -181,11 +181,11 @@ class Segments:
         out[codes] = rows
         return self._compress(out)
 
-    def _compress(self, dense: NDArray[Any]) -> Column:
+    def _compress(self, dense: NDArray[Any]) -> Array:
         return dense if self._present is None else dense[self._present]
 
 
-def narrow(values: Column) -> Column:
+def narrow(values: Array) -> Array:
     """Integers in their one form: int64 if all fit, else object (Python ints). values: shape (n,), object or int64."""
     if values.dtype != object:
         return values

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra import bags
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.segments import Segments
 
 
@@ -31,7 +31,7 @@ class Series:
     """
 
     time_us: Ints
-    value: Column
+    value: Array
     node: Ints
     order: Ints
 
@@ -56,7 +56,7 @@ class Flat:
     """The series of a column one after another. sizes: shape (rows,), readings of each, none 0; else as `Series`."""
 
     time_us: Ints
-    value: Column
+    value: Array
     node: Ints
     order: Ints
     sizes: Ints
@@ -88,7 +88,7 @@ class Flat:
         return out
 
 
-def flat(column: Column) -> Flat:
+def flat(column: Array) -> Flat:
     """The series of a column, shape (n,), n may be 0."""
     cells: list[Series] = column.tolist()
     none = np.zeros(0, np.int64)
@@ -107,19 +107,19 @@ def flat(column: Column) -> Flat:
     )
 
 
-def is_series(column: Column) -> bool:
+def is_series(column: Array) -> bool:
     """Whether a column, not empty, is one of series."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], Series)
 
 
-def kind_of(column: Column) -> str:
+def kind_of(column: Array) -> str:
     """The kind of any column as a letter: as `bags.kind_of`, and of series 'S' (floats) or 's' (integers)."""
     if is_series(column):
         return "S" if column[0].value.dtype.kind == "f" else "s"
     return bags.kind_of(column)
 
 
-def lift(time_us: Ints, value: Column, node: int, order: Ints, groups: Segments) -> NDArray[Any]:
+def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) -> NDArray[Any]:
     """One series a group of readings of one node, which come in the order of (time, arrival). shape (k,) each."""
     if not len(groups):
         return np.empty(0, object)
@@ -131,7 +131,7 @@ def lift(time_us: Ints, value: Column, node: int, order: Ints, groups: Segments)
     return Flat(time_us, value, nodes, order, groups.count()).column()
 
 
-def combine(column: Column, groups: Segments, ranks: Ints | None) -> Column:
+def combine(column: Array, groups: Segments, ranks: Ints | None) -> Array:
     """One series a group of series. ranks: as in aggregates.combine."""
     if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
         return column
@@ -143,13 +143,13 @@ def combine(column: Column, groups: Segments, ranks: Ints | None) -> Column:
     return Flat(found.time_us[at], found.value[at], found.node[at], found.order[at], sizes).column()
 
 
-def mapped(column: Column, change: Callable[[Column], Column]) -> Column:
+def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
     """Series of changed values. change: of a flat array."""
     found = flat(column)
     return Flat(found.time_us, change(found.value), found.node, found.order, found.sizes).column()
 
 
-def renumbered(column: Column, change: Callable[[Ints], Ints]) -> Column:
+def renumbered(column: Array, change: Callable[[Ints], Ints]) -> Array:
     """Series whose nodes have other codes. change: of a flat array of codes; it keeps the order of ids."""
     found = flat(column)
     return Flat(found.time_us, found.value, change(found.node), found.order, found.sizes).column()

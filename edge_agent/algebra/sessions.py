@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, concat
+from edge_agent.algebra.arrays import NO_INTS, Ints
+from edge_agent.algebra.partial import NOTHING, Partials, concat
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.store import Store
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Ints
 
 NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epoch
 FAR_US: Final = 2**62  # after every edge

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates.base import Component
-from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials
+from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partial import NOTHING, Partials
 from edge_agent.algebra.segments import INT64_MAX, Segments, narrow
 
 Mask = NDArray[np.bool_]
@@ -44,7 +45,7 @@ def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | N
     rows, last = rows.take(order), last[order]
     new = np.concatenate([[True], (rows.key[1:] != rows.key[:-1]) | (last[1:] != last[:-1])])
     starts = np.flatnonzero(new)
-    states: Mapping[str, Column] = {name: rows.states[name] for name in basis}
+    states: Mapping[str, Array] = {name: rows.states[name] for name in basis}
     if not new.all():
         states = aggregates.combine(states, Segments.runs(starts, len(rows)), basis, ranks)
     key, last = rows.key[starts], last[starts]
@@ -73,13 +74,13 @@ class Elements:
     key: Ints
     first: Ints
     last: Ints
-    states: Mapping[str, Column]
+    states: Mapping[str, Array]
     span: int
     reach: int
     block: Ints
 
     @classmethod
-    def of(cls, places: Places, states: Mapping[str, Column], basis: tuple[str, ...], ranks: Ints | None) -> Elements:
+    def of(cls, places: Places, states: Mapping[str, Array], basis: tuple[str, ...], ranks: Ints | None) -> Elements:
         key, first, last = places.key, places.first, places.last
         span, reach = int(last.max()) + 1, int((last - first).max()) + 1
         place = key * span + first
@@ -110,14 +111,14 @@ def _sorted_by(key: Ints, first: Ints, last: Ints) -> Ints | None:
     return order_of(key)
 
 
-def formed(elements: Elements, basis: tuple[str, ...], ranks: Ints | None) -> tuple[Ints, Ints, dict[str, Column]]:
+def formed(elements: Elements, basis: tuple[str, ...], ranks: Ints | None) -> tuple[Ints, Ints, dict[str, Array]]:
     """(number, key, states) of every window with a row, sorted by (key, number)."""
     if elements.reach == 1:
         return elements.first, elements.key, dict(elements.states)
     found = _Found.of(elements)
     ends = _Ends(elements, found)
     totals, folds, others = _ways(elements, basis, ends)
-    states: dict[str, Column] = {name: ends.difference(elements.states[name]) for name in totals}
+    states: dict[str, Array] = {name: ends.difference(elements.states[name]) for name in totals}
     for component in _inverted(elements, basis, ends, others):
         found_here = ends.inverted({name: elements.states[name] for name in component.columns}, component, ranks)
         if found_here is not None:
@@ -173,7 +174,7 @@ def _needed(name: str) -> set[str]:
     return set(component.columns).union(*(_needed(other) for other in component.needs))
 
 
-def _folds(column: Column, fold: np.ufunc) -> bool:
+def _folds(column: Array, fold: np.ufunc) -> bool:
     """Whether a ufunc combines a column as its component does: sums of integers may leave 64 bits."""
     return column.dtype == np.float64 or (column.dtype == np.int64 and fold is not np.add)
 
@@ -241,7 +242,7 @@ class _Ends:
             self._left = np.minimum(at, len(e) - 1)
             self._has_left = (known[place] == wanted) & (row[self._left] == place) & (last[self._left] >= found.number)
 
-    def difference(self, column: Column) -> Column:
+    def difference(self, column: Array) -> Array:
         """Exact sums of integers; only in step. Running totals may wrap around, their differences do not."""
         if column.dtype != object and max(-int(column.min()), int(column.max())) * 2 * self.longest > INT64_MAX:
             column = column.astype(object)
@@ -249,8 +250,8 @@ class _Ends:
         return narrow(totals[self._upto] - totals[self._left])
 
     def inverted(
-        self, states: Mapping[str, Column], component: Component, ranks: Ints | None
-    ) -> Mapping[str, Column] | None:
+        self, states: Mapping[str, Array], component: Component, ranks: Ints | None
+    ) -> Mapping[str, Array] | None:
         """Running totals of each key less those before a window; only in step. None: the component cannot say."""
         assert component.invert is not None
         first = np.maximum.accumulate(np.where(self._new_key, np.arange(len(self._new_key)), 0))
@@ -269,7 +270,7 @@ class _Ends:
             found[name] = column
         return found
 
-    def folded(self, column: Column, ufunc: np.ufunc) -> Column:
+    def folded(self, column: Array, ufunc: np.ufunc) -> Array:
         """A column whose rows combine by a ufunc; only where blocks are even."""
         table = np.zeros((len(column) if self._whole else len(self._new[self._new]) * self.longest), column.dtype)
         table[self._onward] = column
@@ -281,7 +282,7 @@ class _Ends:
         out = np.where(self._has_left, left, right)
         return np.asarray(ufunc(left, right, out=out, where=self._has_left & self._has_right))
 
-    def combined(self, states: Mapping[str, Column], basis: tuple[str, ...], ranks: Ints | None) -> dict[str, Column]:
+    def combined(self, states: Mapping[str, Array], basis: tuple[str, ...], ranks: Ints | None) -> dict[str, Array]:
         """Columns of any components, by their own combine."""
         prefix = _prefixes(states, self._new, basis, ranks)
         ends = np.append(self._new[1:], True)[::-1]
@@ -299,8 +300,8 @@ class _Ends:
 
 
 def _prefixes(
-    states: Mapping[str, Column], new: Mask, basis: tuple[str, ...], ranks: Ints | None
-) -> Mapping[str, Column]:
+    states: Mapping[str, Array], new: Mask, basis: tuple[str, ...], ranks: Ints | None
+) -> Mapping[str, Array]:
     """Each row combined with all before it in its run. new: where runs begin.
 
     Pairs first, the prefixes of those by the same rule, then the rows between: two combinations a row in all.

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.partial import NO_INTS, NOTHING, Ints, Partials, combine, concat
+from edge_agent.algebra.arrays import NO_INTS, Ints
+from edge_agent.algebra.partial import NOTHING, Partials, combine, concat
 
 _WAITING: Final = 4  # rows may wait until they are this many times those combined so far, and
 _PENDING: Final = 65_536  # so many more: some 3 MB

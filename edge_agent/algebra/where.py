@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
-    from edge_agent.algebra.query import Labels
+    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.key import Labels
 
 VALUE: Final = "value"
 SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -98,7 +98,7 @@ def names(expr: Expr) -> frozenset[str]:
 
 def evaluate(
     expr: Expr,
-    value: Column,
+    value: Array,
     series: Ints,
     labels: Sequence[Labels],
     cache: dict[Expr, NDArray[np.bool_]] | None = None,
@@ -112,7 +112,7 @@ def evaluate(
     return np.broadcast_to(passed, np.shape(value)) if np.ndim(passed) == 0 else passed
 
 
-def _evaluate(expr: Expr, value: Column, series: Ints, labels: Sequence[Labels], cache: dict[Expr, Any]) -> Any:
+def _evaluate(expr: Expr, value: Array, series: Ints, labels: Sequence[Labels], cache: dict[Expr, Any]) -> Any:
     if VALUE not in names(expr):
         known = cache.get(expr)
         if known is None or len(known) < len(labels):

@@ -22,9 +22,9 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals, times
 from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.partial import NO_INTS, Column, Ints
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows.central import Line
 from edge_agent.machines.weights import number_of
@@ -54,7 +54,7 @@ class Positions:
     position: Ints = field(default_factory=lambda: NO_INTS)
     held: Ints = field(default_factory=lambda: NO_INTS)
     time_us: Ints = field(default_factory=lambda: NO_INTS)
-    value: Column = field(default_factory=lambda: NO_INTS)
+    value: Array = field(default_factory=lambda: NO_INTS)
     scale: int | None = 0
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Raw:
 
     key: Ints
     time_us: Ints
-    value: Column
+    value: Array
     node: Ints
     order: Ints
     scale: int | None
@@ -171,7 +171,7 @@ def finer(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else min(one, other)
 
 
-def at_scale(value: Column, scale: int | None, to: int | None) -> Column:
+def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
     """Values at a finer scale, or as floats. Raises: ValueError where there is no exact way."""
     if scale == to:
         return value
@@ -184,7 +184,7 @@ def at_scale(value: Column, scale: int | None, to: int | None) -> Column:
     return times(value, 10 ** (scale - to))
 
 
-def _met(before: Positions, raw: Raw | Positions) -> tuple[int | None, Column, Column]:
+def _met(before: Positions, raw: Raw | Positions) -> tuple[int | None, Array, Array]:
     """(scale, values of before, values of raw) where both meet: as floats if the finer scale leaves 64 bits."""
     if not len(before.value):
         return raw.scale if len(raw.value) else before.scale, before.value, raw.value
@@ -260,7 +260,7 @@ def _without(raw: Raw, keys: Ints) -> Raw:
     return Raw(raw.key[mine], raw.time_us[mine], raw.value[mine], raw.node[mine], raw.order[mine], raw.scale)
 
 
-def _made(query: Query, key: Ints, line: Line, value: Column, scale: int | None) -> tuple[Cut, Made]:
+def _made(query: Query, key: Ints, line: Line, value: Array, scale: int | None) -> tuple[Cut, Made]:
     """The windows with their answers, so many readings at once as fit the memory. value: at the scale."""
     cut = query.central.cut(line)
     readings = cut.high - cut.low
@@ -318,7 +318,7 @@ def _dtype(scale: int | None) -> type[np.generic]:
     return np.float64 if scale is None else np.int64
 
 
-def _in_units(value: Column, scale: int | None) -> NDArray[np.float64]:
+def _in_units(value: Array, scale: int | None) -> NDArray[np.float64]:
     """Values in the sensor's unit, as conditions mean them."""
     if not scale:
         return value.astype(np.float64)

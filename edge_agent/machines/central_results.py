@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edge_agent.algebra.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.series import flat
 from edge_agent.machines.central import Made, Positions, Raw, advance, at_scale, belongs, decided_us, finer, waits
@@ -95,7 +96,7 @@ class CentralResults:
         """The readings of a query in [after, upto), at one scale."""
         serving = view.serving[query.id, query.revision]
         ranks = self._numbers.ranks()
-        columns: list[tuple[Ints, Ints, Column, Ints, Ints, int | None]] = []
+        columns: list[tuple[Ints, Ints, Array, Ints, Ints, int | None]] = []
         for (of, _), waiting in self._waiting.items():
             if of != group or (query.id, query.revision) not in waiting.plan.queries:
                 continue

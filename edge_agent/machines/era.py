@@ -9,8 +9,9 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials, in_windows
+from edge_agent.algebra.partial import Partials, in_windows
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.rolling import WindowStore

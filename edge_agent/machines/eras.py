@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.markers import Markers, is_central
-from edge_agent.algebra.partial import Ints
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows.central import RAW

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, convert
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Ints, Partials, concat
+from edge_agent.algebra.partial import Partials, concat
 from edge_agent.algebra.query import Aggregate, Group
 from edge_agent.algebra.windows import Window
 

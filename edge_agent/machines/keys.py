@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.key import key_text
-from edge_agent.algebra.partial import Batch, Ints
+from edge_agent.algebra.partial import Batch
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.query import Labels
+    from edge_agent.algebra.key import Labels
 
 
 class Keys:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.markers import (
@@ -27,7 +28,6 @@ from edge_agent.algebra.markers import (
     skips_of,
 )
 from edge_agent.algebra.merged_markers import MergedMarkers
-from edge_agent.algebra.partial import Ints
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.marker_windows import (
     Complete,

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
+from edge_agent.algebra.arrays import NO_INTS
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.markers import Markers
-from edge_agent.algebra.partial import NO_INTS, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sessions import NO_HINT
 from edge_agent.machines.drafts import Drafts

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra
 
-Rows = tuple[Ints, Ints, Ints, Column]  # time, key code, arrival number, value
+Rows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
 
 
 class RawEra(WholeEra):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Exception_, Gap, Leaf, Plan, Serving
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 
 

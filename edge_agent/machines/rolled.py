@@ -18,7 +18,7 @@ from edge_agent.algebra.rolling import Rolling
 from edge_agent.algebra.windows import Sliding, evenly
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Ints
     from edge_agent.algebra.query import Query
     from edge_agent.machines.holding import Holding
 

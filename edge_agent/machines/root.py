@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import replace
 from typing import Any, Final
 
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.markers import is_central, is_marked
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.algebra.windows import reach_us
 from edge_agent.algebra.windows.central import RAW

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.arrays import Array, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Run:
     """
 
     time_us: Ints
-    value: Column
+    value: Array
     keys: int | Ints
     limit: int
     index: Ints | None

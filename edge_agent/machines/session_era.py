@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Query
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sessions import SessionStore, pieces_of

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import where, where_text
-from edge_agent.algebra.partial import Batch, Column
+from edge_agent.algebra.arrays import Array
+from edge_agent.algebra.partial import Batch
 
 LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
 
@@ -52,7 +53,7 @@ class Sieve:
             counters["filtered"] += sound - int(np.count_nonzero(keep))
         return None if keep is None or keep.all() else keep
 
-    def _units(self, value: Column) -> Column:
+    def _units(self, value: Array) -> Array:
         """Values in the sensor's unit, as the filter means them."""
         if not self._scale:
             return value

@@ -8,8 +8,9 @@ import numpy as np
 
 from edge_agent.algebra import bags, series, sketches
 from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group
 from edge_agent.algebra.sizes import COLUMN_BYTES, OTHER_BYTES, ROW_BYTES
 
@@ -51,7 +52,7 @@ def of_bounded(rows: Partials) -> Ints:
     return total
 
 
-def _of_reading(column: Column) -> int:
+def _of_reading(column: Array) -> int:
     """Of a reading of a series: its value, and the widest step of time and arrival, and node."""
     found = series.flat(column)
     inner = found.inner()[1:]
@@ -60,7 +61,7 @@ def _of_reading(column: Column) -> int:
     return value + sum(spans) + _span(found.node)
 
 
-def _of_counted(column: Column) -> int:
+def _of_counted(column: Array) -> int:
     """Of a value of a bag and its count."""
     found = bags.flat(column)
     counts = _width(int(found.counts.max()))

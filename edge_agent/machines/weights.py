@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partial import Batch
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.query import Labels
+    from edge_agent.algebra.key import Labels
 
 _NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MOST: Final = 1e150  # weights beyond are none: nothing weighs so much, and sums of them would leave the floats

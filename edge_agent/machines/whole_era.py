@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.planner import Placement, plan
 from edge_agent.algebra.query import Query
 from edge_agent.machines.era import Era

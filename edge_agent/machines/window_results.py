@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.partial import NO_INTS, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import Group, Query
 from edge_agent.machines.closing import Wanted, windows
 from edge_agent.machines.decider import Decision

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.partial import NO_INTS, Batch
+from edge_agent.algebra.arrays import NO_INTS
+from edge_agent.algebra.partial import Batch
 from edge_agent.algebra.query import Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import reach_us

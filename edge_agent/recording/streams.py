@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.key import Labels
 from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Column, Ints
-from edge_agent.algebra.query import Labels
 from edge_agent.config.checker import short
 from edge_agent.errors import ConfigError
 
@@ -36,7 +36,7 @@ class Stream:
 
     child: str
     time_us: Ints
-    value: Column
+    value: Array
     series: Ints
     item: Ints
     mark_us: Ints

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import bags
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.bags import Flat
-from edge_agent.algebra.partial import Column, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
@@ -23,7 +23,7 @@ MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 b
 VALUE_LIMIT: Final = 2**61  # of integers; what is decoded stays within twice that
 
 
-def encode(column: Column, *, deflate: bool = True) -> list[object]:
+def encode(column: Array, *, deflate: bool = True) -> list[object]:
     """A column of bags as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
 
     deflate: False where time counts more than bytes.
@@ -85,7 +85,7 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
     return found.column(), k
 
 
-def _decode_values(item: object, sizes: Ints, what: str) -> Column:
+def _decode_values(item: object, sizes: Ints, what: str) -> Array:
     k = int(sizes.sum())
     if type(item) is list and len(item) == 3:
         units = _steps(item, sizes, what)

@@ -15,7 +15,7 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_int
 
@@ -41,7 +41,7 @@ FLOAT_DTYPES: Final[dict[int, Dtype]] = {84: np.dtype("<f2"), 85: np.dtype("<f4"
 DTYPES: Final[dict[int, Dtype]] = INT_DTYPES | FLOAT_DTYPES
 
 
-def encode(column: Column) -> object:
+def encode(column: Array) -> object:
     """A column as a CBOR item. column: shape (n,), n >= 1; float64 (finite), int64, or object of Python integers.
 
     Raises: ValueError for another type, values that are not finite and integers beyond 128 bits.
@@ -113,7 +113,7 @@ def _encode_wide(values: list[int]) -> object:
     return low if low == high else values
 
 
-def decode(item: object, n: int, what: str) -> Column:
+def decode(item: object, n: int, what: str) -> Array:
     """The twin of `encode`, for n rows: float64, int64, or object if a value is beyond 64 bits. Raises: WireError."""
     kind = type(item)
     if kind is CBORTag:
@@ -143,7 +143,7 @@ def _repeated_float(item: object, n: int, what: str) -> NDArray[np.float64]:
     return np.full(n, item)
 
 
-def _typed(item: object, n: int, what: str) -> Column:
+def _typed(item: object, n: int, what: str) -> Array:
     if type(item) is not CBORTag or type(item.value) is not bytes or item.tag not in DTYPES:
         raise WireError(f"{what}: wanted a typed array (tags {sorted(DTYPES)}), got {type(item).__name__}")
     dtype = DTYPES[item.tag]
@@ -157,7 +157,7 @@ def _typed(item: object, n: int, what: str) -> Column:
     return raw.astype(np.int64, copy=False)
 
 
-def _listed(item: object, n: int, what: str) -> Column:
+def _listed(item: object, n: int, what: str) -> Array:
     assert isinstance(item, list)
     if len(item) == 2 and type(item[1]) is CBORTag:
         base = an_int(item[0], INT64_LOW, INT64_HIGH, f"{what}, base")

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.columns import DTYPES
@@ -22,7 +22,7 @@ RAW: Final = -15  # deflate without header and checksum: frames have their own
 LEAST: Final = 64  # bytes from which deflating is tried
 
 
-def pack(values: Column, least: int) -> object:
+def pack(values: Array, least: int) -> object:
     """A flat array, float64 or int64: a column, or deflated from so many bytes; 0 for no values."""
     if not len(values):
         return 0
@@ -36,7 +36,7 @@ def pack(values: Column, least: int) -> object:
     return [item.tag, squeezed] if len(squeezed) + 3 < len(item.value) else item
 
 
-def unpack(item: object, n: int, what: str) -> Column:
+def unpack(item: object, n: int, what: str) -> Array:
     """The twin of `pack` for n >= 1 values: float64, int64 or object. Raises: WireError."""
     if not (type(item) is list and len(item) == 2 and type(item[1]) is bytes):
         return columns.decode(item, n, what)

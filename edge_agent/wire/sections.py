@@ -14,9 +14,10 @@ import numpy as np
 from cbor2 import CBORTag
 
 from edge_agent.algebra.aggregates.base import within_reach
+from edge_agent.algebra.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
-from edge_agent.algebra.partial import NO_INTS, Column, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
@@ -70,7 +71,7 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
     return [plan, code, where, _encode_keys(rows.key), *states]
 
 
-def _encode_column(column: Column, start: Ints) -> object:
+def _encode_column(column: Array, start: Ints) -> object:
     if is_series(column):
         return series.encode(column, start)
     if is_sketches(column):
@@ -78,7 +79,7 @@ def _encode_column(column: Column, start: Ints) -> object:
     return bags.encode(column) if is_bags(column) else columns.encode(_saturated(column))
 
 
-def _saturated(column: Column) -> Column:
+def _saturated(column: Array) -> Array:
     """Sums that left 128 bits, or the floats, as the largest that travel: there is no answer from them, nor from sums
     with them (docs/protocol.md 7.1).
     """
@@ -134,7 +135,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     n = len(key)
     base = anchor(frontier_us, tick)
     start, end = _decode_where(fields[2], base, tick, n)
-    states: dict[str, Column] = {}
+    states: dict[str, Array] = {}
     size = n
     for i, column in enumerate(fields[4:]):
         if bags.is_bags(column):

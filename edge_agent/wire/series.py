@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import bags, series
-from edge_agent.algebra.partial import Column, Ints
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.series import Flat
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
@@ -24,7 +24,7 @@ LIMIT: Final = 2**61  # of integers; what is decoded stays within it
 TICKS_US: Final = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1)
 
 
-def encode(column: Column, start: Ints | None = None, *, deflate: bool = True) -> list[object]:
+def encode(column: Array, start: Ints | None = None, *, deflate: bool = True) -> list[object]:
     """A column of series as a CBOR item. column: shape (n,), n >= 1. Raises: ValueError for what cannot travel.
 
     start: of each row, where the reader has it too: as of raw readings it is often the time of the first of them.
@@ -111,7 +111,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
     return found.column(), k
 
 
-def _decode_values(item: object, sizes: Ints, what: str) -> Column:
+def _decode_values(item: object, sizes: Ints, what: str) -> Array:
     k = int(sizes.sum())
     if not (type(item) is list and len(item) in (2, 3) and (item[0] is None or type(item[0]) is int)):
         values = unpack(item, k, f"{what}, values")

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import sketches
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
-from edge_agent.algebra.partial import Column
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array
@@ -24,7 +24,7 @@ from edge_agent.wire.packed import LEVEL, RAW
 MOST_BYTES: Final = MAX_FRAME_BYTES  # of a column, inflated: frames are cut by what is not deflated
 
 
-def encode(column: Column) -> list[object]:
+def encode(column: Array) -> list[object]:
     """A column of sketches as a CBOR item. column: shape (n,), n >= 1."""
     cells: list[bytes] = column.tolist()
     sizes = np.fromiter(map(len, cells), np.int64, len(cells))

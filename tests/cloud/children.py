@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import (
     Birth,
     Define,
@@ -21,7 +22,7 @@ from edge_agent.algebra.frame import (
     Section,
     Serving,
 )
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.planner import plan as planned
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.windows import Central, Session, Tumbling, Window
@@ -84,7 +85,7 @@ class Child:
         self,
         frontier_us: int,
         start: Ints | None = None,
-        values: Column | None = None,
+        values: Array | None = None,
         key: Ints | None = None,
         *,
         length_us: int = SECOND,
@@ -116,7 +117,7 @@ class Child:
         return made
 
 
-def lifted(value: Column, time: Ints, plan: Plan, scale: int | None) -> Mapping[str, Column]:
+def lifted(value: Array, time: Ints, plan: Plan, scale: int | None) -> Mapping[str, Array]:
     """States of one reading a row, in the columns of the plan."""
     from edge_agent.algebra.aggregates import Readings, lift
     from edge_agent.algebra.segments import Segments

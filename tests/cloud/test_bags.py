@@ -12,7 +12,8 @@ from cloud_job.native import bags as cells_of_bags
 from cloud_job.native import cells, in_numpy, partials
 from cloud_job.native import series as cells_of_series
 from edge_agent.algebra import bags, series
-from edge_agent.algebra.partial import Column, Ints, Partials
+from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.segments import Segments
 
 VALUES = st.lists(st.integers(-5, 5), min_size=1, max_size=8)
@@ -20,7 +21,7 @@ GROUPS = st.lists(st.lists(VALUES, max_size=4), min_size=1, max_size=6)  # rows 
 NODES = ("gw-b", "gw-a")
 
 
-def flattened(groups: list[list[list[int]]], scale: int | None) -> tuple[Column, Segments, Ints]:
+def flattened(groups: list[list[list[int]]], scale: int | None) -> tuple[Array, Segments, Ints]:
     """(values, cells among them, how many cells each row has)."""
     found = [values for group in groups for values in group]
     flat = np.array([value for values in found for value in values], np.float64 if scale is None else np.int64)

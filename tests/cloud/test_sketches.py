@@ -15,7 +15,7 @@ from cloud_job.native import lower, plan
 from cloud_job.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
-from edge_agent.algebra.partial import NO_INTS, Column
+from edge_agent.algebra.arrays import NO_INTS, Array
 from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
@@ -49,7 +49,7 @@ GROUPS = (
 )
 
 
-def lifted() -> tuple[Column, dict[str, Column], tuple[str, ...]]:
+def lifted() -> tuple[Array, dict[str, Array], tuple[str, ...]]:
     """(group of each row, states by column, basis)."""
     basis = aggregates.basis_of(ASKED, None)
     rows = []
@@ -62,7 +62,7 @@ def lifted() -> tuple[Column, dict[str, Column], tuple[str, ...]]:
     return group, {name: np.concatenate([row[name] for row in rows]) for name in basis}, basis
 
 
-def table(spark: SparkSession, group: Column, states: dict[str, Column]) -> DataFrame:
+def table(spark: SparkSession, group: Array, states: dict[str, Array]) -> DataFrame:
     arrays = {name: to_arrow(column, COLUMNS[name].kind, None, ()) for name, column in states.items()}
     return spark.createDataFrame(pa.table({"g": group, **arrays}))
 

@@ -16,7 +16,8 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Param, Readings, basis_of
 from edge_agent.algebra.aggregates.in_order import with_needs
 from edge_agent.algebra.aggregates.trial import unlike
-from edge_agent.algebra.partial import NOTHING, Column, combine, concat
+from edge_agent.algebra.arrays import Array
+from edge_agent.algebra.partial import NOTHING, combine, concat
 from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
 from tests import oracle, oracle_further, oracle_itself
@@ -25,7 +26,7 @@ from tests.strategies import every_aggregate
 from tests.tolerance import assert_close, assert_same_column
 
 
-def _some(numbers: Mapping[str, Column], rows: Column) -> dict[str, Column]:
+def _some(numbers: Mapping[str, Array], rows: Array) -> dict[str, Array]:
     return {label: said[rows] for label, said in numbers.items()}
 
 
@@ -99,7 +100,7 @@ def test_lift_of_coded_groups_equals_lift_of_each_group_alone(case: tuple[int | 
     k = len(part.time_us)
     codes = np.arange(k) % 3 * 2  # some codes do not occur
     got = aggregates.lift(part, Segments.coded(codes, 6), basis, scale)
-    alone: dict[str, list[Column]] = {name: [np.zeros(0, got[name].dtype)] for name in basis}
+    alone: dict[str, list[Array]] = {name: [np.zeros(0, got[name].dtype)] for name in basis}
     for code in np.unique(codes):
         mine = codes == code
         own = Readings(part.time_us[mine], part.value[mine], part.order[mine], part.node, _some(part.numbers, mine))

@@ -14,8 +14,9 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, lift
 from edge_agent.algebra.aggregates.base import Column as Described
 from edge_agent.algebra.aggregates.base import Component
+from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.overlap import in_windows_of, over
-from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials, assign_windows, concat
+from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, concat
 from edge_agent.algebra.rolling import Rolling, WindowStore
 from edge_agent.algebra.segments import Segments, narrow
 from edge_agent.algebra.span import FAR_US, NO_EDGE
@@ -147,11 +148,11 @@ def test_what_can_be_taken_away_again_is_and_gives_the_same(says: bool, data: st
     """A component with an inverse, and one that cannot say, beside one that is combined only."""
     taken: list[int] = []
 
-    def invert(total: States, part: States) -> dict[str, Column] | None:
+    def invert(total: States, part: States) -> dict[str, Array] | None:
         taken.append(len(total["own_sum"]))
         return {"own_sum": total["own_sum"] - part["own_sum"]} if says else None
 
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Column]:
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
         return {"own_sum": groups.sum(states["own_sum"])}
 
     plain = COMPONENTS["sum"]
@@ -161,7 +162,7 @@ def test_what_can_be_taken_away_again_is_and_gives_the_same(says: bool, data: st
         patch.setitem(COLUMNS._fixed, "own_sum", Described("own_sum", "count"))
         basis = ("count", "max", "own_sum")
         time_us = np.array(sorted(data.draw(st.sets(st.integers(0, 90), min_size=1))), np.int64)
-        states: dict[str, Column] = {"count": time_us % 3 + 1, "max": -time_us, "own_sum": time_us * 7 % 31 - 9}
+        states: dict[str, Array] = {"count": time_us % 3 + 1, "max": -time_us, "own_sum": time_us * 7 % 31 - 9}
         rows = Partials(time_us, time_us + 1, time_us % 2, states)
         assert_same(in_windows_of(rows, window, basis), assign_windows(rows, window, basis), 1.0)
     overlapping = np.diff(time_us[time_us % 2 == time_us[0] % 2])
@@ -176,7 +177,7 @@ def counted(draw: st.DrawFn) -> tuple[Partials, list[int], list[int]]:
     last = [low + draw(st.integers(-1, 9)) for low in first]
     value = np.array([draw(st.one_of(st.integers(-9, 9), st.integers(-(2**62), 2**62))) for _ in range(n)], np.int64)
     none = np.zeros(n, np.int64)
-    states: dict[str, Column] = {"count": np.ones(n, np.int64), "sum": value, "min": value}
+    states: dict[str, Array] = {"count": np.ones(n, np.int64), "sum": value, "min": value}
     return Partials(none, none, np.array(key, np.int64), states), first, last
 
 
@@ -225,10 +226,10 @@ def test_the_cost_a_slice_does_not_grow_with_the_windows_that_hold_it(
     n = 20_000
     start = np.arange(n, dtype=np.int64)
     zeros = np.zeros(n, np.int64)
-    states: dict[str, Column] = {"count": zeros + 1, "sum": zeros + 0.5, "m2": zeros + 0.25}
+    states: dict[str, Array] = {"count": zeros + 1, "sum": zeros + 0.5, "m2": zeros + 0.25}
     rows, real = [], aggregates.combine
 
-    def counting(states: States, groups: Segments, basis: tuple[str, ...], ranks: Ints | None) -> dict[str, Column]:
+    def counting(states: States, groups: Segments, basis: tuple[str, ...], ranks: Ints | None) -> dict[str, Array]:
         rows.append(groups.rows)
         return real(states, groups, basis, ranks)
 

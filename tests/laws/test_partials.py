@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import NOTHING, Column, Partials, assign_windows, combine, concat
+from edge_agent.algebra.arrays import Array
+from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, combine, concat
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows import Window
@@ -26,7 +27,7 @@ def partials(draw: st.DrawFn, unit: int = 1, uneven: bool = True, keys: int = 4)
     key = draw(st.lists(st.integers(0, keys), min_size=n, max_size=n))
     value = draw(st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**62), 2**62)), min_size=n, max_size=n))
     begin = np.array(start, np.int64) * unit
-    states: dict[str, Column] = {
+    states: dict[str, Array] = {
         "count": np.ones(n, np.int64),
         "sum": np.array(value, np.int64),
         "min": np.array(value, np.int64),
@@ -73,13 +74,13 @@ def test_sums_beyond_64_bits_stay_exact() -> None:
     """protocol 7.1: sums are integers of up to 128 bits."""
     start = np.zeros(3, np.int64)
     big = np.full(3, 2**62)
-    states: dict[str, Column] = {"count": np.ones(3, np.int64), "sum": big, "min": big}
+    states: dict[str, Array] = {"count": np.ones(3, np.int64), "sum": big, "min": big}
     rows = Partials(start, start + 1, start, states)
     once = combine(rows, BASIS)
     assert once.states["sum"].tolist() == [3 * 2**62]
     again = combine(concat([once, rows, once]), BASIS)
     assert again.states["sum"].tolist() == [9 * 2**62]
-    less: dict[str, Column] = {**again.states, "sum": np.array([-9 * 2**62], object)}
+    less: dict[str, Array] = {**again.states, "sum": np.array([-9 * 2**62], object)}
     back = combine(concat([again, Partials(again.start, again.end, again.key, less)]), BASIS)
     assert back.states["sum"].dtype == np.int64
     assert back.states["sum"].tolist() == [0]
@@ -153,7 +154,7 @@ def test_a_store_orders_nodes_by_the_bytes_of_their_ids_not_by_their_numbers() -
 
     def row(node: int, value: float) -> Partials:
         one = np.zeros(1, np.int64)
-        states: dict[str, Column] = {
+        states: dict[str, Array] = {
             "count": one + 1, "first_time": one, "first_node": one + node, "first_order": one,
             "first_value": np.array([value]),
         }  # fmt: skip

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.partial import NOTHING, Column, Ints, Partials, assign_windows, combine, concat, in_windows
+from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, combine, concat, in_windows
 from edge_agent.algebra.rolling import Rolling, WindowStore
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.windows import Sliding, Window
@@ -88,8 +89,8 @@ def test_the_cost_of_a_step_does_not_grow_with_the_window(length: int, monkeypat
     counted, real = [], aggregates.combine
 
     def counting(
-        states: dict[str, Column], groups: Segments, basis: tuple[str, ...], ranks: Ints | None
-    ) -> dict[str, Column]:
+        states: dict[str, Array], groups: Segments, basis: tuple[str, ...], ranks: Ints | None
+    ) -> dict[str, Array]:
         counted.append(groups.rows)
         return real(states, groups, basis, ranks)
 

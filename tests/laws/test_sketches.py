@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import bags, sketches
 from edge_agent.algebra.aggregates import Readings, approximate, combine, lift, lower
+from edge_agent.algebra.arrays import NO_INTS, Array
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
-from edge_agent.algebra.partial import NO_INTS, Column, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.planner import plan
 from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.segments import Segments
@@ -33,13 +34,13 @@ def one(k: int) -> Segments:
     return Segments.runs(np.zeros(1, np.int64), k)
 
 
-def sketch(made: ModuleType, values: Column) -> Column:
+def sketch(made: ModuleType, values: Array) -> Array:
     """Of all values, k >= 1, one cell."""
-    column: Column = made.lift(values, one(len(values)))
+    column: Array = made.lift(values, one(len(values)))
     return column
 
 
-def merged(made: ModuleType, cells: list[Column], random: Random) -> Column:
+def merged(made: ModuleType, cells: list[Array], random: Random) -> Array:
     """Merged in any order and grouping."""
     cells = random.sample(cells, len(cells))
     while len(cells) > 1:
@@ -114,7 +115,7 @@ def test_zeros_that_are_as_many_as_can_be_counted_do_not_break_the_estimate() ->
     assert hll.estimates(np.array([bytes(7) + b"\x0a" + bytes(32) + registers.tobytes()], object))[0] > 1e20
 
 
-def rank_error(cell: Column, ordered: Column) -> float:
+def rank_error(cell: Array, ordered: Array) -> float:
     """The greatest distance of a rank asked for from the ranks that the answer has."""
     worst = 0.0
     for q in np.linspace(0.0, 1.0, 41):
@@ -128,7 +129,7 @@ def rank_error(cell: Column, ordered: Column) -> float:
 def test_quantiles_are_within_the_stated_rank_error_at_the_top_of_a_deep_tree(shape: str) -> None:
     for seed in range(5):
         normal = np.random.default_rng(seed).normal(size=60_000)
-        values: Column = {
+        values: Array = {
             "normal": normal,
             "equal parts": np.tile(normal[:1_000], 60),
             "few values": np.round(normal, 1),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.key import Labels
 from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Labels, Query
+from edge_agent.algebra.query import Aggregate, Query
 from edge_agent.algebra.series import flat
 from edge_agent.algebra.windows import CountSliding, CountTumbling
 from edge_agent.machines.books import Book

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.frame import (
     KINDS,
@@ -27,7 +28,7 @@ from edge_agent.algebra.frame import (
     Section,
     Serving,
 )
-from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.query import LATE_POLICIES, Group
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.series import Series
@@ -62,7 +63,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @st.composite
-def columns(draw: st.DrawFn, n: int) -> Column:
+def columns(draw: st.DrawFn, n: int) -> Array:
     """Any column that travels: equal values, small and large integers, near a large base, wide ones, floats."""
     kind = draw(st.sampled_from(["equal", "ints", "based", "wide", "floats", "halves", "singles", "zeros"]))
     if kind == "equal":
@@ -87,7 +88,7 @@ def columns(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
-def bags(draw: st.DrawFn, n: int) -> Column:
+def bags(draw: st.DrawFn, n: int) -> Array:
     """A column of bags: of small, large and far apart integers, of decimals, of any floats; often one value a row."""
     of = {
         "small": st.integers(-20, 20),
@@ -108,7 +109,7 @@ def bags(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
-def series(draw: st.DrawFn, n: int) -> Column:
+def series(draw: st.DrawFn, n: int) -> Array:
     """A column of series: slow and jumping values of each type, even and uneven times, one node and several.
 
     From a seed: drawn one by one, readings would take longer than all else of a frame.
@@ -133,12 +134,12 @@ def series(draw: st.DrawFn, n: int) -> Column:
 
 
 @st.composite
-def sketches(draw: st.DrawFn, n: int, most: int = 9) -> Column:
+def sketches(draw: st.DrawFn, n: int, most: int = 9) -> Array:
     """A column of sketches of one kind: of one value, of few, of up to `most`."""
     made = draw(st.sampled_from([hll, theta, kll]))
     sizes = draw(st.lists(st.sampled_from([1, 2, 7, 8, most]), min_size=n, max_size=n))
     values = np.random.default_rng(draw(st.integers(0, 3))).normal(size=sum(sizes))
-    column: Column = made.lift(values, Segments.runs(np.cumsum([0, *sizes[:-1]]), len(values)))
+    column: Array = made.lift(values, Segments.runs(np.cumsum([0, *sizes[:-1]]), len(values)))
     return column
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.bags import Bag
-from edge_agent.algebra.partial import Column
 from edge_agent.errors import WireError
 from edge_agent.wire import bags, cbor, snapshot
 from tests.wire import strategies as any_
@@ -22,7 +22,7 @@ from tests.wire.same import same_array
 ROOM = 65_536
 
 
-def column_of(*cells: tuple[Any, Any]) -> Column:
+def column_of(*cells: tuple[Any, Any]) -> Array:
     column = np.empty(len(cells), object)
     for row, (values, counts) in enumerate(cells):
         column[row] = Bag(np.array(values), np.array(counts, np.int64))
@@ -35,7 +35,7 @@ def deflated(raw: bytes) -> bytes:
 
 
 @given(st.integers(1, 12).flatmap(any_.bags), st.booleans())
-def test_a_column_of_bags_comes_back_as_it_was(column: Column, deflate: bool) -> None:
+def test_a_column_of_bags_comes_back_as_it_was(column: Array, deflate: bool) -> None:
     item = cbor.loads(cbor.dumps(bags.encode(column, deflate=deflate)), "x")
     back, values = bags.decode(item, len(column), ROOM, "x")
     assert same_array(back, column)
@@ -43,7 +43,7 @@ def test_a_column_of_bags_comes_back_as_it_was(column: Column, deflate: bool) ->
 
 
 @given(st.integers(1, 12).flatmap(any_.bags))
-def test_a_state_with_bags_comes_back_as_it_was(column: Column) -> None:
+def test_a_state_with_bags_comes_back_as_it_was(column: Array) -> None:
     assert same_array(snapshot.loads(snapshot.dumps({"bag": column}))["bag"], column)
 
 
@@ -65,7 +65,7 @@ def test_many_values_of_each_kind_come_back_deflated_or_not(k: int, seed: int) -
         (column_of(([1 / 3], [5])), [None, 1, 1 / 3, 5]),
     ],
 )
-def test_the_forms_are_as_the_schema_says(column: Column, item: object) -> None:
+def test_the_forms_are_as_the_schema_says(column: Array, item: object) -> None:
     assert bags.encode(column) == item
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import Column
+from edge_agent.algebra.arrays import Array
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, columns
 from tests.wire import strategies as any_
@@ -20,13 +20,13 @@ many = st.integers(1, 40).flatmap(any_.columns)
 
 
 @given(many)
-def test_a_column_comes_back_bit_by_bit(column: Column) -> None:
+def test_a_column_comes_back_bit_by_bit(column: Array) -> None:
     item = cbor2.loads(cbor.dumps(columns.encode(column)))
     assert same_array(columns.decode(item, len(column), "x"), column)
 
 
 @given(many)
-def test_no_column_is_longer_than_eight_bytes_a_row(column: Column) -> None:
+def test_no_column_is_longer_than_eight_bytes_a_row(column: Array) -> None:
     """Of integers within 64 bits and floats; the frames of a step are cut by that bound."""
     if column.dtype != object:
         assert len(cbor.dumps(columns.encode(column))) <= 8 * len(column) + 5
@@ -49,7 +49,7 @@ def test_no_column_is_longer_than_eight_bytes_a_row(column: Column) -> None:
         (np.array([2, 5], object), [2, 5]),
     ],
 )
-def test_the_shortest_form_is_chosen(column: Column, form: object) -> None:
+def test_the_shortest_form_is_chosen(column: Array, form: object) -> None:
     assert columns.encode(column) == form
 
 

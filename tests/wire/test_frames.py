@@ -11,6 +11,7 @@ from hypothesis import given
 
 from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates.base import HUGE
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     NEVER_US,
@@ -22,7 +23,7 @@ from edge_agent.algebra.frame import (
     Receipt,
     Section,
 )
-from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
@@ -190,9 +191,9 @@ def test_columns_travel_in_the_order_of_the_basis() -> None:
     assert list(Section.of(0, PLAN, turned).partials.states) == ["count", "sum"]
 
 
-def lifted(made: Any, k: int) -> Column:
+def lifted(made: Any, k: int) -> Array:
     """One bag or sketch of k different values."""
-    column: Column = made.lift(np.arange(k) * 0.5, Segments.runs(np.zeros(1, np.int64), k))
+    column: Array = made.lift(np.arange(k) * 0.5, Segments.runs(np.zeros(1, np.int64), k))
     return column
 
 

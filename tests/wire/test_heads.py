@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
-from edge_agent.algebra.partial import Column, Partials
+from edge_agent.algebra.partial import Partials
 from edge_agent.algebra.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
@@ -47,7 +48,7 @@ def test_head_and_parts_together_are_the_frame(frame: Frame) -> None:
 def narrow(rows: Partials) -> Partials:
     """Wide integers that fit into 64 bits come back as int64."""
 
-    def narrowed(column: Column) -> Column:
+    def narrowed(column: Array) -> Array:
         wide = column.dtype == object and not is_bags(column) and not is_series(column) and not is_sketches(column)
         return column.astype(np.int64) if wide and all(abs(v) < 2**63 for v in column) else column
 

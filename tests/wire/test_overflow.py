@@ -7,8 +7,9 @@ import pytest
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings, basis_of
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import Frame, GroupPart, Plan, Section
-from edge_agent.algebra.partial import Column, Partials, combine, concat
+from edge_agent.algebra.partial import Partials, combine, concat
 from edge_agent.algebra.query import Aggregate
 from edge_agent.algebra.segments import Segments
 from edge_agent.wire import frames
@@ -24,7 +25,7 @@ def sent(rows: Partials, scale: int | None) -> Partials:
     return frame.groups[0].sections[0].named(plan).partials
 
 
-def row(states: dict[str, Column]) -> Partials:
+def row(states: dict[str, Array]) -> Partials:
     return Partials(np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64), states)
 
 
@@ -52,7 +53,7 @@ def test_a_sum_of_squares_beyond_128_bits_has_no_answer_and_the_others_have() ->
 def test_sums_that_another_node_made_too_large_stop_no_merger(sign: int) -> None:
     """protocol 7.1"""
     basis = basis_of(ASKED, 0)
-    states: dict[str, Column] = {name: np.ones(1, np.int64) for name in basis}
+    states: dict[str, Array] = {name: np.ones(1, np.int64) for name in basis}
     states |= {name: np.ones(1) for name in ("m2", "m3")}
     states["sum"] = np.array([sign * (2**127 - 1)], object)
     merged = sent(combine(concat([row(states), row(states)]), basis), 0)
@@ -64,7 +65,7 @@ def test_sums_that_another_node_made_too_large_stop_no_merger(sign: int) -> None
 def test_sums_of_floats_beyond_the_floats_stop_no_merger() -> None:
     """protocol 7.1"""
     basis = basis_of(ASKED, None)
-    states: dict[str, Column] = {name: np.full(1, 1.7e308) for name in basis}
+    states: dict[str, Array] = {name: np.full(1, 1.7e308) for name in basis}
     states["count"] = np.ones(1, np.int64)
     with np.errstate(over="ignore"):
         merged = sent(combine(concat([row(states), row(states)]), basis), None)

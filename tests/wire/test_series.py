@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import Column
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.series import Series
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, series, snapshot
@@ -21,7 +21,7 @@ from tests.wire.same import same_array
 ROOM = 65_536
 
 
-def column_of(*cells: tuple[list[int], list[Any], list[int], list[int]]) -> Column:
+def column_of(*cells: tuple[list[int], list[Any], list[int], list[int]]) -> Array:
     column = np.empty(len(cells), object)
     for row, (time, value, node, order) in enumerate(cells):
         column[row] = Series(np.array(time), np.array(value), np.array(node), np.array(order))
@@ -34,7 +34,7 @@ def deflated(raw: bytes) -> bytes:
 
 
 @given(st.integers(1, 12).flatmap(any_.series), st.booleans())
-def test_a_column_of_series_comes_back_as_it_was(column: Column, deflate: bool) -> None:
+def test_a_column_of_series_comes_back_as_it_was(column: Array, deflate: bool) -> None:
     item = cbor.loads(cbor.dumps(series.encode(column, deflate=deflate)), "x")
     back, readings = series.decode(item, len(column), ROOM, "x")
     assert same_array(back, column)
@@ -42,7 +42,7 @@ def test_a_column_of_series_comes_back_as_it_was(column: Column, deflate: bool) 
 
 
 @given(st.integers(1, 12).flatmap(any_.series))
-def test_rows_that_start_with_their_first_reading_do_not_say_its_time_again(column: Column) -> None:
+def test_rows_that_start_with_their_first_reading_do_not_say_its_time_again(column: Array) -> None:
     start = np.array([cell.time_us[0] for cell in column])
     item = cbor.loads(cbor.dumps(series.encode(column, start)), "x")
     assert item[3][1] is None  # type: ignore[index]
@@ -53,7 +53,7 @@ def test_rows_that_start_with_their_first_reading_do_not_say_its_time_again(colu
 
 
 @given(st.integers(1, 12).flatmap(any_.series))
-def test_a_state_with_series_comes_back_as_it_was(column: Column) -> None:
+def test_a_state_with_series_comes_back_as_it_was(column: Array) -> None:
     assert same_array(snapshot.loads(snapshot.dumps({"series": column}))["series"], column)
 
 
@@ -68,7 +68,7 @@ def test_a_state_with_series_comes_back_as_it_was(column: Column) -> None:
         ),
     ],
 )
-def test_the_forms_are_as_the_schema_says(column: Column, item: object) -> None:
+def test_the_forms_are_as_the_schema_says(column: Array, item: object) -> None:
     wanted = [True, 3, 0, [10**9 * 0 + 3_600_000_000, 0, 0], [5, 1], [None, [2, 3, 1]]] if item is None else item
     if item is None:
         wanted[3] = [1, 0, 2]  # type: ignore[index]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from edge_agent.algebra import sketches as algebra
-from edge_agent.algebra.partial import Column
+from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.errors import WireError
@@ -20,13 +20,13 @@ from tests.wire import strategies as any_
 
 @settings(deadline=None)
 @given(any_.sketches(3, 300) | any_.sketches(3, 1_500))
-def test_a_column_of_sketches_comes_back_as_it_was(column: Column) -> None:
+def test_a_column_of_sketches_comes_back_as_it_was(column: Array) -> None:
     item = cbor.loads(cbor.dumps(sketches.encode(column)), "x")
     assert sketches.decode(item, 3, "x").tolist() == column.tolist()
     assert snapshot.loads(snapshot.dumps({"column": column}))["column"].tolist() == column.tolist()
 
 
-def sketch(values: Column) -> bytes:
+def sketch(values: Array) -> bytes:
     cell: bytes = theta.lift(values, Segments.runs(np.zeros(1, np.int64), len(values)))[0]
     return cell
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from edge_agent.algebra.aggregates.base import States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.query import Aggregate
 
 __all__ = [

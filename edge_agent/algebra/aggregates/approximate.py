@@ -31,8 +31,7 @@ from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 
 MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)

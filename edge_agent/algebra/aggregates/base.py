@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
     States = Mapping[str, Array]
     Value = str | int | float | bool | tuple[float, ...]  # of a parameter

@@ -32,8 +32,7 @@ from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 MOST: Final = 5
 NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal

@@ -25,8 +25,7 @@ from edge_agent.algebra.watch import PLAIN, Call, FailedError, Watch, said
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 GROUP: Final = "headwater.aggregates"
 KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of columns that a package may add

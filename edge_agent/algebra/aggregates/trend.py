@@ -28,8 +28,7 @@ from edge_agent.algebra.segments import INT64_MAX, Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (

@@ -16,7 +16,7 @@ from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import States
-    from edge_agent.algebra.partial import Column as Array
+    from edge_agent.algebra.arrays import Array
 
 READINGS: Final = 24
 PARTS: Final = 3

@@ -28,8 +28,7 @@ from edge_agent.algebra.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partial import Column as Array
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Array, Ints
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number

@@ -14,7 +14,7 @@ from edge_agent.algebra import series
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column
+    from edge_agent.algebra.arrays import Array
 
 LETTERS: Final = {"hll": "H", "theta": "T", "kll": "K"}  # state column -> kind of its values, see kind_of
 _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {
@@ -25,12 +25,12 @@ _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {
 MOST_BYTES: Final = max(hll.MOST_BYTES, theta.MOST_BYTES, kll.MOST_BYTES)  # of one sketch
 
 
-def is_sketches(column: Column) -> bool:
+def is_sketches(column: Array) -> bool:
     """Whether a column, not empty, is one of sketches."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], bytes)
 
 
-def kind_of(column: Column) -> str:
+def kind_of(column: Array) -> str:
     """The kind of any column as a letter: as series.kind_of, and of sketches 'H', 'T' or 'K'."""
     return _FORMATS[column[0][2]][0] if is_sketches(column) else series.kind_of(column)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.sketches.hashing import hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.segments import Segments
 
     Coupons = NDArray[np.uint32]
@@ -54,7 +54,7 @@ def coupons_of(values: NDArray[np.float64]) -> Coupons:
     return coupons
 
 
-def lift(values: NDArray[np.float64], groups: Segments) -> Column:
+def lift(values: NDArray[np.float64], groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     coupons, owner = coupons_of(values), groups.spread(np.arange(len(groups)))
     if len(values) < _LONG * len(groups):
@@ -68,7 +68,7 @@ def lift(values: NDArray[np.float64], groups: Segments) -> Column:
     return _packed(coupons[few], owner[few], len(groups), {row: found[row] for row in full.tolist()})
 
 
-def combine(column: Column, groups: Segments) -> Column:
+def combine(column: Array, groups: Segments) -> Array:
     """One sketch a group of sketches: of all their values. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     cells: list[bytes] = column.tolist()
@@ -159,7 +159,7 @@ def check(cell: bytes) -> None:
         raise ValueError("coupons and head differ")
 
 
-def estimates(column: Column) -> NDArray[np.float64]:
+def estimates(column: Array) -> NDArray[np.float64]:
     """Different values in each sketch, whole numbers. column: shape (n,), of bytes.
 
     Reads what `check` accepts and what Spark makes of it (hll_union_agg): tables of coupons with empty places.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra import bags
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.segments import Segments
 
     Values = NDArray[np.float64]
@@ -48,12 +48,12 @@ def _rooms(levels: int) -> tuple[int, ...]:
 MOST_BYTES: Final = 20 + 4 * MOST_LEVELS + 16 + 8 * sum(_rooms(MOST_LEVELS))
 
 
-def lift(values: Values, groups: Segments) -> Column:
+def lift(values: Values, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     return _packed(values + 0.0, groups.spread(np.arange(len(groups))), len(groups))
 
 
-def of_bags(values: Values, counts: Ints, starts: Ints) -> Column:
+def of_bags(values: Values, counts: Ints, starts: Ints) -> Array:
     """One sketch a bag: counts as sums of powers of two, so that a value is in a few levels however often it came.
 
     values, counts: shape (k,), increasing within a bag. starts: where each bag begins, none empty.
@@ -71,7 +71,7 @@ def of_bags(values: Values, counts: Ints, starts: Ints) -> Column:
     return out
 
 
-def combine(column: Column, groups: Segments) -> Column:
+def combine(column: Array, groups: Segments) -> Array:
     """One sketch a group of sketches: of all their readings. column: shape (k,), of bytes."""
     if len(groups) == groups.rows and groups.starts is not None:
         return column
@@ -232,12 +232,12 @@ def check(cell: bytes) -> None:
         raise ValueError("values and head differ")
 
 
-def readings(column: Column) -> Ints:
+def readings(column: Array) -> Ints:
     """Readings in each sketch."""
     return np.fromiter((_ends(cell)[0] for cell in column.tolist()), np.int64, len(column))
 
 
-def quantiles(column: Column, q: float) -> Values:
+def quantiles(column: Array, q: float) -> Values:
     """The value at rank ceil(q n), at least the first; of 0 and 1 exactly the least and the greatest.
 
     column: shape (n,), of bytes that `check` accepts. q n is rounded to 6 decimals first, as the library does it, so

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Column, Ints
+    from edge_agent.algebra.arrays import Array, Ints
     from edge_agent.algebra.segments import Segments
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
@@ -29,14 +29,14 @@ _COMPRESSED: Final = 4  # serial version that Spark writes; ours is 3
 _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 
-def lift(values: NDArray[np.float64], groups: Segments) -> Column:
+def lift(values: NDArray[np.float64], groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     hashes = hashed(values)[0] >> np.uint64(1)
     owner = groups.spread(np.arange(len(groups)))
     return _packed(hashes, owner, np.full(len(groups), ALL, np.uint64))
 
 
-def combine(column: Column, groups: Segments) -> Column:
+def combine(column: Array, groups: Segments) -> Array:
     """One sketch a group of sketches: of all their values. column: shape (k,), of bytes."""
     owner = groups.spread(np.arange(len(groups)))
     read = [_read(cell) for cell in column.tolist()]
@@ -123,13 +123,13 @@ def check(cell: bytes) -> None:
         raise ValueError("hashes and head differ")
 
 
-def estimates(column: Column) -> NDArray[np.float64]:
+def estimates(column: Array) -> NDArray[np.float64]:
     """Different values in each sketch, whole numbers. column: shape (n,), of bytes: checked ones or of Spark."""
     read = [_read(cell) for cell in column.tolist()]
     found = (len(kept) * (float(ALL) / bound) for bound, kept in read)
     return np.floor(np.fromiter(found, np.float64, len(read)) + 0.5)
 
 
-def texts(column: Column) -> list[str]:
+def texts(column: Array) -> list[str]:
     """Each sketch as base64, in its one form: Spark's of the same values differs in bytes that nobody reads."""
     return [b64encode(_cell(*_read(cell))).decode() for cell in column.tolist()]

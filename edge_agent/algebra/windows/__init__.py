@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from edge_agent.algebra.aggregates.plugins import Brought
-from edge_agent.algebra.partial import Ints
-from edge_agent.algebra.span import Comb, EdgeSet, Lattice
+from edge_agent.algebra.span import Lattice
 from edge_agent.algebra.watch import PLAIN, Watch
 from edge_agent.algebra.windows import plugins
-from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.calendar import Calendar
-from edge_agent.algebra.windows.central import Cut, Line
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.algebra.windows.fixed_band import FixedBand
+from edge_agent.algebra.windows.protocols import Central, Spec, Window
 from edge_agent.algebra.windows.punctuation import Punctuation
 from edge_agent.algebra.windows.session import Session
 from edge_agent.algebra.windows.sliding import Sliding
@@ -33,80 +28,6 @@ __all__ = [
     "ALL", "CENTRAL", "REFUSED", "TYPES", "WHOSE", "Calendar", "Central", "CountSliding", "CountTumbling", "FixedBand",
     "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "evenly", "reach_us", "tried",
 ]  # fmt: skip
-
-
-class Spec(Protocol):
-    """What every window type says of itself, so that a definition can ask for it."""
-
-    type: ClassVar[str]  # the word in a definition: 'tumbling', 'sliding', ...
-    KEYS: ClassVar[tuple[Setting, ...]]  # of its table; the fields of the spec
-
-    def wrong(self) -> Wrong | None:
-        """What is wrong with values that are right each by itself; None: nothing."""
-
-
-class Window(Spec, Protocol):
-    """A context-free time window: windows [start, end) known from the definition alone. Times in us.
-
-    No window starts before 0 (the epoch). Starts are unique, and ends are in the order of starts.
-    """
-
-    @property
-    def longest_us(self) -> int:
-        """No window is longer."""
-
-    @property
-    def one_length(self) -> bool:
-        """Whether every window is as long."""
-
-    @property
-    def unit_us(self) -> int:
-        """A common divisor of all edges."""
-
-    @property
-    def lattices(self) -> tuple[EdgeSet, ...]:
-        """Where windows start (the first) and end; their union is what `edges` lists."""
-
-    @property
-    def rhythm(self) -> tuple[Lattice, ...]:
-        """Evenly spaced edges as frequent as those of `lattices`: for estimates. At least one, the first of starts."""
-
-    def edges(self, low_us: int, high_us: int) -> Ints:
-        """All window starts and ends e with low <= e <= high; sorted, unique."""
-
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
-        """Windows that contain each range [start, end): (row index, window start), one entry a pair.
-
-        A range that lies in no window gives none.
-        """
-
-    def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these starts of windows."""
-
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
-        """All windows with an end in (after, upto], as runs of evenly spaced ones of one length, in order.
-
-        The ranges (after, upto] of the runs are disjoint. So edges leave here as plain numbers, and who forms windows
-        elsewhere (Spark) needs no calendar.
-        """
-
-
-class Central(Spec, Protocol):
-    """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
-
-    Readings of such a query travel as they are, in a group of its own form. positions: whether its windows start and
-    end at positions; else at times. labels: what its conditions look at, which must be of the key.
-    """
-
-    form: ClassVar[str]
-    positions: ClassVar[bool]
-
-    @property
-    def labels(self) -> frozenset[str]: ...
-
-    def cut(self, line: Line) -> Cut:
-        """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""
-
 
 _FILES: Final = (  # the registry: files of this folder, each named like the word of its type
     "tumbling",

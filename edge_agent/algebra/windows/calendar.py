@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Comb, Lattice, between
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.zones import instant_us, zone

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from edge_agent.algebra import where, where_text
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
-    from edge_agent.algebra.query import Labels
+    from edge_agent.algebra.arrays import Ints
+    from edge_agent.algebra.key import Labels
 
 RAW: Final = "raw"  # Group.form: readings travel as they are, the root forms the windows
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root

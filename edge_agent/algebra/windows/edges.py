@@ -10,7 +10,7 @@ import numpy as np
 from edge_agent.algebra.span import NO_EDGE, union
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Ints
     from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 8_192  # edges computed at once: 64 kB, and a few microseconds a batch are saved for hours

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import Ints
+from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.span import Comb, Lattice
 from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, Setting, Wrong, not_positive
 

@@ -13,7 +13,7 @@ from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.central import RAW, Cut, Line
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partial import Ints
+    from edge_agent.algebra.arrays import Ints
     from edge_agent.algebra.span import Comb
-    from edge_agent.algebra.windows import Window
+    from edge_agent.algebra.windows.protocols import Window
 
 WINDOWS: Final = 16  # that are looked at, at least, where there are so many
 MOST_EDGES: Final = 20_000
