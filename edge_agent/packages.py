@@ -26,7 +26,7 @@ from typing import Final
 from edge_agent.algebra import aggregates, windows
 from edge_agent.algebra.aggregates import plugins as of_aggregates
 from edge_agent.algebra.query import Query
-from edge_agent.algebra.watch import Answer, Call, FailedError, said
+from edge_agent.algebra.watch import TRIAL, Answer, Call, FailedError, said
 from edge_agent.algebra.windows import plugins as of_windows
 
 GROUPS: Final = (of_aggregates.GROUP, of_windows.GROUP)
@@ -138,6 +138,8 @@ class Keeper:
 
     def _failed(self, what: Call, why: str, *, off: bool = False) -> FailedError:
         """Remember it, to be told once. The kind of what was raised decides: its text may hold a value."""
+        if what.step == TRIAL and not off:
+            return FailedError(why)
         self._why[what.point, what.name] = why
         kind = (what.point, what.name, *(("", "off") if off else (what.step, why.partition(":")[0])))
         if kind not in self._told and len(self._told) < MOST:

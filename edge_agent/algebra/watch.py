@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+TRIAL: Final = "trial"  # step of a call that nobody asked for: what fails in it is told when somebody does
 MOST_TEXT: Final = 200  # characters of what a function raised
 Answer = TypeVar("Answer")
 

@@ -21,7 +21,7 @@ from edge_agent.algebra.aggregates.base import Column, Component, Family, Functi
 from edge_agent.algebra.aggregates.in_order import in_order, with_needs
 from edge_agent.algebra.aggregates.trial import READINGS, unlike
 from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.watch import PLAIN, Call, FailedError, Watch, said
+from edge_agent.algebra.watch import PLAIN, TRIAL, Call, FailedError, Watch, said
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
@@ -81,7 +81,7 @@ def _unlike(family: Family, known: Sequence[Family], by: Brought) -> str:
             continue
         *needed, _ = with_needs((component.name,), every)
         own = [column for column in family.columns if column.name in component.columns]
-        call = by.call(component.name, "trial", READINGS)
+        call = by.call(component.name, TRIAL, READINGS)
         try:
             why = by.watch.call(call, partial(unlike, component, needed, own))
         except FailedError:
