@@ -18,7 +18,7 @@ import pytest
 
 from edge_agent import packages
 from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.watch import Call, FailedError
+from edge_agent.algebra.watch import TRIAL, Call, FailedError
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.packages import IN_A_ROW, LEFT_OUT, MOST, NEVER, NOTE, NOTE_BYTES, Keeper, users
 
@@ -75,6 +75,16 @@ def test_what_a_function_raises_is_told_once_however_often_it_does() -> None:
     assert not keeper.news()
     assert keeper.why("plant", "load") == "ValueError: reading 999"
     assert keeper.call(OTHER, lambda: 7) == 7
+
+
+def test_what_fails_in_a_trial_is_told_only_when_somebody_asks_for_it() -> None:
+    keeper = Keeper(5.0)
+    with pytest.raises(FailedError):
+        keeper.call(replace(LIFT, step=TRIAL), raising("no labels here"))
+    assert not keeper.news()
+    with pytest.raises(FailedError):
+        keeper.call(LIFT, raising("no labels here"))
+    assert len(keeper.news()) == 1
 
 
 def test_so_many_failures_are_remembered_and_no_more() -> None:
