@@ -84,6 +84,7 @@ class Keeper:
         self, longest_s: float, slow_s: float | None = None, timer: Callable[[], float] = time.perf_counter
     ) -> None:
         self._longest_s, self._slow_s, self._timer = longest_s, slow_s, timer
+        self.ready = slow_s is None  # on a node once what is stuck would be ended, and remembered: after `keep`
         self._running: Call | None = None
         self._alarmed = False  # whether the alarm is set for it
         self._slow: dict[tuple[Name, str], int] = {}  # by step: a quick combine does not excuse a slow lift
@@ -224,6 +225,7 @@ class Keeper:
         self._note = os.open(note, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.pwrite(self._note, NOTHING, 0)
         os.lseek(self._note, NOTE_BYTES, os.SEEK_SET)  # where a trace begins
+        self.ready = True
 
 
 def _in_main_thread() -> bool:
@@ -271,6 +273,11 @@ def install(*, edge: bool = False) -> Keeper:
             aggregates.add(points[0], keeper)
             windows.add(points[1], keeper)
     return _keepers[0]
+
+
+def some() -> bool:
+    """Whether any package has brought anything that can be used."""
+    return bool(aggregates.TRIALS or windows.WHOSE)
 
 
 def brought() -> set[str]:

@@ -87,6 +87,14 @@ def test_what_fails_in_a_trial_is_told_only_when_somebody_asks_for_it() -> None:
     assert len(keeper.news()) == 1
 
 
+def test_on_a_node_nothing_is_tried_before_what_never_ends_would_be_ended(tmp_path: Path) -> None:
+    node, command = Keeper(5.0, 0.25), Keeper(60.0)
+    assert not node.ready
+    assert command.ready
+    node.keep(tmp_path, {})
+    assert node.ready
+
+
 def test_so_many_failures_are_remembered_and_no_more() -> None:
     keeper = Keeper(5.0)
     for n in range(2 * MOST):

@@ -37,6 +37,10 @@ class FailedError(Exception):
 class Watch(Protocol):
     """Where calls of packages' functions go through."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether a call that nobody needs may be made: it would be ended, whatever it did."""
+
     def call(self, what: Call, attempt: Callable[[], Answer]) -> Answer:
         """What the attempt returns. Raises: FailedError, whatever went wrong."""
 
@@ -46,6 +50,8 @@ class Watch(Protocol):
 
 class Plain:
     """The watch that neither measures nor tells."""
+
+    ready = True
 
     def call(self, what: Call, attempt: Callable[[], Answer]) -> Answer:
         """What the attempt returns. Raises: FailedError."""

@@ -16,7 +16,7 @@ from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway import Gateway
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
-from edge_agent.packages import install
+from edge_agent.packages import install, some
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link
 from edge_agent.ports.mqtt import Connection
@@ -63,6 +63,8 @@ def build(
     keep = Keep(path.with_name(QUARANTINE))
     packages = install(edge=True)
     packages.keep(path.parent)
+    if some():  # now that what never ends would be ended, what packages brought is tried: a bad file is said as ever
+        read_again()
     clock, waiter, random = SystemClock(), Waiter(), SystemRandom()
     link = replace(_link(settings.uplink, node.node), will=persona.will())
     if settings.node.role == "gateway":

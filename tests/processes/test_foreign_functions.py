@@ -134,6 +134,7 @@ def test_functions_that_raise_are_slow_or_never_end_cost_their_own_answers_and_n
         wait_for(lambda: max(row.start for row in top.results().values()) > start + 2_000_000)
         rows = [row for row in top.results().values() if row.start > start + 1_000_000]
         assert all(row.values["count"] == 25 and row.values["hangs"] is None for row in rows)
+        wait_for(lambda: agent.log.read_text().count("no such valve") == 2)
     told = {gap.detail.partition(" of ")[2].partition(" ")[0]: gap for gap in declared if gap.reason == FAILED}
     assert told.keys() == {"raises", "naps", "hangs"}
     assert told["raises"].detail == "lift of raises (package trouble 1.0): ValueError: no such valve; queries half"

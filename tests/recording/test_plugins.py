@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -21,7 +22,7 @@ from edge_agent.algebra.aggregates.base import Column, Component, Family, Functi
 from edge_agent.algebra.aggregates.plugins import Brought
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.span import Comb
-from edge_agent.algebra.watch import PLAIN
+from edge_agent.algebra.watch import PLAIN, Answer, Call, Plain
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.algebra.windows import plugins as window_plugins
 from edge_agent.algebra.windows.central import Cut, Line
@@ -61,10 +62,20 @@ def lift(readings, groups, scale, lifted):
 def combine(states, groups, combined, ranks):
     return {"broken": groups.sum(states["broken"])}
 
+def lift_last(readings, groups, scale, lifted):
+    return {"forgetful": readings.value[groups.last()] * 1.0}
+
+def combine_last(states, groups, combined, ranks):
+    return {"forgetful": states["forgetful"][groups.last()]}
+
 FAMILY = Family(
-    columns=(Column("broken", "real"),),
-    components=(Component("broken", ("broken",), lift, combine),),
+    columns=(Column("broken", "real"), Column("forgetful", "real")),
+    components=(
+        Component("broken", ("broken",), lift, combine),
+        Component("forgetful", ("forgetful",), lift_last, combine_last),
+    ),
     functions=(
+        Function("forgetful", ("forgetful",), lambda s, scale, params: answered(s["forgetful"]), "not commutative"),
         Function("broken", ("broken",), lambda s, scale, params: answered(s["broken"]), "raises"),
         Function("mute", ("count",), lambda s, scale, params: s["nothing"], "raises where it should answer"),
     ),
@@ -143,6 +154,14 @@ def test_windows_of_a_package_that_raise_are_refused_or_give_no_rows_and_others_
     assert done.stderr.count("assign of torn (package plant 1.0): OSError: no calendar") == 1
 
 
+def test_a_function_that_does_not_commute_and_does_not_say_so_is_refused_and_others_go_on(package: Path) -> None:
+    done = replayed(package, [{**QUERIES[0], "id": "f", "aggregate": "forgetful"}, QUERIES[0]])
+    assert done.returncode == 0, done.stderr
+    assert {json.loads(line)["query"] for line in done.stdout.splitlines()} == {"m"}
+    assert "by the order in which parts meet" in done.stderr
+    assert "commutative=False" in done.stderr
+
+
 def test_a_package_that_cannot_be_loaded_is_named_to_whoever_asks(package: Path) -> None:
     done = replayed(package, [{**QUERIES[0], "aggregate": "nothing"}], "--strict")
     assert done.returncode == 3
@@ -199,11 +218,6 @@ def latest(states: Any, groups: Segments, _combined: Any, _ranks: Any) -> Any:
             family(functions=(Function("own", ("nowhere",), lambda s, _c, _p: answered(s["own"]), ""),)),
             "'nowhere' is needed",
         ),
-        (family(components=(Component("own", ("own",), last, latest),)), "commutative=False"),
-        (
-            family(components=(Component("own", ("own",), lift, lambda s, g, _c, _r: {"own": g.min(s["own"])}),)),
-            "lifted at once",
-        ),
         (
             family(functions=(Function("own", ("own", "bag"), lambda s, _c, _p: answered(s["own"]), ""),)),
             "needs nothing else",
@@ -212,9 +226,30 @@ def latest(states: Any, groups: Segments, _combined: Any, _ranks: Any) -> Any:
 )
 def test_what_a_package_may_not_bring_is_left_out_with_the_reason(wrong: Any, why: str) -> None:
     FOUND["it"] = wrong
-    found, refused = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
-    assert not found
-    assert why in refused["it"]
+    found = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
+    assert not found.families
+    assert not found.trials
+    assert why in found.refused["it"]
+
+
+@pytest.mark.parametrize(
+    ("component", "why"),
+    [
+        (Component("own", ("own",), lift, lambda s, g, _c, _r: {"own": g.sum(s["own"])}), ""),
+        (Component("own", ("own",), last, latest), "combine of 'own' gives own = "),
+        (Component("own", ("own",), last, latest, commutative=False), ""),
+        (Component("own", ("own",), lift, lambda s, g, _c, _r: {"own": g.min(s["own"])}), "lifted at once"),
+        (Component("own", ("own",), lift, lambda s, _g, _c, _r: {"own": s["nothing"]}), ""),  # told when it is used
+    ],
+)
+def test_a_component_for_which_the_order_matters_and_that_does_not_say_so_is_found(
+    component: Component, why: str
+) -> None:
+    """protocol 6.1: partials meet in any order and grouping."""
+    FOUND["it"] = family(components=(component,))
+    said = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)]).trials["own"]()
+    assert why in said
+    assert bool(said) == bool(why)
 
 
 def test_a_central_window_of_a_package_that_raises_gives_no_rows_and_goes_on() -> None:
@@ -260,7 +295,7 @@ def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:
 
     sound = family().components[0]
     FOUND["it"] = family(components=(Component("own", ("own",), fussy, sound.combine),))
-    (found,), _ = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
+    (found,) = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)]).families
     (component,), (function,) = found.components, found.functions
     parts = []
     for values in ([1.0, 2.0], [-1.0, 5.0, 6.0], [4.0]):
@@ -282,8 +317,7 @@ def test_a_component_that_does_not_commute_is_lifted_from_all_readings_in_their_
     doubled = Function("twice", ("own", "count"), lambda s, _c, _p: answered(2 * s["own"] + s["count"]), "")
     first = family(components=(Component("own", ("own",), last, latest, commutative=False),))
     FOUND["it"] = family(components=first.components, functions=(*first.functions, doubled))
-    (found,), refused = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)])
-    assert not refused
+    (found,) = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)]).families
     assert [component.name for component in found.components] == []
     assert {function.needs for function in found.functions} == {("series",)}
     parts = []
@@ -295,6 +329,27 @@ def test_a_component_that_does_not_commute_is_lifted_from_all_readings_in_their_
     for order in (parts, parts[::-1]):
         met = series.combine(np.concatenate(order), Segments.runs(np.zeros(1, np.int64), 2), None)
         assert [f.lower({"series": met}, None, {}).value.tolist() for f in found.functions] == [[2.0], [8.0]]
+
+
+def test_a_watch_that_is_not_ready_tries_nothing_and_a_trial_is_asked_once() -> None:
+    class Later(Plain):
+        ready = False
+        calls = 0
+
+        def call(self, what: Call, attempt: Callable[[], Answer]) -> Answer:
+            self.calls += 1
+            return super().call(what, attempt)
+
+    FOUND["it"] = family(components=(Component("own", ("own",), last, latest),))
+    watch = Later()
+    trial = plugins.families(BUILT_IN, [Point("it", "somewhere:FAMILY", plugins.GROUP)], watch).trials["own"]
+    assert not trial()
+    assert not watch.calls
+    watch.ready = True
+    assert "by the order in which parts meet" in trial()
+    many = watch.calls
+    assert trial()
+    assert many == watch.calls
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query import Aggregate
 
 __all__ = [
-    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES", "TRIALS",
     "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "add", "basis_of", "check",
     "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
@@ -65,6 +65,7 @@ _FILES: Final = (  # the registry: files of this folder, each with its FAMILY
 )
 BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.{name}").FAMILY for name in _FILES)
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family is left out
+TRIALS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> how it breaks its promise, asked once
 
 Made = TypeVar("Made", Column, Component)
 
@@ -122,12 +123,18 @@ def add(points: Iterable[EntryPoint], watch: Watch = PLAIN) -> None:
 
     Once a process, before anything is asked of the registry. Calls of their functions go through the watch.
     """
-    found, refused = plugins.families(BUILT_IN, points, watch)
-    REFUSED.update(refused)
-    for family in found:
+    found = plugins.families(BUILT_IN, points, watch)
+    REFUSED.update(found.refused)
+    TRIALS.update(found.trials)
+    for family in found.families:
         COLUMNS.add({column.name: column for column in family.columns})
         COMPONENTS.add({component.name: component for component in family.components})
         FUNCTIONS.update({function.name: function for function in family.functions})
+
+
+def tried(fn: str) -> str:
+    """How a function of a package breaks what it promises, tried on a few readings; '' if it does not, and of ours."""
+    return TRIALS[fn]() if fn in TRIALS else ""
 
 
 def check(aggregate: Aggregate) -> None:

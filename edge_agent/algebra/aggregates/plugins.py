@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
 from edge_agent.algebra.aggregates.in_order import in_order, with_needs
-from edge_agent.algebra.aggregates.trial import READINGS, unlike
+from edge_agent.algebra.aggregates.trial import unlike
 from edge_agent.algebra.segments import Segments
 from edge_agent.algebra.watch import PLAIN, TRIAL, Call, FailedError, Watch, said
 
@@ -50,45 +50,78 @@ def brought(point: EntryPoint, watch: Watch) -> Brought:
     return Brought(point.name, "" if point.dist is None else f"{point.dist.name} {point.dist.version}", watch)
 
 
-def families(
-    built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN
-) -> tuple[tuple[Family, ...], Mapping[str, str]]:
-    """(families that can be used, name of an entry point -> why it cannot)."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What entry points brought: families that can be used, entry point -> why it cannot, function -> its trial.
+
+    A trial says how the function breaks its promise, '' if it keeps it there (trial.py).
+    """
+
+    families: tuple[Family, ...]
+    refused: Mapping[str, str]
+    trials: Mapping[str, Callable[[], str]]
+
+
+def families(built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN) -> Found:
+    """What the entry points bring; nothing of it is called yet."""
     found: list[Family] = []
     refused: dict[str, str] = {}
+    trials: dict[str, Callable[[], str]] = {}
     for point in points:
         try:
             family, by = point.load(), brought(point, watch)
             known = [*built_in, *found]
-            why = _wrong(family, known) or _unlike(family, known, by)
+            why = _wrong(family, known)
         except Exception as err:
             why = said(err)
         if why:
             refused[point.name] = f"{point.value}: {why}"
-        else:
-            found.append(_guarded(in_order(family, known), by))
-    return tuple(found), refused
+            continue
+        found.append(_guarded(in_order(family, known), by))
+        every = {component.name: component for each in known for component in each.components}
+        every |= {component.name: _watched(component, by) for component in family.components}
+        for function in family.functions:
+            trials[function.name] = _once(partial(_unlike, function, family, every), watch)
+    return Found(tuple(found), refused, trials)
 
 
-def _unlike(family: Family, known: Sequence[Family], by: Brought) -> str:
-    """Why a family cannot be used: a component of it that says it commutes, and does not. '' if there is none.
+def _once(trial: Callable[[], str], watch: Watch) -> Callable[[], str]:
+    remembered = cache(trial)
+    return lambda: remembered() if watch.ready else ""
+
+
+def _unlike(function: Function, family: Family, every: Mapping[str, Component]) -> str:
+    """How a component of the family that the function needs says that it commutes, and does not. '' if none does.
 
     One that raises is no such: it costs its own answers, whenever it is asked.
     """
-    every = {component.name: component for each in (*known, family) for component in each.components}
-    for component in family.components:
-        if not component.commutative:
+    kinds = {column.name: column for column in family.columns}
+    for component in with_needs((*function.needs, *(function.scaled or ())), every):
+        own = [kinds[name] for name in component.columns if name in kinds]
+        if not own or not component.commutative:
             continue
         *needed, _ = with_needs((component.name,), every)
-        own = [column for column in family.columns if column.name in component.columns]
-        call = by.call(component.name, TRIAL, READINGS)
         try:
-            why = by.watch.call(call, partial(unlike, component, needed, own))
-        except FailedError:
+            why = unlike(component, needed, own)
+        except Exception:  # noqa: S112 - whatever it is, it is told when somebody asks for its functions
             continue
         if why:
-            return f"{why}; mend it, or say commutative=False (docs/extend.md)"
+            return why
     return ""
+
+
+def _watched(component: Component, by: Brought) -> Component:
+    """The same, each call within bounds: for a trial."""
+
+    def lift(readings: Readings, groups: Segments, scale: int | None, lifted: States) -> dict[str, Array]:
+        call = by.call(component.name, TRIAL, len(readings.time_us))
+        return by.watch.call(call, partial(component.lift, readings, groups, scale, lifted))
+
+    def combine(states: States, groups: Segments, combined: States, ranks: Ints | None) -> dict[str, Array]:
+        call = by.call(component.name, TRIAL, groups.rows)
+        return by.watch.call(call, partial(component.combine, states, groups, combined, ranks))
+
+    return replace(component, lift=lift, combine=combine)
 
 
 def _wrong(family: object, known: Sequence[Family]) -> str:

@@ -67,6 +67,8 @@ def tried(spec: Any, by: Brought) -> str:
         if not hasattr(spec, "cut") and (why := disagreement(spec)):
             raise ValueError(why)
 
+    if not by.watch.ready:
+        return ""
     try:
         by.watch.call(by.call(spec.type, "definition", 0), asked)
     except FailedError as err:
