@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from cloud_job.decision.work import Beyond, Work
 from cloud_job.decode import Page
 from cloud_job.tables import LATE, QUARANTINE, arrow_schema, small
-from edge_agent.algebra import series
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.wire import heads
 
 REASON: Final = "beyond the correction horizon"

@@ -23,12 +23,12 @@ from cloud_job.native.partials import WIDE, blocks, to_arrow
 from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import Partials, combine
-from edge_agent.algebra.series import renumbered
-from edge_agent.algebra.sessions import join
-from edge_agent.algebra.store import Store
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, combine
+from edge_agent.algebra.partials.series import renumbered
+from edge_agent.algebra.partials.sessions import join
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
 from edge_agent.machines.instants import slices_of

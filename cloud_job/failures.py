@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cloud_job.tables import Place
-    from edge_agent.algebra.query import Query
+    from edge_agent.algebra.query.query import Query
 
 log = logging.getLogger("headwater")
 FAILED: Final = "a function failed"  # reason in ops.gaps, as nodes give it

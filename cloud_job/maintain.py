@@ -10,9 +10,9 @@ from cloud_job.decision.ledger import Limits
 from cloud_job.decision.state import loads
 from cloud_job.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.windows import reach_us
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.family import Family
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def expire(spark: SparkSession, place: Place, limits: Limits, say: Callable[[str
 def expired_before(state: bytes, limits: Limits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, ledger, _parts = loads(state, limits, 0)
-    lengths = [reach_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
+    lengths = [extent_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
     frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from edge_agent.algebra.query import Query
+    from edge_agent.algebra.query.query import Query
     from edge_agent.machines.decider import Decision
 
 

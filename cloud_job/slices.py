@@ -1,8 +1,8 @@
 """Slices decoded once and kept on the driver, so that a small batch costs what is new plus a few rows a window.
 
 A window of an hour that slides by a second holds 3 600 slices of every child, a batch brings two new ones. They are
-decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/blocks.py); windows that
-close or are revised are formed from these (docs/protocol.md 8.6).
+decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
+windows that close or are revised are formed from these (docs/protocol.md 8.6).
 
 It is only a cache: what is kept of a plan is all of its rows from a place in event time on that counted at the last
 decision, the same that decoding bronze.messages gives. Where that is not known (after a restart, or a batch too large
@@ -28,12 +28,12 @@ from cloud_job.decode import READ, Counted, Lookup, Reader, batch_of, counted, r
 from cloud_job.recent import MOST_ASKED_BYTES
 from edge_agent import packages
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.arrays import NO_INTS, Ints
-from edge_agent.algebra.blocks import Blocks, kept_columns
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.store import Store
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 

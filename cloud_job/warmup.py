@@ -10,7 +10,7 @@ from cloud_job.decision.work import Order, Span, Work
 from cloud_job.decode import READ, Lookup
 from cloud_job.native.plan import Shape, state_columns
 from cloud_job.results import results, results_of
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query.query import Aggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from typing import Final
 
 from edge_agent.algebra import aggregates, windows
 from edge_agent.algebra.aggregates import plugins as of_aggregates
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.watch import TRIAL, Answer, Call, FailedError, said
+from edge_agent.algebra.plugin_calls import TRIAL, Answer, Call, FailedError, said
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import plugins as of_windows
 
 GROUPS: Final = (of_aggregates.GROUP, of_windows.GROUP)

@@ -11,9 +11,9 @@ import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.frame import Plan, Serving
-from edge_agent.algebra.partial import Partials, concat
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Query
 from edge_agent.machines.release import Release
 from tests import oracle, oracle_windows
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows import CENTRAL, Session
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import ORDERED, Session
 from tests import oracle_central, oracle_further, oracle_itself, oracle_windows
 
 Number = float | int | Fraction
@@ -67,7 +67,7 @@ def windows(query: Query, readings: Sequence[Reading]) -> dict[tuple[int, int], 
     """(start, end) -> the readings in it, in global order. Windows without a reading are not there."""
     if isinstance(query.window, Session):
         return sessions(query.window, readings)
-    if query.window.type in CENTRAL:
+    if query.window.type in ORDERED:
         return oracle_central.windows(query.central, readings)
     out: dict[tuple[int, int], list[Reading]] = {}
     for reading in readings:

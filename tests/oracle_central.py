@@ -11,13 +11,13 @@ from edge_agent.algebra.windows import CountSliding, CountTumbling, State
 from tests import oracle_itself
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Central
+    from edge_agent.algebra.windows import OrderedWindow
     from tests.oracle import Reading
 
 SIGNS: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq}
 
 
-def windows(window: Central, readings: Sequence[Reading], first: int = 0) -> dict[tuple[int, int], list[Reading]]:
+def windows(window: OrderedWindow, readings: Sequence[Reading], first: int = 0) -> dict[tuple[int, int], list[Reading]]:
     """(start, end) -> readings of one key, which come in global order. first: the position of the first."""
     if isinstance(window, State):
         return states(window, readings)

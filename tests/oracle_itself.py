@@ -17,12 +17,12 @@ import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS, Lowered, Readings, basis_of
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.windows.central import Line
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
+from edge_agent.algebra.windows.ordered import OrderedReadings
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Central, Window
+    from edge_agent.algebra.windows import OrderedWindow, Window
     from tests.oracle import Function, Params, Reading
 
 
@@ -94,17 +94,17 @@ def _values(readings: Sequence[Reading]) -> tuple[Any, int | None]:
 
 def holding(window: Window, time_us: int) -> list[tuple[int, int]]:
     """(start, end) of the windows that hold an instant: of all starts near it those whose end lies behind it."""
-    start = window.lattices[0].points(max(time_us - window.longest_us, 0), time_us)
+    start = window.edge_sets[0].points(max(time_us - window.longest_us, 0), time_us)
     end = window.ends(start)
     return [(low, high) for low, high in zip(start.tolist(), end.tolist(), strict=True) if low <= time_us < high]
 
 
-def cut(window: Central, readings: Sequence[Reading], first: int = 0) -> dict[tuple[int, int], list[Reading]]:
+def cut(window: OrderedWindow, readings: Sequence[Reading], first: int = 0) -> dict[tuple[int, int], list[Reading]]:
     """(start, end) -> readings of one key, which come in global order, all at once. first: position of the first."""
     one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
     time = np.array([r.time_us for r in readings], np.int64)
     value = np.array([float(r.value) for r in readings], np.float64)
     labels = tuple(sorted(readings[0].labels.items())) if readings else ()
-    made = window.cut(Line(none, one * len(readings), one * first, one * first, time, value, (labels,)))
+    made = window.cut(OrderedReadings(none, one * len(readings), one * first, one * first, time, value, (labels,)))
     columns = (column.tolist() for column in (made.start, made.end, made.low, made.high))
     return {(start, end): list(readings[low:high]) for start, end, low, high in zip(*columns, strict=True)}

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import FUNCTIONS, Readings
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import TYPES, Window
 from edge_agent.algebra.windows.base import NEEDED, Setting
 

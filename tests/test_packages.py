@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from edge_agent import packages
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.watch import TRIAL, Call, FailedError
+from edge_agent.algebra.plugin_calls import TRIAL, Call, FailedError
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.packages import IN_A_ROW, LEFT_OUT, MOST, NEVER, NOTE, NOTE_BYTES, Keeper, users
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Array
+from edge_agent.algebra.partials.arrays import Array
 
 RELATIVE: Final = 1e-9
 ABSOLUTE: Final = 1e-9

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cloud_job.central.chunks import FLOATS, Chunks, bodies, same, texts_of
 from cloud_job.tables import POSITIONS
-from edge_agent.algebra.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.machines.central import Positions
 
 PlaceOf = tuple[str, str]  # query and node: what positions are of

@@ -28,7 +28,7 @@ from cloud_job.tables import MESSAGES, POSITIONS, Place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from edge_agent.algebra.query import Query
+    from edge_agent.algebra.query.query import Query
 
 MOST_ROWS: Final = 100_000  # of all queries; beyond them, or these bytes, states stay in the table
 MOST_BYTES: Final = 16 * 1024 * 1024

@@ -23,12 +23,12 @@ from cloud_job.decode import Reader
 from cloud_job.results import RESULT_COLUMNS, labels
 from cloud_job.tables import small
 from edge_agent import packages
-from edge_agent.algebra.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.machines.central import Made as Windows
 from edge_agent.machines.central import Raw, advance, at_scale
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.query import Query
+    from edge_agent.algebra.query.query import Query
 
 MADE: Final = {
     "query": "string",

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.work import Beyond
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.markers import is_marked
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.inbox import Effect
 from edge_agent.wire.heads import Part
@@ -35,7 +35,7 @@ def beyond(
         return
     if view is None or view.frontier_us == NEVER_US:
         return
-    longest_us = max(reach_us(query.window) for query in queries)
+    longest_us = max(extent_us(query.window) for query in queries)
     before_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us) - longest_us + 1
     # it may have begun long ago: its last reading says when it was
     lasting = plan.kind == "session" or is_marked(group)

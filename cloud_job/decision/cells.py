@@ -19,7 +19,7 @@ from cloud_job.decision.spans import Cover, join
 from cloud_job.decision.work import Cell
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
 

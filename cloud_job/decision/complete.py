@@ -20,10 +20,10 @@ from cloud_job.decision.open_sessions import Moment
 from cloud_job.decision.spans import Cover, join
 from cloud_job.decision.work import Beyond, Islands, Ordering, Over, Refused, Span, Work
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.markers import is_marked
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.marker_windows import reached_us

@@ -8,9 +8,9 @@ from typing import Final
 
 from cloud_job.decision.ledger import Ledger
 from cloud_job.decision.work import Order
-from edge_agent.algebra.blocks import kept_us
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.sliding.prefix_blocks import kept_us
 from edge_agent.machines.decider import GroupView
 
 MORE: Final = 4  # a fourth of the longest window more is kept: late readings revise windows that have just closed

@@ -15,10 +15,10 @@ from cloud_job.decision.session_queries import SessionQueries
 from cloud_job.decision.spans import Cover, coverage_rows, join
 from cloud_job.decision.work import Row, identity
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.markers import is_marked
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.windows import reach_us
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.decider import Decision
@@ -103,7 +103,7 @@ class Ledger:
     def reach(self, key: Key) -> int | None:
         """How long after a reading a row of a query that holds it may end; None while it is not known."""
         query = self.query(key)
-        return None if query is None else reach_us(query.window)
+        return None if query is None else extent_us(query.window)
 
     def target(self, key: Key) -> int | None:
         """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""

@@ -9,9 +9,9 @@ from typing import Final
 from cloud_job.decision.spans import Cover, covers
 from cloud_job.decision.work import Order, Span
 from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.markers import is_central
-from edge_agent.algebra.query import Aggregate, Group, Query
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.query import Aggregate, Group, Query
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.instants import basis_of_all, reaches
 
@@ -62,7 +62,7 @@ class Makings:
         """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
-        for comb in query.time_window.combs(after_us, upto_us) if after_us < upto_us else ():
+        for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
             low_us = max(serving.start_from_us or 0, comb.after_us + 1 - comb.length_us, 0)
             high_us = comb.upto_us - comb.length_us
             if serving.start_until_us is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Gone, Span
 from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.marked import Marked

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints
 
 
 class Names:

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloud_job.decision.names import Names
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.sessions import breaks
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.sessions import breaks
+from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
 

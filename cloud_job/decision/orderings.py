@@ -15,9 +15,9 @@ from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Cell, Ordering
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.central import decided_us, waits
 from edge_agent.machines.decider import GroupView
 

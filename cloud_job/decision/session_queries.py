@@ -13,9 +13,9 @@ from cloud_job.decision.names import Names
 from cloud_job.decision.open_sessions import Ended, Moment, Pieces, Track
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Islands, Keyed
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
 

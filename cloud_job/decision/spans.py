@@ -10,7 +10,7 @@ from typing import Final
 from cloud_job.decision.work import Row, Span
 from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 
 MOST_RANGES: Final = 32  # of one query: beyond, neighbours are joined; more is computed again, nothing is missed
 

@@ -15,7 +15,7 @@ from cloud_job.decision.session_queries import SessionQueries
 from cloud_job.decision.work import identity
 from cloud_job.intake import Parts, bare
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
-from edge_agent.algebra.partial import NOTHING
+from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.errors import WireError
 from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import BadFrame

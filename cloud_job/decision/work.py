@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Self
 
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.query import Aggregate, Group
+from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.wire import snapshot
 
 VERSION: Final = 1

@@ -14,8 +14,8 @@ from edge_agent.algebra import aggregates
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from edge_agent.algebra.arrays import Array, Ints
-    from edge_agent.algebra.query import Aggregate
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.query.query import Aggregate
 
 Found = Iterator[tuple["Ints", Mapping[str, "Array"]]]  # (numbers of rows, their states by the registry's names)
 

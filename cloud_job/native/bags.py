@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from cloud_job.native import cells
 from cloud_job.native.answers import Found
-from edge_agent.algebra import bags
-from edge_agent.algebra.bags import Flat
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.multisets import FlatMultisets
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 PARTS: Final = ("v", "c")  # values, counts: null where all are 1
 MARK: Final = "c"  # of a cell that does not fit 64 bits
@@ -25,7 +25,7 @@ MARK: Final = "c"  # of a cell that does not fit 64 bits
 
 def to_arrow(column: Array) -> pa.Array:
     """A column of bags as cells."""
-    found = bags.flat(column)
+    found = multisets.flat(column)
     values, counts = cells.fitted(found.values, found.counts)
     single = counts.strides == (0,) or bool((counts == 1).all())
     return cells.to_arrow(found.sizes, {"v": values, "c": None if single else counts})
@@ -42,13 +42,13 @@ def merged(given: pa.Array, scale: int | None) -> Found:
         return
     totals, alone, sound = totals[place], rows.many[place] == 1, rows.whole(MARK)[place]
     starts = np.cumsum(totals) - totals
-    for first, last in bags.blocks(np.arange(len(place)), totals):
+    for first, last in multisets.blocks(np.arange(len(place)), totals):
         part = slice(int(starts[first]), int(starts[last - 1] + totals[last - 1]))
         held, counted = totals[first:last], counts[part]
         if alone[first:last].all():  # as they came: in order, each value once
-            found = Flat(values[part], counted if len(counted) else bags.ones(len(values[part])), held)
+            found = FlatMultisets(values[part], counted if len(counted) else multisets.ones(len(values[part])), held)
         else:
-            found = bags.tally(values[part], np.repeat(np.arange(last - first), held), counted, last - first)
+            found = multisets.tally(values[part], np.repeat(np.arange(last - first), held), counted, last - first)
         good = sound[first:last]
         yield place[first:last][good], {"bag": found.column()[good]}
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 FLOATS: Final = np.dtype("<f8")
 INTS: Final = np.dtype("<i8")

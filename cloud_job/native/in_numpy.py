@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 from cloud_job.native import answers, bags, cells, series
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array
-    from edge_agent.algebra.query import Aggregate
+    from edge_agent.algebra.partials.arrays import Array
+    from edge_agent.algebra.query.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
 CELLS: Final = {"bag": (bags.merged, bags.MARK), "series": (series.ordered, series.MARK)}  # kinds, how they are opened

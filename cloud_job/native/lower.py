@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from cloud_job.native import bags, in_numpy, series
 from cloud_job.native.answers import answers as answered
 from cloud_job.native.plan import WIDE_TYPE, Shape, is_native, spark_name
-from edge_agent.algebra.aggregates import FUNCTIONS, bins, central, params_of, weighted
+from edge_agent.algebra.aggregates import FUNCTIONS, central_moments, histogram, params_of, weighted
 from edge_agent.algebra.aggregates.base import EXACT, HUGE
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query.query import Aggregate
 
 Params = Mapping[str, Any]
 HALF_WIDE: Final = 10**18  # two integers below it multiply within decimal(38,0)
@@ -208,7 +208,7 @@ def _geomean(states: States, _params: Params) -> Answer:
 def _spread(states: States) -> tuple[Column, Column]:
     """(readings as a double, m2 or null where all readings are equal or it is out of reach)."""
     n = states["count"].cast("double")
-    noise = F.lit(central.NOISE) * (states["sum"].cast("double") / n)
+    noise = F.lit(central_moments.NOISE) * (states["sum"].cast("double") / n)
     return n, F.when((states["m2"] > n * noise * noise) & (states["m2"] < HUGE), states["m2"])
 
 
@@ -284,7 +284,7 @@ def _percent_change(states: States, _params: Params) -> Answer:
 
 
 def _histogram(states: States, params: Params) -> Answer:
-    upto = [states[name] for name in bins.columns_of(params)]
+    upto = [states[name] for name in histogram.columns_of(params)]
     between = [(high - low).cast("string") for low, high in pairwise(upto)]
     listed = F.concat_ws(", ", *between) if between else F.lit("")
     above = (states["count"] - upto[-1]).cast("string")
@@ -293,9 +293,9 @@ def _histogram(states: States, params: Params) -> Answer:
 
 
 def _matching(states: States, params: Params) -> Column:
-    op, columns = str(params["op"]), [states[name] for name in bins.compared(params)]
-    if op in bins.BY_OP:
-        return columns[0] if bins.BY_OP[op][0] > 0 else states["count"] - columns[0]
+    op, columns = str(params["op"]), [states[name] for name in histogram.compared(params)]
+    if op in histogram.BY_OP:
+        return columns[0] if histogram.BY_OP[op][0] > 0 else states["count"] - columns[0]
     equal = columns[1] - columns[0]
     return equal if op == "=" else states["count"] - equal
 

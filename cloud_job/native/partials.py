@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from cloud_job.native import bags, series
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.bags import blocks as merged_at_once
-from edge_agent.algebra.bags import is_bags
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.series import is_series
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import blocks as merged_at_once
+from edge_agent.algebra.partials.multisets import is_bags
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import is_series
 
 WIDE: Final = pa.decimal128(38, 0)
 _LIMIT: Final = 10**38  # the first integer that decimal(38,0) does not hold

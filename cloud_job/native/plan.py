@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from cloud_job.native import bags, cells, in_numpy, series
 from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
 Named = dict[str, Column]

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from cloud_job.native import cells
 from cloud_job.native.answers import Found
-from edge_agent.algebra import series
+from edge_agent.algebra.partials import series
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array
+    from edge_agent.algebra.partials.arrays import Array
 
 PARTS: Final = ("t", "v", "n", "o")  # event time, value, place of the node, arrival
 MARK: Final = "n"  # of a cell that does not fit 64 bits
@@ -50,6 +50,6 @@ def ordered(given: pa.Array, scale: int | None) -> Found:
     if len(place) < np.count_nonzero(sizes):
         time, value, node, order, owner = (flat[whole[owner]] for flat in (time, value, node, order, owner))
     at = np.lexsort((order, node, time, owner))
-    found = series.Flat(time[at], value[at], node[at], order[at], sizes[place])
+    found = series.FlatSeries(time[at], value[at], node[at], order[at], sizes[place])
     if len(place):
         yield place, {"series": found.column(), "count": found.sizes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import OF_NODES
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.checks import bounds, check_basis, check_column, check_held
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
 
@@ -109,7 +109,7 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
-class Exception_:  # noqa: N801 - the protocol's word (4.6) is also a builtin's
+class ExcludedLeaf:
     """A leaf or subtree left out of the frontier: its own frontier and lowest session bound (docs/protocol.md 4.6)."""
 
     node: str
@@ -220,7 +220,7 @@ class GroupPart:
     frontier_us: int | None = None
     sections: tuple[Section, ...] = ()
     late: tuple[Section, ...] = ()
-    exceptions: tuple[Exception_, ...] | None = None
+    exceptions: tuple[ExcludedLeaf, ...] | None = None
     registers: tuple[tuple[int, int | None], ...] = ()
 
 

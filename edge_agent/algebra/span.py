@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Ints
+    from edge_agent.algebra.partials.arrays import Ints
 
 NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epoch
 FAR_US: Final = 2**62  # after every edge
@@ -99,7 +99,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Comb:
+class Run:
     """Evenly spaced windows of one length: [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ...
 
     Those of them with an end in (after_us, upto_us]; 0 < slide_us, 0 <= offset_us.
@@ -120,17 +120,17 @@ def between(edges: Ints, time_us: Ints) -> tuple[Ints, Ints]:
 
 
 def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
-    """Few sets that have the same edges together as the given ones; of lattices the fewest, finest first."""
+    """Few sets that have the same edges together as the given ones; of edge_sets the fewest, finest first."""
     given = set(sets)
-    kept: list[EdgeSet] = [*lattices(given)]
+    kept: list[EdgeSet] = [*edge_sets(given)]
     listed = {edge for each in given if isinstance(each, Listed) for edge in each.edges}
     others = [each for each in given if not isinstance(each, Lattice | Listed)]
     kept += sorted(others, key=repr)
     return (*kept, Listed(tuple(sorted(listed)))) if listed else tuple(kept)
 
 
-def lattices(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
-    """The fewest of the given lattices that have the same edges together; finest first. Other sets are passed over."""
+def edge_sets(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
+    """The fewest of the given edge_sets that have the same edges together; finest first. Other sets are passed over."""
     kept: list[Lattice] = []
     first: dict[int, dict[int, int]] = {}  # step of those kept -> phase modulo the step -> phase
     for lattice in sorted({each for each in sets if isinstance(each, Lattice)}):

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edge_agent.algebra.blocks import PARTS, kept_us
-from edge_agent.algebra.decisions import EVERY, decisions
-from edge_agent.algebra.planner import Placement, plan
-from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.query.placement_reasons import EVERY, placement_reasons
+from edge_agent.algebra.query.planner import Placement, plan
+from edge_agent.algebra.query.query import Group, Query, Sensor
+from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
 from edge_agent.cli.telling import title
 from edge_agent.cli.weighing import Rate, lines_of, rate_of, weighed
 from edge_agent.config.definitions import Definition, parse_definition, parse_recording_query
@@ -161,7 +161,7 @@ def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: floa
             "lateness": format_duration(group.lateness_us),
             "values": values_of(group.source, scales),
             "queries": {query.id: wish_of(query) for query in members},
-            "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
+            "placement_reasons": {query.id: decided(query, scales.get(group.source)) for query in members},
             "plans": [
                 plan_of(
                     placement,
@@ -197,7 +197,7 @@ def decided(query: Query, scale: int | None) -> list[Explained]:
             "computed": f"at {each.where}" if each.where == EVERY else f"at the {each.where}",
             "why": each.why,
         }
-        for each in decisions(query, scale)
+        for each in placement_reasons(query, scale)
     ]
 
 
@@ -230,7 +230,7 @@ def text_of(one: Explained) -> str:
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
     lines += [f"  {name}: {wish}" for name, wish in one["queries"].items()]
     whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once
-    for told in one["decisions"].values():
+    for told in one["placement_reasons"].values():
         whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in told))
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for made in one["plans"]:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.checker import line_of
 from edge_agent.config.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.config.unserved import unserved

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.progress import Progress

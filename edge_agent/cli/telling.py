@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from edge_agent.algebra.frame import LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan, Section
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_agent.algebra.costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
-from edge_agent.algebra.planner import Placement
-from edge_agent.algebra.query import Query, Sensor
-from edge_agent.algebra.sizes import Size
+from edge_agent.algebra.query.planner import Placement
+from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.algebra.query.row_sizes import RowSize
+from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
 
 Told = dict[str, Any]
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
@@ -69,7 +69,7 @@ def _assumes(query: Query, placement: Placement) -> bool:
     return placement.kind != "marker" and not counted and window_us(query.window) is None
 
 
-def _told(size: Size) -> Told:
+def _told(size: RowSize) -> Told:
     return {"expected": float(f"{size.expected:.6g}"), "most": float(f"{size.most:.6g}")}
 
 

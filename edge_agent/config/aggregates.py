@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param, tried
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, nearest, read_table, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.kinds import BROUGHT, Choice, Number, Pick, Text, left_out

@@ -1,11 +1,11 @@
-"""Conditions on a reading, in the language of algebra/where.py: a query's filter, the ends of a state window."""
+"""Conditions on a reading, in the language of algebra/query/where.py: a query's filter, the ends of a state window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra import where_text
+from edge_agent.algebra.query import where_parser
 from edge_agent.config.checker import BAD, Report
 from edge_agent.config.documents import Path
 from edge_agent.config.kinds import Text
@@ -32,7 +32,7 @@ class Condition:
         if text is BAD or not str(text).strip():
             return BAD if text is BAD else ""
         try:
-            canonical = str(where_text.parse(str(text)))
+            canonical = str(where_parser.parse(str(text)))
         except ConfigError as err:
             return report.wrong(at, value, str(err), "like \"value > 0 and site = 'a'\"")
 

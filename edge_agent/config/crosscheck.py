@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from edge_agent.algebra import where, where_text
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.frame import MAX_PLAN_BYTES
-from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.query import where, where_parser
+from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checker import nearest
 from edge_agent.config.drivers import IMPLIED_LABELS
@@ -99,7 +99,7 @@ def edges_per_second(window: Spec) -> float:
         return 1e6 / window.gap_us
     if window.type not in TYPES:
         return 0.0
-    return sum(1e6 / lattice.step_us for lattice in cast("Window", window).rhythm)
+    return sum(1e6 / lattice.step_us for lattice in cast("Window", window).spacing)
 
 
 def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
@@ -120,7 +120,7 @@ def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tup
     labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
     used = [("by", name) for name in value.by]
     if value.where:
-        used += [("where", name) for name in sorted(where.names(where_text.parse(value.where)) - {where.VALUE})]
+        used += [("where", name) for name in sorted(where.names(where_parser.parse(value.where)) - {where.VALUE})]
     for n, aggregate in enumerate(value.aggregates):
         texts = {name for name, param in FUNCTIONS[aggregate.fn].params if param.text}
         used += [(f"aggregates[{n}].{name}", str(label)) for name, label in aggregate.params if name in texts]

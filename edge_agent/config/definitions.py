@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.checker import BAD, Key, Report, complete, line_of, read_table
 from edge_agent.config.documents import Document, Path, read
 from edge_agent.config.durations import UNITS_US

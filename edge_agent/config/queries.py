@@ -12,10 +12,10 @@ from typing import Any, Final
 from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
-from edge_agent.algebra.markers import kinds_of
-from edge_agent.algebra.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
+from edge_agent.algebra.punctuation.markers import kinds_of
+from edge_agent.algebra.query.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.aggregates import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, dotted, read_table, type_of
 from edge_agent.config.conditions import Condition

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.crosscheck import not_usable, too_much, unmet, warnings
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.numbering import Numberer, Publication

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.config.crosscheck import MOST_ID_BYTES, edges_per_second, group_of, id_bytes
 from edge_agent.config.definitions import Definition
 from edge_agent.config.tables import Limits

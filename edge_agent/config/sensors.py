@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.documents import Path
 from edge_agent.config.drivers import DAY_US, DRIVERS, LATER_DRIVERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 from typing import Any, Final, TypeVar
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checker import BAD, Key, Report, complete, line_of, nearest, read_table
 from edge_agent.config.crosscheck import too_many, warnings
 from edge_agent.config.definitions import Definition, read_definition

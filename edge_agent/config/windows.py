@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.watch import said
+from edge_agent.algebra.plugin_calls import said
 from edge_agent.algebra.windows import ALL, REFUSED, WHOSE, Spec, tried
 from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checker import BAD, REQUIRED, Key, Kind, Report, complete, one_of, read_table, type_of

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.demo.truth import raw_readings, windows
 
 TOLERANCE: Final = 1e-9  # relative: merging floats in another order moves the last digits (docs/protocol.md 7.2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.demo import plan, tables
 from edge_agent.demo.board import Board
 from edge_agent.demo.compare import Result, Verdict, compare

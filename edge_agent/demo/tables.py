@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import query_of
 from edge_agent.demo.compare import Result
 from edge_agent.errors import ConfigError

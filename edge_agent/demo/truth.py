@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.ports.sensors.simulated import Simulation
 
 Ints = NDArray[np.int64]
@@ -101,7 +101,7 @@ def windows(query: Query, raw: Raw, from_us: int, until_us: int) -> Iterator[tup
     """(start, values by aggregate, readings) of every window that starts at from_us or later, ends by until_us and has
     readings.
     """
-    starts = query.time_window.lattices[0].points(from_us, until_us)
+    starts = query.time_window.edge_sets[0].points(from_us, until_us)
     ends = query.time_window.ends(starts)
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if end > until_us:

@@ -22,16 +22,16 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals, times
 from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.windows.central import Line
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.windows.ordered import OrderedReadings
 from edge_agent.machines.weights import number_of
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.query import Query
-    from edge_agent.algebra.windows.central import Cut
+    from edge_agent.algebra.query.query import Query
+    from edge_agent.algebra.windows.ordered import RowWindows
     from edge_agent.machines.decider import GroupView
 
 SKIP: Final = "skip"  # Query.on_missing: nodes that are left out hold nothing back
@@ -228,7 +228,7 @@ def advance(query: Query, before: Positions, raw: Raw, texts: Sequence[str]) -> 
         time_us[rows], value[rows] = times_, values
     wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts cost something a key
     labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
-    line = Line(first, first + many, position - held, base, time_us, _in_units(value, scale), labels)
+    line = OrderedReadings(first, first + many, position - held, base, time_us, _in_units(value, scale), labels)
     cut, made = _made(query, key, line, value, scale)
     kept = line.until - cut.keep
     rows = _spread(cut.keep, kept)
@@ -260,7 +260,7 @@ def _without(raw: Raw, keys: Ints) -> Raw:
     return Raw(raw.key[mine], raw.time_us[mine], raw.value[mine], raw.node[mine], raw.order[mine], raw.scale)
 
 
-def _made(query: Query, key: Ints, line: Line, value: Array, scale: int | None) -> tuple[Cut, Made]:
+def _made(query: Query, key: Ints, line: OrderedReadings, value: Array, scale: int | None) -> tuple[RowWindows, Made]:
     """The windows with their answers, so many readings at once as fit the memory. value: at the scale."""
     cut = query.central.cut(line)
     readings = cut.high - cut.low

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_agent.algebra.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.series import flat
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import flat
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.central import Made, Positions, Raw, advance, at_scale, belongs, decided_us, finer, waits
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.names import Renumbering

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.key import key_text
-from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import key_text
 
 
 @dataclass(slots=True)

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import NOTHING, Partials, combine, concat
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.machines.holding import Holding, common_scale
 from edge_agent.machines.results import Windows
 from edge_agent.machines.rolled import Rolled

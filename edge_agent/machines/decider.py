@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines import succession
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Effect

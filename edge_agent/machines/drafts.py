@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from edge_agent.algebra import cuts
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     Birth,
@@ -21,8 +20,9 @@ from edge_agent.algebra.frame import (
     Section,
     Serving,
 )
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partials import row_splitting
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines import sizes
 
 BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # sizes are upper bounds of the parts; the rest is headers
@@ -101,10 +101,10 @@ class Drafts:
     def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:
         """Rows of a plan, under the numbers of the epoch, of the group of that number."""
         row_bytes = sizes.of_row(plan.basis)
-        if cuts.is_cut(plan.basis):
+        if row_splitting.is_cut(plan.basis):
             value_bytes = sizes.of_value(rows)
-            rows = cuts.cut(rows, plan.basis, plan.scale, BUDGET_BYTES // 2 // value_bytes)
-            upto = np.cumsum(row_bytes + value_bytes * cuts.sizes(rows))
+            rows = row_splitting.cut(rows, plan.basis, plan.scale, BUDGET_BYTES // 2 // value_bytes)
+            upto = np.cumsum(row_bytes + value_bytes * row_splitting.sizes(rows))
         else:
             upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
         upto += np.cumsum(sizes.of_bounded(rows))

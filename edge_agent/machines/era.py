@@ -9,15 +9,15 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import Partials, in_windows
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.rolling import WindowStore
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials, in_windows
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.sliding.incremental import WindowStore
 from edge_agent.algebra.span import FAR_US, NO_EDGE
-from edge_agent.algebra.store import Store
 from edge_agent.algebra.windows.edges import Edges
 from edge_agent.machines.extents import Extents
 from edge_agent.machines.run import Run

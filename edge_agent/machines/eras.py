@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.markers import Markers, is_central
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.punctuation.markers import Markers, is_central
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines import tenure
 from edge_agent.machines.era import Era
 from edge_agent.machines.instant_era import InstantEra

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Query, Sensor
 
 # --- what happens -------------------------------------------------------------------------------------------------
 

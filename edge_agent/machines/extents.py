@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.windows.edges import Edges
 
 _CHUNKS: Final = 256  # extents are kept by batch; so many before they are joined

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from edge_agent.algebra.frame import NEVER_US, Exception_, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Serving
 from edge_agent.machines.member import Member
 from edge_agent.machines.told import Told
 
@@ -104,7 +104,7 @@ class Family:
             out.update(member.leaf_frontiers())
         return out
 
-    def exceptions_at(self, frontier_us: int) -> tuple[Exception_, ...]:
+    def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
         """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
         out = [each for member in self.expected().values() for each in member.exceptions_at(frontier_us)]
         return tuple(sorted(out, key=lambda e: e.node))

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
-from edge_agent.algebra.markers import Marker, changed, giver_of, is_marked
-from edge_agent.algebra.query import Group, Query, Sensor
+from edge_agent.algebra.punctuation.markers import Marker, changed, giver_of, is_marked
+from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored

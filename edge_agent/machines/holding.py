@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, convert
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials, concat
-from edge_agent.algebra.query import Aggregate, Group
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.algebra.windows import Window
 
 _CHUNKS: Final = 64  # a holding looks at each chunk's bounds; so many before they are joined and cut anew

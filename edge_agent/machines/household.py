@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_agent.algebra.markers import is_ordered, skips_of
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.punctuation.markers import is_ordered, skips_of
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.family import Family
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.machines.marker_era import MarkerEra
 from edge_agent.machines.raw_era import rows_by_key
 from edge_agent.machines.run import Run

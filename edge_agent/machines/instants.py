@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_agent.algebra import series
 from edge_agent.algebra.aggregates import Readings, basis_of, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.partial import NOTHING, Partials, concat
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.weights import number_of
 
 

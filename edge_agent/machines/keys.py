@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.key import key_text
-from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import key_text
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.key import Labels
+    from edge_agent.algebra.query.key import Labels
 
 
 class Keys:

@@ -17,17 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
-from edge_agent.algebra.markers import (
-    MARKER_KEY,
-    cut_of,
-    interpretation_of,
-    ordinal_of,
-    skips_of,
-)
-from edge_agent.algebra.merged_markers import MergedMarkers
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, cut_of, interpretation_of, ordinal_of, skips_of
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.marker_windows import (
     Complete,

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.arrays import NO_INTS
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.markers import Markers
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.punctuation.markers import Markers
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.store import Store
 from edge_agent.machines.era import NODES
 from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra

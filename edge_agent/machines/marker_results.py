@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials, combine, concat
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, combine, concat
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.holding import Held, Holding, common_scale
 from edge_agent.machines.marked import Marked

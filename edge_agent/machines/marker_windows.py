@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from edge_agent.algebra.coverage import Coverage, session_coverage, window_coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.markers import MARKER_KEY, is_central, is_marked, is_ordered, skips_of
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, is_central, is_marked, is_ordered, skips_of
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.decider import Decision, GroupView
 
 Key = tuple[str, int]  # query and its revision

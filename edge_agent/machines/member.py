@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Exception_, Leaf, Members, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.machines.plain_values import serving_from_plain, serving_to_plain
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
@@ -47,7 +47,7 @@ class Member:
             else:
                 self.begins.setdefault(key, {})[serving.node] = serving.start_from_us
 
-    def except_leaves(self, exceptions: Iterable[Exception_]) -> None:
+    def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
         """The whole new list of its exceptions (4.6)."""
         self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
 
@@ -97,11 +97,11 @@ class Member:
             out[leaf] = (frontier, min(bound, frontier))
         return out
 
-    def exceptions_at(self, frontier_us: int) -> list[Exception_]:
+    def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
         """Its leaves behind a published frontier, while it is left out or behind too, or where it lists them (4.6)."""
         low = self.out or self.frontier_us < frontier_us
         return [
-            Exception_(leaf, own_us, min(bound_us, self.lowest_us) if low else bound_us)
+            ExcludedLeaf(leaf, own_us, min(bound_us, self.lowest_us) if low else bound_us)
             for leaf, (own_us, bound_us) in self.leaf_frontiers().items()
             if own_us < frontier_us and (low or leaf in self.exceptions)
         ]

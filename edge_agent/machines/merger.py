@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.frame import NEVER_US, Exception_, Frame, Gap, Leaf, Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.books import Book
 from edge_agent.machines.events import (
     Action,
@@ -67,7 +67,7 @@ class Merger(Node):
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
         self._said_leaves: dict[Group, dict[str, Leaf]] = {}
         self._said_serving: dict[Group, dict[tuple[str, int, str], Serving]] = {}
-        self._said_out: dict[Group, tuple[Exception_, ...]] = {}
+        self._said_out: dict[Group, tuple[ExcludedLeaf, ...]] = {}
         self._promised: dict[Group, int] = {}
         self._new = not state
         self._settled = Settled(state)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.store import ranks_of
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.store import ranks_of
 from edge_agent.machines.books import Book
 
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from edge_agent.algebra.frame import Frame, Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
     Ack,

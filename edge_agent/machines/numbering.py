@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.sessions import NO_HINT
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.sessions import NO_HINT
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.drafts import Drafts
 from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.registers import Registers, Stated

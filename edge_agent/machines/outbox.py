@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Note, Publish, SpooledFrame
 from edge_agent.machines.numbering import Numbering
 from edge_agent.machines.release import Step

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
-from edge_agent.algebra.markers import kinds_of
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.punctuation.markers import kinds_of
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.books import Book
 from edge_agent.machines.events import BadFrame

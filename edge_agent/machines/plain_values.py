@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edge_agent.algebra.frame import Gap, Plan, Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 
 
 def group_to_plain(group: Group) -> list[object]:

@@ -15,11 +15,11 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import Plan, Section
-from edge_agent.algebra.partial import NOTHING, Partials, concat
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.sessions import SessionStore
-from edge_agent.algebra.store import Store
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.partials.sessions import SessionStore
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.books import Book
 from edge_agent.machines.names import Renumbering
 from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain

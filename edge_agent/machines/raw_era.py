@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.run import Run
 from edge_agent.machines.whole_era import WholeEra

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import Frame, Section
-from edge_agent.algebra.sessions import NO_HINT
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.sessions import NO_HINT
 
 Stated = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
 

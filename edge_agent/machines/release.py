@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.frame import NEVER_US, Exception_, Gap, Leaf, Plan, Serving
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class GroupStep:
     group: Group
     frontier_us: int | None = None
     releases: tuple[Release, ...] = ()
-    exceptions: tuple[Exception_, ...] | None = None
+    exceptions: tuple[ExcludedLeaf, ...] | None = None
     leaves: tuple[Leaf, ...] = ()
     dropped: tuple[str, ...] = ()
     serving: tuple[Serving, ...] = ()

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_agent.algebra.aggregates import Lowered, lower
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.key import key_labels
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.query.query import Query
 from edge_agent.machines.decider import Decision
 
 

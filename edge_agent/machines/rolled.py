@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import NOTHING, Partials, concat
-from edge_agent.algebra.rolling import Rolling
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.sliding.batch import in_windows_of
+from edge_agent.algebra.sliding.incremental import Rolling
 from edge_agent.algebra.windows import Sliding, evenly
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Ints
-    from edge_agent.algebra.query import Query
+    from edge_agent.algebra.partials.arrays import Ints
+    from edge_agent.algebra.query.query import Query
     from edge_agent.machines.holding import Holding
 
 

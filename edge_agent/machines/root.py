@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import replace
 from typing import Any, Final
 
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
-from edge_agent.algebra.markers import is_central, is_marked
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.windows import reach_us
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.punctuation.markers import is_central, is_marked
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.errors import ConfigError
 from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import CentralResults
@@ -173,7 +173,7 @@ class Root:
         view = decision.groups.get(group)
         if view is None or not keys or not len(rows):
             return rows
-        longest_us = max(reach_us(self.queries[key].window) for key in keys)
+        longest_us = max(extent_us(self.queries[key].window) for key in keys)
         closed_us = min(self._closed.get((*key, group.node), NEVER_US) for key in keys)
         lasted = holding.plan.kind == "session" or is_marked(group)  # nobody knows how long
         latest = rows.end - 1 if lasted else rows.start
@@ -218,13 +218,13 @@ class Root:
 
     def _reach(self, key: Key) -> int | None:
         """How long after a reading a row of a query that holds it may end."""
-        return reach_us(self.queries[key].window) if key in self.queries else None
+        return extent_us(self.queries[key].window) if key in self.queries else None
 
     def _free(self, decision: Decision) -> None:
         """Forget what nothing can revise any more."""
         for (group, _), holding in self._holdings.items():
             view = decision.groups.get(group)
-            lengths = [reach_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
+            lengths = [extent_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 below_us = view.frontier_us - self._horizon_us - max(lengths)
                 if is_central(group):  # a window that is made again needs its slices from the first on

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 @dataclass(frozen=True, slots=True)

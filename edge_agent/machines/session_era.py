@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.sessions import SessionStore, pieces_of
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.sessions import SessionStore, pieces_of
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
 from edge_agent.machines.era import NODES

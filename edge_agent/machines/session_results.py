@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.coverage import Coverage, session_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.partial import Partials, concat
-from edge_agent.algebra.query import Group, Query
-from edge_agent.algebra.sessions import join
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.partials.sessions import join
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
 from edge_agent.machines.holding import Held, Holding, common_scale

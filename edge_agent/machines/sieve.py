@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import where, where_text
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query import where, where_parser
 
 LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
 
@@ -23,7 +23,7 @@ class Sieve:
 
     def __init__(self, text: str, scale: int | None) -> None:
         """text: the group's `where`; scale: as of Slicer. Raises: ConfigError for a text that cannot be read."""
-        self._where = where_text.parse(text) if text.strip() else None
+        self._where = where_parser.parse(text) if text.strip() else None
         self._scale = scale
         self._cache: dict[where.Expr, Mask] = {}
         self._labels: object = None

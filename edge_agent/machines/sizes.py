@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from edge_agent.algebra import bags, series, sketches
+from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.sizes import COLUMN_BYTES, OTHER_BYTES, ROW_BYTES
+from edge_agent.algebra.partials import multisets, series
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.row_sizes import COLUMN_BYTES, OTHER_BYTES, ROW_BYTES
 
 
 def of_texts(texts: Iterable[str]) -> int:
@@ -48,7 +49,7 @@ def of_bounded(rows: Partials) -> Ints:
         if sketches.is_sketches(column):
             total += np.fromiter(map(len, column.tolist()), np.int64, len(rows))
         elif name == "frequent":
-            total += _of_counted(column) * bags.flat(column).sizes
+            total += _of_counted(column) * multisets.flat(column).sizes
     return total
 
 
@@ -63,7 +64,7 @@ def _of_reading(column: Array) -> int:
 
 def _of_counted(column: Array) -> int:
     """Of a value of a bag and its count."""
-    found = bags.flat(column)
+    found = multisets.flat(column)
     counts = _width(int(found.counts.max()))
     if found.values.dtype.kind == "f":
         return 8 + counts

@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.markers import (
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Batch, Partials
+from edge_agent.algebra.punctuation.markers import (
     MARKER_KEY,
     Marker,
     Markers,
@@ -30,8 +31,7 @@ from edge_agent.algebra.markers import (
     key_of,
     leading_of,
 )
-from edge_agent.algebra.partial import Batch, Partials
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.eras import HORIZON_US, Eras
 from edge_agent.machines.keys import Keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.growing import Growing
 from edge_agent.machines.paged import Paged
 from edge_agent.machines.plain_values import group_from_plain, group_to_plain

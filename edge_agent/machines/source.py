@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.changes import Changes
 from edge_agent.machines.events import Read
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 
 Key = tuple[str, int]  # query and revision
 Servings = Mapping[Group, Mapping[Key, Serving]]

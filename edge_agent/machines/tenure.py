@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Serving
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows import ALL, Punctuation, Session
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.windows.ordered import RAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tenure:
         if isinstance(window, Session | Punctuation) or self.query.group.form == RAW:  # cut where it changes (6.3)
             return min(self.start_until_us, self.end_until_us)
         cut = self.query.time_window
-        last, _ = cut.lattices[0].around(np.array([self.start_until_us - 1]))
+        last, _ = cut.edge_sets[0].around(np.array([self.start_until_us - 1]))
         last_end_us = self.start_until_us if last[0] == NO_EDGE else int(cut.ends(last)[0])
         return min(max(last_end_us, self.start_until_us), self.end_until_us)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.partials.partial import Batch
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.key import Labels
+    from edge_agent.algebra.query.key import Labels
 
 _NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MOST: Final = 1e150  # weights beyond are none: nothing weighs so much, and sums of them would leave the floats

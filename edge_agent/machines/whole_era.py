@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from edge_agent.algebra.aggregates import COLUMNS, NUMBERED
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.planner import Placement, plan
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.planner import Placement, plan
+from edge_agent.algebra.query.query import Query
 from edge_agent.machines.era import Era
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edge_agent.algebra.arrays import NO_INTS, Ints
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group, Query
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.closing import Wanted, windows
 from edge_agent.machines.decider import Decision
 from edge_agent.machines.holding import Held, Holding

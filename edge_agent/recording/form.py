@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.markers import is_marked, leading_of
-from edge_agent.algebra.query import LATE_POLICIES, Group, Query
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.punctuation.markers import is_marked, leading_of
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.checker import line_of, short
 from edge_agent.config.crosscheck import too_much
 from edge_agent.config.definitions import parse_recording_query

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.arrays import NO_INTS
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows import reach_us
+from edge_agent.algebra.windows import extent_us
 from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
@@ -112,7 +112,7 @@ class Tree:
     def __init__(self, recording: Recording) -> None:
         self.recording, self.source = recording, recording.source
         times = [int(us.max()) for s in recording.streams for us in (item_times(s), s.mark_us) if len(us)]
-        longest_us = max((reach_us(one.query.window) for one in recording.asked), default=0)
+        longest_us = max((extent_us(one.query.window) for one in recording.asked), default=0)
         self.end_us = max([0, *times]) + longest_us + self._most_late_us + MS  # a session ends past last + gap
         self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
         self.names = names_of(recording)

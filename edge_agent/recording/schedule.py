@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Batch
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.machines.events import Read
 from edge_agent.recording.form import Recording
 from edge_agent.recording.streams import FAR_US, Stream

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.markers import Marker
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.key import Labels
 from edge_agent.config.checker import short
 from edge_agent.errors import ConfigError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.recording.form import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import TYPES, Window
 from edge_agent.config.checker import short
@@ -56,10 +56,10 @@ def _first_start_us(query: Query) -> int | None:
     if query.window.type not in TYPES:
         return None
     window = cast("Window", query.window)
-    step_us = window.rhythm[0].step_us
+    step_us = window.spacing[0].step_us
     if step_us >= FAR_US:
         return None
-    starts = window.lattices[0].points(0, 2 * step_us)  # a step is a mean: months differ
+    starts = window.edge_sets[0].points(0, 2 * step_us)  # a step is a mean: months differ
     return int(starts[0]) if len(starts) else None
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config import topics
 from edge_agent.config.definitions import Definition, canonical_query, canonical_sensor
 from edge_agent.config.quantities import Instant

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge_agent.algebra.markers import Marker
+from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.span import FAR_US
 from edge_agent.config import topics
 from edge_agent.config.checker import Report

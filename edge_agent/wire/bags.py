@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import bags
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.bags import Flat
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
@@ -28,7 +28,7 @@ def encode(column: Array, *, deflate: bool = True) -> list[object]:
 
     deflate: False where time counts more than bytes.
     """
-    found = bags.flat(column)
+    found = multisets.flat(column)
     least = LEAST if deflate else sys.maxsize
     counts = pack(np.ascontiguousarray(found.counts), least)
     return [None, columns.encode_ints(found.sizes), _encode_values(found, least), counts]
@@ -39,20 +39,20 @@ def is_bags(item: object) -> bool:
     return type(item) is list and len(item) > 0 and item[0] is None
 
 
-def _encode_values(found: Flat, least: int) -> object:
+def _encode_values(found: FlatMultisets, least: int) -> object:
     values = found.values
     if values.dtype == np.int64:
         return [None, *_encode_steps(cast("Ints", values), found, least)]
     if values.dtype != np.float64:
         raise ValueError(f"bags of {values.dtype} do not travel")
-    places = bags.decimal_places(values)
+    places = multisets.decimal_places(values)
     if places is not None:
         units = np.rint(values * 10.0**places).astype(np.int64)
         return [places, *_encode_steps(units, found, least)]
     return pack(values, least)
 
 
-def _encode_steps(units: Ints, found: Flat, least: int) -> tuple[object, object]:
+def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object, object]:
     """The first value of each row, and from each value to the next in its row, less one."""
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
         raise ValueError("a bag holds an integer beyond 61 bits")
@@ -72,11 +72,13 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
         raise WireError(f"{what}: bags of 1 value or more, {room} values together at most")
     k = int(sizes.sum())
     counts = (
-        bags.ones(k) if type(count_item) is int and count_item == 1 else unpack_ints(count_item, k, f"{what}, counts")
+        multisets.ones(k)
+        if type(count_item) is int and count_item == 1
+        else unpack_ints(count_item, k, f"{what}, counts")
     )
     if int(counts.min()) < 1 or int(counts.max()) > MOST_COUNT:
         raise WireError(f"{what}: a count outside 1..{MOST_COUNT}")
-    found = Flat(_decode_values(value_item, sizes, what), counts, sizes)
+    found = FlatMultisets(_decode_values(value_item, sizes, what), counts, sizes)
     inner = np.ones(k, np.bool_)
     inner[found.starts] = False
     values = found.values
@@ -91,7 +93,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Array:
         units = _steps(item, sizes, what)
         if item[0] is None:
             return units
-        places = an_int(item[0], 0, bags.MOST_PLACES, f"{what}, decimals")
+        places = an_int(item[0], 0, multisets.MOST_PLACES, f"{what}, decimals")
         if int(np.abs(units).max()) > 2**53:
             raise WireError(f"{what}: a decimal beyond 53 bits")
         return units / 10.0**places

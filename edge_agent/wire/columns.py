@@ -15,7 +15,7 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_int
 

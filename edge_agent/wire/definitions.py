@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
-from edge_agent.algebra.query import LATE_POLICIES, Group
+from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.fields import (

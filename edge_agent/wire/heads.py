@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import columns, frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads

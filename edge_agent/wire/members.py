@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from edge_agent.algebra.frame import MAX_KEYS, Exception_, Gap, GroupPart, Leaf, Members, Serving
+from edge_agent.algebra.frame import MAX_KEYS, ExcludedLeaf, Gap, GroupPart, Leaf, Members, Serving
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import a_text, an_array, an_int
@@ -134,14 +134,14 @@ def exceptions_item(parts: Sequence[GroupPart]) -> object:
     ]
 
 
-def exceptions(value: object) -> dict[int, tuple[Exception_, ...]]:
+def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
     """The twin of `exceptions_item`, by group number. Raises: WireError."""
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
 
 
-def _exception(value: object) -> Exception_:
+def _exception(value: object) -> ExcludedLeaf:
     node, frontier, bound = an_array(value, "exception", 3, 3)
-    return Exception_(a_node(node, "exception"), a_time(frontier, "its frontier"), a_time(bound, "its bound"))
+    return ExcludedLeaf(a_node(node, "exception"), a_time(frontier, "its frontier"), a_time(bound, "its bound"))
 
 
 def registers_item(parts: Sequence[GroupPart]) -> object:

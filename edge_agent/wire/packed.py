@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.columns import DTYPES

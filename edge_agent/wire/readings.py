@@ -11,7 +11,7 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import TIME_LIMIT_US

@@ -14,11 +14,11 @@ import numpy as np
 from cbor2 import CBORTag
 
 from edge_agent.algebra.aggregates.base import within_reach
-from edge_agent.algebra.arrays import NO_INTS, Array, Ints
-from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.series import is_series
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.partials.multisets import is_bags
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
 from edge_agent.wire import bags, columns, series, sketches

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import bags, series
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.series import Flat
+from edge_agent.algebra.partials import multisets, series
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.series import FlatSeries
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array, an_int
@@ -48,7 +48,7 @@ def is_series(item: object) -> bool:
     return type(item) is list and len(item) > 0 and item[0] is True
 
 
-def _times(found: Flat, tick: int, start: Ints | None, least: int) -> tuple[object, object]:
+def _times(found: FlatSeries, tick: int, start: Ints | None, least: int) -> tuple[object, object]:
     """As `_steps`, without the first where that is the row's start."""
     first, steps = _steps(found.time_us // tick, found, least)
     if start is not None and np.array_equal(start, found.time_us[found.starts]):
@@ -56,7 +56,7 @@ def _times(found: Flat, tick: int, start: Ints | None, least: int) -> tuple[obje
     return first, steps
 
 
-def _steps(numbers: Ints, found: Flat, least: int) -> tuple[object, object]:
+def _steps(numbers: Ints, found: FlatSeries, least: int) -> tuple[object, object]:
     """The first number of each row, and from each number to the next in its row."""
     if max(-int(numbers.min()), int(numbers.max())) >= LIMIT:
         raise ValueError("a series holds an integer beyond 61 bits")
@@ -64,12 +64,12 @@ def _steps(numbers: Ints, found: Flat, least: int) -> tuple[object, object]:
     return pack(numbers[found.starts], least), pack(steps, least)
 
 
-def _encode_values(found: Flat, least: int) -> object:
+def _encode_values(found: FlatSeries, least: int) -> object:
     """[decimals or null for integers, units], whole or as steps, or floats."""
     if found.value.dtype == np.int64:
         places, units = None, found.value
     elif found.value.dtype == np.float64:
-        places = bags.decimal_places(found.value)
+        places = multisets.decimal_places(found.value)
         if places is None:
             return pack(found.value, least)
         units = np.rint(found.value * 10.0**places).astype(np.int64)
@@ -103,7 +103,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
         steps = [start // tick, steps[1]]
     time = _along(steps, sizes, LIMIT // tick, f"{what}, times") * tick
     order = _along(an_array(order_item, f"{what}, arrivals", 2, 2), sizes, LIMIT, f"{what}, arrivals")
-    found = Flat(time, _decode_values(value_item, sizes, what), node, order, sizes)
+    found = FlatSeries(time, _decode_values(value_item, sizes, what), node, order, sizes)
     same = time[1:] == time[:-1]
     falls = (time[1:] < time[:-1]) | (same & (node[1:] == node[:-1]) & (order[1:] <= order[:-1]))
     if bool((falls & found.inner()[1:]).any()):
@@ -131,7 +131,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Array:
             raise WireError(f"{what}, values: beyond 61 bits")
     if item[0] is None:
         return units
-    places = an_int(item[0], 0, bags.MOST_PLACES, f"{what}, decimals")
+    places = an_int(item[0], 0, multisets.MOST_PLACES, f"{what}, decimals")
     if max(-int(units.min()), int(units.max())) > 2**53:
         raise WireError(f"{what}: a decimal beyond 53 bits")
     return units / 10.0**places

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra import sketches
-from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.errors import WireError
 from edge_agent.wire import columns
 from edge_agent.wire.cbor import an_array

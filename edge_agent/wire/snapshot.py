@@ -14,9 +14,9 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
-from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.series import is_series
+from edge_agent.algebra.partials.multisets import is_bags
+from edge_agent.algebra.partials.series import is_series
 from edge_agent.errors import WireError
 from edge_agent.wire import bags, frames, series
 

@@ -12,9 +12,9 @@ import numpy as np
 from cloud_job import tables
 from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import GroupPart, Section
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountTumbling
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_root import landed, root, times

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Commit
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.packets import Message, Splitter

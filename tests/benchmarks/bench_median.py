@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.numbering import Numbering
 from edge_agent.machines.release import GroupStep, Step

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra import planner
 from edge_agent.algebra.frame import Heartbeat, Leaf, Serving
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query import planner
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query

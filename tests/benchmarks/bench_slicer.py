@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.slicer import Slicer
 from tests.benchmarks.bench import bench, record

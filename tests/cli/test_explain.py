@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.algebra.costs import FRAME_BYTES
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Sensor
-from edge_agent.algebra.sizes import Size
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Sensor
+from edge_agent.algebra.query.row_sizes import RowSize
+from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.cli.main import main
 from edge_agent.cli.weighing import often, rate_of
 from edge_agent.config.definitions import parse_query
@@ -32,7 +32,7 @@ def written(folder: Path, name: str, value: object) -> str:
     return str(path)
 
 
-def told(size: Size) -> dict[str, object]:
+def told(size: RowSize) -> dict[str, object]:
     return {"expected": pytest.approx(size.expected, rel=1e-5), "most": pytest.approx(size.most, rel=1e-5)}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import (
     Birth,
     Define,
-    Exception_,
+    ExcludedLeaf,
     Frame,
     Gap,
     GroupPart,
@@ -22,8 +22,8 @@ from edge_agent.algebra.frame import (
     Receipt,
     Section,
 )
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
 from edge_agent.cli.telling import Teller, clock, line
 from edge_agent.config import topics
 from edge_agent.wire import frames, receipts
@@ -54,7 +54,7 @@ def born() -> Frame:
                 NINE,
                 sections=(Section(0, partials(NINE - SECOND)),),
                 late=(Section(0, partials(NINE - 9 * SECOND)),),
-                exceptions=(Exception_("press-9", NINE - SECOND, NINE - SECOND),),
+                exceptions=(ExcludedLeaf("press-9", NINE - SECOND, NINE - SECOND),),
             ),
         ),
         gaps=(Gap((GROUP,), NINE - 9 * SECOND, NINE - 8 * SECOND, -1, ("press-1",), "stopped"),),

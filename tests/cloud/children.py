@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_agent.algebra.arrays import Array, Ints
 from edge_agent.algebra.frame import (
     Birth,
     Define,
-    Exception_,
+    ExcludedLeaf,
     Frame,
     Gap,
     GroupPart,
@@ -22,10 +21,11 @@ from edge_agent.algebra.frame import (
     Section,
     Serving,
 )
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.planner import plan as planned
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.windows import Central, Session, Tumbling, Window
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.planner import plan as planned
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import OrderedWindow, Session, Tumbling, Window
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query
 from edge_agent.wire import frames, landing
@@ -38,7 +38,7 @@ ROOT = "root"
 
 def query(
     name: str = "q",
-    window: Window | Session | Central | None = None,
+    window: Window | Session | OrderedWindow | None = None,
     fns: Sequence[str] = ("avg", "count"),
     *,
     by: tuple[str, ...] = ("site",),
@@ -90,7 +90,7 @@ class Child:
         *,
         length_us: int = SECOND,
         late: bool = False,
-        exceptions: tuple[Exception_, ...] | None = None,
+        exceptions: tuple[ExcludedLeaf, ...] | None = None,
     ) -> bytes:
         """A frame with one reading a row; without rows only a frontier. start, values, key: shape (n,)."""
         sections: tuple[Section, ...] = ()
@@ -120,7 +120,7 @@ class Child:
 def lifted(value: Array, time: Ints, plan: Plan, scale: int | None) -> Mapping[str, Array]:
     """States of one reading a row, in the columns of the plan."""
     from edge_agent.algebra.aggregates import Readings, lift
-    from edge_agent.algebra.segments import Segments
+    from edge_agent.algebra.partials.segments import Segments
 
     readings = Readings(time, value if scale is not None else value.astype(np.float64), np.arange(len(time)))
     return lift(readings, Segments.runs(np.arange(len(time)), len(time)), plan.basis, scale)

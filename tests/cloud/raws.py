@@ -9,8 +9,8 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import GroupPart, Section
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
 from tests.cloud.children import Child
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import Configured
 from edge_agent.machines.root import Root

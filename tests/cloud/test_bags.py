@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from cloud_job.native import bags as cells_of_bags
 from cloud_job.native import cells, in_numpy, partials
 from cloud_job.native import series as cells_of_series
-from edge_agent.algebra import bags, series
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets, series
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
 
 VALUES = st.lists(st.integers(-5, 5), min_size=1, max_size=8)
 GROUPS = st.lists(st.lists(VALUES, max_size=4), min_size=1, max_size=6)  # rows of cells of values
@@ -39,15 +39,15 @@ def met(made: pa.Array, many: Ints) -> pa.Array:
 def test_the_cells_of_a_row_become_one_bag(groups: list[list[list[int]]], scale: int | None, skipped: int) -> None:
     """As algebra.bags.combine; rows without cells have no answer; a slice of the rows is enough."""
     flat, each, many = flattened(groups, scale)
-    rows = met(cells_of_bags.to_arrow(bags.lift(flat, each)), many)[skipped:]
-    got: dict[int, bags.Bag] = {}
+    rows = met(cells_of_bags.to_arrow(multisets.lift(flat, each)), many)[skipped:]
+    got: dict[int, multisets.Multiset] = {}
     for place, found in cells_of_bags.merged(rows, scale):
         got.update(zip(place.tolist(), found["bag"].tolist(), strict=True))
     kept = groups[skipped:]
     assert got.keys() == {i for i, group in enumerate(kept) if group}
     for i, bag in got.items():
         values, counts = np.unique([value for values in kept[i] for value in values], return_counts=True)
-        assert bag == bags.Bag(values.astype(flat.dtype), counts)
+        assert bag == multisets.Multiset(values.astype(flat.dtype), counts)
 
 
 @settings(deadline=None)
@@ -78,7 +78,7 @@ def test_the_cells_of_a_row_become_one_series(groups: list[list[list[int]]], sca
 
 def test_counts_travel_only_where_they_say_something() -> None:
     different, several = (
-        bags.lift(np.array(values), Segments.runs(np.zeros(1, np.int64), 3)) for values in ([1, 2, 3], [1, 1, 2])
+        multisets.lift(np.array(values), Segments.runs(np.zeros(1, np.int64), 3)) for values in ([1, 2, 3], [1, 1, 2])
     )
     assert cells_of_bags.to_arrow(different).field("c").null_count == 1
     assert cells_of_bags.to_arrow(several).field("c").null_count == 0
@@ -86,23 +86,26 @@ def test_counts_travel_only_where_they_say_something() -> None:
 
 def test_bags_with_and_without_counts_meet() -> None:
     parts = [
-        cells_of_bags.to_arrow(bags.lift(np.array(values), Segments.runs(np.zeros(1, np.int64), 3)))
+        cells_of_bags.to_arrow(multisets.lift(np.array(values), Segments.runs(np.zeros(1, np.int64), 3)))
         for values in ([1, 2, 3], [1, 1, 2])
     ]
     rows = met(pa.concat_arrays(parts), np.array([2]))
     ((_, found),) = cells_of_bags.merged(rows, 0)
-    assert found["bag"][0] == bags.Bag(np.array([1, 2, 3]), np.array([3, 2, 1]))
+    assert found["bag"][0] == multisets.Multiset(np.array([1, 2, 3]), np.array([3, 2, 1]))
 
 
 @pytest.mark.parametrize("lists", [True, False])
 def test_a_value_beyond_64_bits_has_no_answer_and_harms_no_other_row(lists: bool) -> None:
     """protocol 7.1: units of a coarser scale made finer may leave them."""
     wide = np.empty(2, object)
-    wide[:] = [bags.Bag(np.array([2**70], object), np.array([3])), bags.Bag(np.array([5], object), np.array([2]))]
+    wide[:] = [
+        multisets.Multiset(np.array([2**70], object), np.array([3])),
+        multisets.Multiset(np.array([5], object), np.array([2])),
+    ]
     made = cells_of_bags.to_arrow(wide)
     ((place, found),) = cells_of_bags.merged(met(made, np.ones(2, np.int64)) if lists else made, 0)
     assert place.tolist() == [1]
-    assert found["bag"].tolist() == [bags.Bag(np.array([5]), np.array([2]))]
+    assert found["bag"].tolist() == [multisets.Multiset(np.array([5]), np.array([2]))]
 
 
 def test_bytes_with_wide_offsets_are_opened_too() -> None:
@@ -123,7 +126,7 @@ def test_states_for_numpy_leave_out_rows_that_have_no_answer() -> None:
     """protocol 7.1. Rows of queries of another shape have no cells, and one is beyond 64 bits."""
     many = np.array([1, 0, 2, 1])
     wide = np.empty(4, object)
-    wide[:] = [bags.Bag(np.array([value], object), np.array([2])) for value in (2**70, 1, 3, 7)]
+    wide[:] = [multisets.Multiset(np.array([value], object), np.array([2])) for value in (2**70, 1, 3, 7)]
     given = pa.StructArray.from_arrays(
         [met(cells_of_bags.to_arrow(wide), many), pa.array([2, 0, 4, 2])], names=["c0", "c1"]
     )
@@ -131,20 +134,20 @@ def test_states_for_numpy_leave_out_rows_that_have_no_answer() -> None:
     assert place.tolist() == [2, 3]
     assert found["count"].tolist() == [4, 2]
     assert found["bag"].tolist() == [
-        bags.Bag(np.array([1, 3]), np.array([2, 2])),
-        bags.Bag(np.array([7]), np.array([2])),
+        multisets.Multiset(np.array([1, 3]), np.array([2, 2])),
+        multisets.Multiset(np.array([7]), np.array([2])),
     ]
 
 
 def test_cells_that_numpy_combines_leave_out_rows_that_have_no_answer() -> None:
     """protocol 7.1."""
     wide = np.empty(3, object)
-    wide[:] = [bags.Bag(np.array([value], object), np.array([2])) for value in (2**70, 1, 3)]
+    wide[:] = [multisets.Multiset(np.array([value], object), np.array([2])) for value in (2**70, 1, 3)]
     cell = pa.StructArray.from_arrays([cells_of_bags.to_arrow(wide)], names=["c0"])
     given = pa.StructArray.from_arrays([met(cell, np.array([1, 0, 2]))], names=["c0"])
     ((place, found),) = in_numpy.Cells((), ("bag",)).states(given, 0)
     assert place.tolist() == [2]
-    assert found["bag"].tolist() == [bags.Bag(np.array([1, 3]), np.array([2, 2]))]
+    assert found["bag"].tolist() == [multisets.Multiset(np.array([1, 3]), np.array([2, 2]))]
 
 
 def test_a_series_with_a_value_beyond_64_bits_harms_no_other_row() -> None:
@@ -159,8 +162,8 @@ def test_a_series_with_a_value_beyond_64_bits_harms_no_other_row() -> None:
 
 def test_rows_whose_cells_hold_much_go_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row once and in order; rows without cells are one batch."""
-    monkeypatch.setattr(bags, "_BLOCK", 4)
-    column = bags.lift(np.arange(12), Segments.runs(np.array([0, 3, 4, 9]), 12))  # 3, 1, 5 and 3 values
+    monkeypatch.setattr(multisets, "_BLOCK", 4)
+    column = multisets.lift(np.arange(12), Segments.runs(np.array([0, 3, 4, 9]), 12))  # 3, 1, 5 and 3 values
     place = np.arange(4)
     assert list(partials.blocks(Partials(place, place + 1, place, {"bag": column}))) == [(0, 2), (2, 3), (3, 4)]
     assert list(partials.blocks(Partials(place, place + 1, place, {"count": place}))) == [(0, 4)]

@@ -9,7 +9,7 @@ from cloud_job.decision.orderings import Run, ordering
 from cloud_job.decision.spans import Cover
 from edge_agent.algebra.coverage import session_coverage, window_coverage
 from edge_agent.algebra.frame import LATEST_US, Gap, Serving
-from edge_agent.algebra.query import Aggregate, Group, Query
+from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.machines.decider import GroupView
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloud_job.decision.work import Span
 from cloud_job.decode import windows_in
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Calendar, FixedBand, Window
 from tests import oracle_windows, strategies
 
@@ -20,7 +20,7 @@ def made(
 ) -> dict[int, tuple[int, int]]:
     """Start -> (end, readings) of the windows that end there, as the job makes them from spans."""
     out = {}
-    for comb in window.combs(after_us, upto_us):
+    for comb in window.runs(after_us, upto_us):
         low, high = max(comb.after_us + 1 - comb.length_us, 0), comb.upto_us - comb.length_us
         sizes = (comb.length_us, comb.slide_us, comb.offset_us, low, high)
         span = Span("q", 1, 0, comb.after_us, comb.upto_us, *sizes, (), "", 0, 0, False)

@@ -10,7 +10,7 @@ from cloud_job.decision.open_sessions import Where
 from cloud_job.decision.spans import Cover
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.decider import GroupView
 
 SECOND = 1_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from cloud_job import maintain, tables
 from cloud_job.central.positions import Central
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.algebra.windows.state import State

@@ -21,7 +21,7 @@ from cloud_job.recent import Recent, stored_end_us
 from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.query import Aggregate, Group
+from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.machines.decider import Decider
 from edge_agent.wire.heads import Part
 from tests.cloud import recorded

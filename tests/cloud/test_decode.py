@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from cloud_job.decision.work import Span
 from cloud_job.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.partial import assign_windows, combine, concat, in_windows
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows import Sliding
 from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
 

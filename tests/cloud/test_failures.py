@@ -12,7 +12,7 @@ import pytest
 from cloud_job import tables
 from cloud_job.failures import Failures
 from edge_agent import packages
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 
 if TYPE_CHECKING:

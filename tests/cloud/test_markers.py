@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.cli.progress import Progress
 from edge_agent.cli.replay import of_python, of_spark

@@ -12,9 +12,9 @@ from cloud_job.decision import state
 from cloud_job.decision.ledger import Limits
 from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Work
-from edge_agent.algebra.arrays import Ints
 from edge_agent.algebra.frame import GroupPart, Section
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Session
 from edge_agent.machines.results import Row
 from edge_agent.wire import frames

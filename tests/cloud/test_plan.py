@@ -15,8 +15,8 @@ from cloud_job.native import lower, plan
 from cloud_job.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ from cloud_job.intake import Intake, Parts
 from cloud_job.lookups import Lookups
 from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.config.definitions import query_of

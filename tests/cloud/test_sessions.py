@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from tests.cloud.both_roots import plain, same, sent, through_crashes
 from tests.cloud.recorded import RecordedFleet
 from tests.simulation.test_fleets import everything, lossy

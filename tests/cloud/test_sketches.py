@@ -15,9 +15,9 @@ from cloud_job.native import lower, plan
 from cloud_job.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
-from edge_agent.algebra.arrays import NO_INTS, Array
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import NO_INTS, Array
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:

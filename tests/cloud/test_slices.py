@@ -25,9 +25,9 @@ from cloud_job.job import Job, Settings
 from cloud_job.recent import Recent
 from cloud_job.slices import Slices, slices_of
 from cloud_job.tables import Table
-from edge_agent.algebra import blocks
-from edge_agent.algebra.planner import plan as planned
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.planner import plan as planned
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.sliding import prefix_blocks
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.recorded import RecordedFleet, content, grouped
@@ -150,7 +150,7 @@ def test_windows_from_kept_slices_are_those_from_all_parts(
     seed: int, chaos: Callable[[Random], Chaos], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 8.6, 2.2, 4.2, 6.1, 6.3, 8.2: frames that wait, late ones, changed queries, crashes and restarts."""
-    monkeypatch.setattr(blocks, "PARTS", 3)  # so that a block is some slices
+    monkeypatch.setattr(prefix_blocks, "PARTS", 3)  # so that a block is some slices
     fleet, random = SlidingFleet(seed, chaos(Random(seed)), changes=True), Random(seed)
     assert fleet.run() == []
     root = fleet.world.hosts["root"]

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from edge_agent.algebra import where_text
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.query import LATE_POLICIES, Aggregate, Query, Sensor
+from edge_agent.algebra.query import where_parser
+from edge_agent.algebra.query.query import LATE_POLICIES, Aggregate, Query, Sensor
 from edge_agent.algebra.windows.sliding import MOST_OVERLAP, Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.aggregates import COLUMNS
@@ -61,7 +61,7 @@ def queries(draw: st.DrawFn) -> Query:
         source=draw(ITEMS),
         window=draw(windows()),
         aggregates=draw(aggregates()),
-        where=filter_text and str(where_text.parse(filter_text)),
+        where=filter_text and str(where_parser.parse(filter_text)),
         by=tuple(draw(st.lists(LABELS, max_size=3, unique=True))),
         lateness_us=draw(st.integers(0, 7 * DAY_US)),
         late=draw(st.sampled_from(LATE_POLICIES)),

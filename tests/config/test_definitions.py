@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.config.aggregates import ALIASES
 from edge_agent.config.definitions import (

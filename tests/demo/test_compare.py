@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from edge_agent.algebra.query import Query, Sensor
+from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions import parse_query
 from edge_agent.demo.compare import Result, Verdict, compare
 from edge_agent.demo.plan import QUERIES, SECOND_US, query_messages, seats

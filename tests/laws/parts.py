@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
 from tests import oracle, oracle_itself, strategies
 from tests.tolerance import assert_same_column
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edge_agent.algebra.costs import FRAME_BYTES
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.numbering import Numbering
 from edge_agent.machines.release import GroupStep, Step

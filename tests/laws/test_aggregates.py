@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Param, Readings, basis_of
-from edge_agent.algebra.aggregates.in_order import with_needs
-from edge_agent.algebra.aggregates.trial import unlike
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.partial import NOTHING, combine, concat
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.aggregates.conformance import unlike
+from edge_agent.algebra.aggregates.non_commutative import with_needs
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import NOTHING, combine, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
 from tests import oracle, oracle_further, oracle_itself
 from tests.laws.parts import EVERY, NODES, RANKS, assert_same, lifted, naive, parts_of, reach, terms_of
 from tests.strategies import every_aggregate

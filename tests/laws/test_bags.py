@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra import aggregates, bags, cuts
+from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS, Readings, basis_of
-from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.partial import Partials, combine, concat
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets, row_splitting
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.partial import Partials, combine, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines.drafts import BUDGET_BYTES
@@ -45,7 +46,7 @@ def grouped(draw: st.DrawFn) -> tuple[Any, Any]:
     return values, codes
 
 
-def counted(bag: Bag) -> dict[float, int]:
+def counted(bag: Multiset) -> dict[float, int]:
     return dict(zip(bag.values.tolist(), bag.counts.tolist(), strict=True))
 
 
@@ -55,25 +56,25 @@ def test_a_bag_holds_each_value_once_in_order_with_its_count(case: tuple[Any, An
     order = np.argsort(codes, kind="stable")
     present = np.unique(codes)
     runs = Segments.runs(np.searchsorted(codes[order], present), len(codes))
-    coded = bags.lift(values, Segments.coded(codes, 5))
-    for column in (coded, bags.lift(values[order], runs)):
+    coded = multisets.lift(values, Segments.coded(codes, 5))
+    for column in (coded, multisets.lift(values[order], runs)):
         for bag, code in zip(column.tolist(), present, strict=True):
             assert counted(bag) == {v + 0: n for v, n in Counter(values[codes == code].tolist()).items()}
             assert bool((np.diff(bag.values) > 0).all())
             assert not np.signbit(bag.values[bag.values == 0]).any()
-        assert bags.totals(column).tolist() == [np.count_nonzero(codes == code) for code in present]
+        assert multisets.totals(column).tolist() == [np.count_nonzero(codes == code) for code in present]
     again = np.concatenate([coded, coded])
-    for bag, twice in zip(coded, bags.combine(again, Segments.coded(np.tile(present, 2), 5)), strict=True):
+    for bag, twice in zip(coded, multisets.combine(again, Segments.coded(np.tile(present, 2), 5)), strict=True):
         assert counted(twice) == {value: 2 * n for value, n in counted(bag).items()}
 
 
 def test_blocks_of_a_large_combine_give_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(3)
     codes = random.integers(0, 30, 200)
-    column = bags.lift(random.normal(0, 9, 4_000), Segments.coded(np.arange(4_000) % 200, 200))
-    whole = bags.combine(column, Segments.coded(codes, 30))
-    monkeypatch.setattr(bags, "_BLOCK", 100)
-    assert bags.combine(column, Segments.coded(codes, 30)).tolist() == whole.tolist()
+    column = multisets.lift(random.normal(0, 9, 4_000), Segments.coded(np.arange(4_000) % 200, 200))
+    whole = multisets.combine(column, Segments.coded(codes, 30))
+    monkeypatch.setattr(multisets, "_BLOCK", 100)
+    assert multisets.combine(column, Segments.coded(codes, 30)).tolist() == whole.tolist()
 
 
 def test_no_rows_give_no_answers() -> None:
@@ -119,9 +120,9 @@ def test_the_pieces_of_a_row_are_the_row(scale: int | None, case: tuple[Any, Any
     states = aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), k), basis, scale)
     one = np.ones(1, np.int64)
     row = Partials(0 * one, one, one, states)
-    pieces = cuts.cut(row, basis, scale, most)
-    assert int(cuts.sizes(pieces).max()) <= most
-    assert pieces.states["count"].tolist() == bags.flat(pieces.states["bag"]).totals().tolist()
+    pieces = row_splitting.cut(row, basis, scale, most)
+    assert int(row_splitting.sizes(pieces).max()) <= most
+    assert pieces.states["count"].tolist() == multisets.flat(pieces.states["bag"]).totals().tolist()
     back = combine(pieces, basis)
     assert len(back) == 1
     for name in basis:

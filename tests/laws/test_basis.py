@@ -18,9 +18,9 @@ from edge_agent.algebra.aggregates import (
     basis_of,
     components_of,
 )
-from edge_agent.algebra.bags import Bag
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.series import Series
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.errors import ConfigError
 from tests import oracle
 from tests.laws.parts import EVERY, lifted, parts_of
@@ -55,7 +55,7 @@ def test_columns_have_the_types_their_kinds_promise(case: tuple[int | None, list
             if kind in INTEGERS or (kind == "value" and scale is not None):
                 assert column.dtype == np.int64, name
             elif kind == "bag":
-                assert all(isinstance(bag, Bag) for bag in column.tolist()), name
+                assert all(isinstance(bag, Multiset) for bag in column.tolist()), name
             elif kind == "sketch":
                 assert all(type(cell) is bytes for cell in column.tolist()), name
             elif kind == "series":

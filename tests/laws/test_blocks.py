@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.blocks import PARTS, Blocks, kept_columns, kept_us, pays
-from edge_agent.algebra.overlap import in_windows_of
-from edge_agent.algebra.partial import NOTHING, Partials
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.partials.partial import NOTHING, Partials
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.sliding.batch import in_windows_of
+from edge_agent.algebra.sliding.prefix_blocks import PARTS, Blocks, kept_columns, kept_us, pays
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.costs import Cost, of_window, overlap, rates
-from edge_agent.algebra.decisions import decisions
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.placement_reasons import placement_reasons
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.query.wire_costs import Cost, of_window, overlap, rates
 from edge_agent.algebra.windows import CountTumbling, FixedBand, Punctuation, Session, Sliding, Tumbling, Window
 from tests import strategies
 from tests.strategies import every_aggregate
@@ -95,7 +95,7 @@ def test_what_comes_once_has_no_rate() -> None:
 
 def test_every_decision_says_where_and_why() -> None:
     """Thesis figures 16 and 17: windows and functions are decided apart, and both must share for work to be shared."""
-    told = {fn: decisions(asked(Tumbling(SECOND), fn), None)[1] for fn in ("avg", "median", "rate", "top_k")}
+    told = {fn: placement_reasons(asked(Tumbling(SECOND), fn), None)[1] for fn in ("avg", "median", "rate", "top_k")}
     assert {fn: decision.distributed for fn, decision in told.items()} == {
         "avg": True,
         "median": True,
@@ -106,12 +106,12 @@ def test_every_decision_says_where_and_why() -> None:
     assert "every value" in told["median"].why
     assert "order of readings" in told["rate"].why
     assert "approximate" in told["top_k"].why
-    window, function = decisions(Query("q", 1, "s", CountTumbling(5), (Aggregate("avg", "avg"),)), None)
+    window, function = placement_reasons(Query("q", 1, "s", CountTumbling(5), (Aggregate("avg", "avg"),)), None)
     assert not window.distributed
     assert not function.distributed
-    pieces, _ = decisions(Query("q", 1, "s", Session(SECOND), (Aggregate("avg", "avg"),)), None)
+    pieces, _ = placement_reasons(Query("q", 1, "s", Session(SECOND), (Aggregate("avg", "avg"),)), None)
     assert pieces.distributed
-    local, _ = decisions(Query("q", 1, "s", Tumbling(5), (Aggregate("avg", "avg"),), scope="local"), None)
+    local, _ = placement_reasons(Query("q", 1, "s", Tumbling(5), (Aggregate("avg", "avg"),), scope="local"), None)
     assert "no other node" in local.why
 
 
@@ -130,7 +130,7 @@ def test_decisions_and_plan_agree_on_windows_between_markers(interpretation: str
     """Local ones, the default, said "at every tier" beside "formed at the gateway"."""
     window = Punctuation("local" if scope == "local" else interpretation)
     query = Query("q", 1, "s", window, (Aggregate("avg", "avg"),), scope=scope)
-    about, function = decisions(query, None)
+    about, function = placement_reasons(query, None)
     assert (about.where, function.where) == (("gateway",) * 2 if scope == "local" else (where,) * 2)
     if window.interpretation == "local":
         assert {placed.where for placed in plan((query,), None)} == {"gateway"}
@@ -140,7 +140,7 @@ def test_every_function_and_scale_has_a_decision() -> None:
     for aggregate in every_aggregate():
         for scale in (None, -1):
             query = Query("q", 1, "s", Tumbling(SECOND), (aggregate,))
-            assert [decision.about for decision in decisions(query, scale)] == [
+            assert [decision.about for decision in placement_reasons(query, scale)] == [
                 "window tumbling",
                 f"function {aggregate.fn}",
             ]

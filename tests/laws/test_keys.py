@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.key import key_labels, key_text
+from edge_agent.algebra.query.key import key_labels, key_text
 
 texts = st.text(alphabet="ab%,=2C5é ", max_size=6)
 

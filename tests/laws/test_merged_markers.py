@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.markers import LEAD
-from edge_agent.algebra.merged_markers import MergedMarkers, Point
+from edge_agent.algebra.punctuation.marker_merge import MergedMarkers, Point
+from edge_agent.algebra.punctuation.markers import LEAD
 from edge_agent.wire import snapshot
 
 Span = tuple[int, int]

@@ -14,11 +14,11 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, lift
 from edge_agent.algebra.aggregates.base import Column as Described
 from edge_agent.algebra.aggregates.base import Component
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.overlap import in_windows_of, over
-from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, concat
-from edge_agent.algebra.rolling import Rolling, WindowStore
-from edge_agent.algebra.segments import Segments, narrow
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, concat
+from edge_agent.algebra.partials.segments import Segments, narrow
+from edge_agent.algebra.sliding.batch import in_windows_of, over
+from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows import TYPES, Sliding, Window
 from edge_agent.algebra.windows.edges import Edges

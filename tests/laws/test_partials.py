@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, combine, concat
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.store import Store
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.windows import Window
 from tests import oracle_windows, strategies
 

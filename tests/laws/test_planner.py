@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.costs import rates
-from edge_agent.algebra.planner import plan, plan_hash
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.planner import plan, plan_hash
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.query.wire_costs import rates
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from edge_agent.errors import ConfigError
 from tests import strategies

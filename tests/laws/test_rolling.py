@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.arrays import Array, Ints
-from edge_agent.algebra.partial import NOTHING, Partials, assign_windows, combine, concat, in_windows
-from edge_agent.algebra.rolling import Rolling, WindowStore
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat, in_windows
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.windows import Sliding, Window
 from tests import strategies
 from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra import aggregates, cuts, series
+from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import FUNCTIONS, Readings, basis_of
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.partial import Partials, combine, concat
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import row_splitting, series
+from edge_agent.algebra.partials.partial import Partials, combine, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.drafts import BUDGET_BYTES
 from edge_agent.machines.numbering import Numbering
@@ -82,9 +83,9 @@ def test_the_pieces_of_a_row_are_the_row(scale: int | None, units: list[int], mo
     readings = Readings(np.arange(k), values, np.arange(k))
     states = aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), k), basis, scale)
     one = np.ones(1, np.int64)
-    pieces = cuts.cut(Partials(0 * one, one, one, states), basis, scale, most)
-    assert int(cuts.sizes(pieces).max()) <= most
-    assert pieces.states["count"].tolist() == cuts.sizes(pieces).tolist()
+    pieces = row_splitting.cut(Partials(0 * one, one, one, states), basis, scale, most)
+    assert int(row_splitting.sizes(pieces).max()) <= most
+    assert pieces.states["count"].tolist() == row_splitting.sizes(pieces).tolist()
     back = combine(pieces, basis)
     assert len(back) == 1
     for name in basis:

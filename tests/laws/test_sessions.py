@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import Partials, concat
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.sessions import SessionStore, join, pieces_of
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.partials.sessions import SessionStore, join, pieces_of
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session
 from tests import oracle
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.algebra.costs import FRAME_BYTES, of_window
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Param, Query
-from edge_agent.algebra.sizes import of_row
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Param, Query
+from edge_agent.algebra.query.row_sizes import of_row
+from edge_agent.algebra.query.wire_costs import FRAME_BYTES, of_window
 from edge_agent.algebra.windows import (
     Calendar,
     CountSliding,
@@ -125,7 +125,7 @@ def test_all_that_is_sent_of_a_window_is_what_is_expected(
     elif isinstance(window, Punctuation):
         windows = stream.seconds / stream.marked_s
     else:
-        windows = stream.seconds * 1e6 / query.time_window.rhythm[0].step_us
+        windows = stream.seconds * 1e6 / query.time_window.spacing[0].step_us
     sizes = [of_window(each.cost, each.kind, window, stream.rate).times(windows * stream.keys) for each in placed]
     frames = FRAME_BYTES * found.frames
     assert near(found.bytes, frames + sum(size.expected for size in sizes))

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge_agent.algebra import bags, sketches
+from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import Readings, approximate, combine, lift, lower
-from edge_agent.algebra.arrays import NO_INTS, Array
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import NO_INTS, Array
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines import drafts
@@ -181,7 +182,7 @@ def test_frequent_values_are_never_counted_too_high_and_too_low_by_a_256th_of_th
 ) -> None:
     draw = np.random.default_rng(sum(sizes))
     parts = [draw.zipf(skew, k) % 100_000 * 1.0 for k in sizes]
-    rows = [approximate._thinned(bags.lift(part, one(len(part)))) for part in parts]
+    rows = [approximate._thinned(multisets.lift(part, one(len(part)))) for part in parts]
     random.shuffle(rows)
     while len(rows) > 1:
         both = {"frequent": np.concatenate([rows.pop(), rows.pop()]), "count": np.ones(2, np.int64)}
@@ -198,10 +199,10 @@ def test_frequent_values_are_never_counted_too_high_and_too_low_by_a_256th_of_th
 
 def test_the_most_frequent_values_are_listed_with_their_counts() -> None:
     values = np.array([3.5, 1.0, 3.5, 2.0, 2.0, 7.0])
-    states = {"frequent": approximate._thinned(bags.lift(values, one(6)))}
+    states = {"frequent": approximate._thinned(multisets.lift(values, one(6)))}
     answer = lower(Aggregate("top_k", "t", (("k", 5),)), states, None)
     assert (answer.value.tolist(), answer.details) == ([2.0], ["[[2.0, 2], [3.5, 2], [1.0, 1], [7.0, 1]]"])
-    units = {"frequent": bags.lift(np.array([35, 10, 35]), one(3))}
+    units = {"frequent": multisets.lift(np.array([35, 10, 35]), one(3))}
     assert lower(Aggregate("top_k", "t", (("k", 1),)), units, -1).details == ["[[3.5, 2]]"]
 
 

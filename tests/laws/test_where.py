@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.where import And, Compare, Expr, In, Not, Or, evaluate, names
-from edge_agent.algebra.where_text import parse
+from edge_agent.algebra.query.where import And, Compare, Expr, In, Not, Or, evaluate, names
+from edge_agent.algebra.query.where_parser import parse
 from edge_agent.errors import ConfigError
 
 NAMES = st.sampled_from(["value", "site", "unit", "not", "two words", 'a"b', "in"])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.partial import Partials, assign_windows, in_windows
-from edge_agent.algebra.span import FAR_US, NO_EDGE, Comb, Lattice, Listed, lattices, union
+from edge_agent.algebra.partials.partial import Partials, assign_windows, in_windows
+from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Listed, Run, edge_sets, union
 from edge_agent.algebra.windows import ALL, TYPES, Calendar, FixedBand, Sliding, Tumbling, Window
+from edge_agent.algebra.windows.conformance import disagreement
 from edge_agent.algebra.windows.edges import Edges
-from edge_agent.algebra.windows.trial import disagreement
 from tests import oracle_itself, oracle_windows, strategies
 from tests.oracle_windows import Bounds
 
@@ -81,9 +81,9 @@ def test_edges_are_all_starts_and_ends_of_windows(of: tuple[Window, list[int]]) 
         around = [oracle_windows.holding(window, edge - 1) if edge else [], oracle_windows.holding(window, edge)]
         assert around[0] != around[1], edge
         assert edge % window.unit_us == 0
-    every = np.unique(np.concatenate([each.points(low, high) for each in window.lattices]))
+    every = np.unique(np.concatenate([each.points(low, high) for each in window.edge_sets]))
     assert every.tolist() == got
-    starts = window.lattices[0].points(low, high).tolist()
+    starts = window.edge_sets[0].points(low, high).tolist()
     assert {start for start, _ in windows_at(window, times)} <= set(starts)
     assert all(any(start == begin for begin, _ in oracle_windows.holding(window, start)) for start in starts)
 
@@ -98,7 +98,7 @@ def test_lengths_and_order_are_as_the_type_says(of: tuple[Window, list[int]]) ->
     assert not window.one_length or lengths <= {window.longest_us}
     assert len({start for start, _ in found}) == len(found)
     assert sorted(end for _, end in found) == [end for _, end in found]
-    assert window.rhythm
+    assert window.spacing
 
 
 @given(moments(), st.booleans())
@@ -106,27 +106,27 @@ def test_runs_of_even_windows_are_the_windows_that_end_there(of: tuple[Window, l
     window, times = of
     found = windows_at(window, times)
     after, upto = (found[0][1] - 1, found[-1][1]) if found and whole else (times[0] - 1, times[-1])
-    combs = list(window.combs(after, upto))
-    assert all(after <= comb.after_us < comb.upto_us <= upto or not spread(comb) for comb in combs)
-    assert all(earlier.upto_us <= later.after_us for earlier, later in pairwise(combs))
-    got = [bounds for comb in combs for bounds in spread(comb)]
+    runs = list(window.runs(after, upto))
+    assert all(after <= comb.after_us < comb.upto_us <= upto or not spread(comb) for comb in runs)
+    assert all(earlier.upto_us <= later.after_us for earlier, later in pairwise(runs))
+    got = [bounds for comb in runs for bounds in spread(comb)]
     edges = window.edges(max(after + 1, 0), upto)
     wanted = {each for e in edges.tolist() if e for each in oracle_windows.holding(window, e - 1) if each[1] == e}
     assert got == sorted(wanted)
 
 
-def spread(comb: Comb) -> list[Bounds]:
+def spread(comb: Run) -> list[Bounds]:
     """The windows of a run, as Spark forms them: by the algebra of evenly spaced windows."""
     even = Sliding(comb.length_us, comb.slide_us, comb.offset_us)
     first = max(comb.after_us + 1 - comb.length_us, 0)
-    starts = even.lattices[0].points(first, comb.upto_us - comb.length_us).tolist()
+    starts = even.edge_sets[0].points(first, comb.upto_us - comb.length_us).tolist()
     return [(start, start + comb.length_us) for start in starts]
 
 
 @given(moments())
 def test_before_and_after_an_instant_lie_its_nearest_edges(of: tuple[Window, list[int]]) -> None:
     window, times = of
-    for each in window.lattices:
+    for each in window.edge_sets:
         before, after = each.around(np.array(times))
         for time, low, high in zip(times, before.tolist(), after.tolist(), strict=True):
             assert low <= time < high
@@ -145,7 +145,7 @@ SETS = st.builds(Lattice, st.integers(1, 12), st.integers(0, 12)) | st.lists(
 @given(sets=st.lists(SETS, min_size=1, max_size=5))
 def test_a_union_of_edges_keeps_every_one_with_fewer_sets(sets: list[Lattice | Listed]) -> None:
     kept = union(sets)
-    even = lattices(sets)
+    even = edge_sets(sets)
     assert set(even) <= set(sets)
     assert len(kept) <= len(even) + 1
     every = {int(e) for each in sets for e in each.points(0, 300)}

@@ -9,11 +9,11 @@ from random import Random
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.frame import Exception_, Frame, Gap, GroupPart, Leaf, Plan, Serving
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.planner import plan, plan_hash
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.frame import ExcludedLeaf, Frame, Gap, GroupPart, Leaf, Plan, Serving
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.planner import plan, plan_hash
+from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import canonical_query
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.release import GroupStep, Release, Step
@@ -50,7 +50,7 @@ class Sender:
         frontier_us: int | None = None,
         late: bool = False,
         kind: str | None = None,
-        exceptions: tuple[Exception_, ...] | None = None,
+        exceptions: tuple[ExcludedLeaf, ...] | None = None,
     ) -> Frame:
         """A frame with one row a piece. kind: of the rows, the plan's own if not given."""
         releases = (self._release(pieces, late, kind),) if pieces else ()

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.machines.release import Release
 from edge_agent.machines.slicer import Slicer

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
-from edge_agent.algebra.planner import plan
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.windows import CENTRAL, CountSliding, CountTumbling, State
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import ORDERED, CountSliding, CountTumbling, State
 from edge_agent.errors import ConfigError
 from edge_agent.machines import central
 from edge_agent.machines.central import Positions, Raw, advance, at_scale, decided_us, waits
@@ -31,7 +31,7 @@ from tests.tolerance import close
 KEYS = ["k=a", "k=b", "k=c"]
 ASKED = tuple(Aggregate(fn, fn) for fn in ("count", "sum", "avg", "first", "last", "median", "stddev", "changes"))
 CONDITIONS = ("value > 2", "value >= 0", "value < 0", "k = 'a'")
-Specs = strategies.specs(CENTRAL, longest=6, conditions=CONDITIONS)
+Specs = strategies.specs(ORDERED, longest=6, conditions=CONDITIONS)
 Line = list[tuple[int, int, int, int]]  # time, key, node, value
 lines = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 2), st.integers(-5, 5)), max_size=60)
 Table = dict[tuple[str, int, int], dict[str, float | None]]

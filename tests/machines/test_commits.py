@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Receipt
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
 from edge_agent.machines.events import (
     Action,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge_agent.algebra.coverage import window_coverage
-from edge_agent.algebra.frame import LATEST_US, NEVER_US, Exception_, Leaf, Members, Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.family import Family
 from edge_agent.machines.household import Household
 from edge_agent.machines.member import AHEAD_US
@@ -95,9 +95,9 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
     family = family_of("m")
     family.member("m").change(Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
     family.member("m").promise(20 * S, 20 * S, anew=True)
-    family.member("m").except_leaves((Exception_("y", 5 * S, 5 * S),))
+    family.member("m").except_leaves((ExcludedLeaf("y", 5 * S, 5 * S),))
     assert family.weigh(20 * S, loud(family)) == 20 * S
-    assert family.exceptions_at(20 * S) == (Exception_("y", 5 * S, 5 * S),)
+    assert family.exceptions_at(20 * S) == (ExcludedLeaf("y", 5 * S, 5 * S),)
     assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
 
 
@@ -164,7 +164,7 @@ def test_a_snapshot_restores_to_the_same_decisions() -> None:
     family = family_of("a", "b")
     family.member("a").promise(10 * S, 10 * S, anew=True)
     family.member("b").promise(5 * S, 10 * S, anew=True)
-    family.member("b").except_leaves((Exception_("b", 4 * S, 3 * S),))
+    family.member("b").except_leaves((ExcludedLeaf("b", 4 * S, 3 * S),))
     family.weigh(10 * S, loud(family))
     again = Family.restore(GRACE, family.snapshot())
     assert again.snapshot() == family.snapshot()

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Section
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
-from edge_agent.algebra.series import Series
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.parent import ParentHalf
 from edge_agent.wire import frames, heads
 

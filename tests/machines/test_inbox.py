@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.inbox import Inbox, ranges
 

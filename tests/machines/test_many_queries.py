@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_PLAN_BYTES, Receipt
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import Configured, LinkUp, Note, Receipted, Tick
 from edge_agent.wire import frames

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.markers import Marker, key_of, ordinal_of
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker, key_of, ordinal_of
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.changes import Changes
 from edge_agent.machines.events import Action, Commit, Committed, Configured, LinkUp, Mark, Note, Read, Restored, Tick

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
-from edge_agent.algebra.markers import cut_key, key_of
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.punctuation.markers import cut_key, key_of
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision, GroupView
 from edge_agent.machines.household import Household

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 
 from edge_agent.algebra.frame import Frame, Receipt
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import (
     Ack,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.books import Book
 from edge_agent.machines.events import Publish
 from edge_agent.machines.numbering import KeysExhausted, Numbering

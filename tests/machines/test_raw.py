@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.series import flat
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.partials.series import flat
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
 from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import REASON

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Frame, Leaf, Plan
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.outbox import Outbox
 from edge_agent.machines.parent import ParentHalf
 from edge_agent.machines.release import GroupStep, Hints, Release, Step

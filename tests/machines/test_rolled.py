@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.arrays import NO_INTS
 from edge_agent.algebra.frame import Plan, Serving
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding
 from edge_agent.machines.closing import Wanted, windows
 from edge_agent.machines.holding import Holding

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Exception_, Frame, Serving
-from edge_agent.algebra.query import Aggregate, Query
+from edge_agent.algebra.frame import ExcludedLeaf, Frame, Serving
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
@@ -155,7 +155,7 @@ def test_leaves_that_a_merger_left_out_are_missing_until_it_says_otherwise() -> 
     """protocol 4.6 and 4.7."""
     region = Sender("region", TEN, leaves=("a", "b"))
     root = root_of(region)
-    out = (Exception_("b", 5 * S, 5 * S),)
+    out = (ExcludedLeaf("b", 5 * S, 5 * S),)
     root.take("region", region.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S, exceptions=out), S)
     (row,) = root.step(S)
     assert row.coverage.missing == (("b", "behind"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
 from edge_agent.machines.results import Row
 from tests.machines.sender import S, Sender

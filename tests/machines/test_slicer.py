@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Group
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines.eras import HORIZON_US, MAX_ERAS

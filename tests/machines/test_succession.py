@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.query import Group
+from edge_agent.algebra.query.query import Group
 from edge_agent.machines.succession import Key, Servings, agreed, narrowed
 
 ONE, OTHER = Group("s", "", (), 0), Group("s", "value > 0", (), 0)

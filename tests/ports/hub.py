@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Read
 from edge_agent.ports.packets import Message
 from edge_agent.ports.sensors.mqtt import MqttSensors

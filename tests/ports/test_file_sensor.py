@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
 from edge_agent.ports.sensors.host import HostSensor
 from tests.fakes import BEGIN_US, FakeClock

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.packets import RETAIN
 from edge_agent.ports.sensors.mqtt import MOST_MESSAGES
 from edge_agent.wire import readings

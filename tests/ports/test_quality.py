@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.sensors.quality import EXACT, FUTURE_US, MAX_SERIES, NOTES, YEAR_2000_US, Quality
 from tests.fakes import BEGIN_US
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.ports.sensors import DRIVERS, RETRY_US, Sensors, driver
 from tests.fakes import BEGIN_US, FakeClock

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors.simulated import MOST, Made, SimulatedSensor, Simulation
 from tests.fakes import BEGIN_US, FakeClock

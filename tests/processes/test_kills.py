@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions import parse_sensor
 from edge_agent.demo.processes import Broker, Child
 from tests.processes.tree import Top, gateway, region, truth, wait_for

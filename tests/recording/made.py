@@ -9,8 +9,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.query import Query
-from edge_agent.algebra.windows.central import RAW
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.recording.form import Recording, parse
 from tests import oracle
 from tests.oracle import Reading

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS
-from edge_agent.algebra.query import Aggregate
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.recording.form import parse
 from edge_agent.recording.run import Tree
 from edge_agent.recording.tell import Teller

@@ -16,16 +16,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edge_agent.algebra import series
 from edge_agent.algebra.aggregates import BUILT_IN, Readings, plugins
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
 from edge_agent.algebra.aggregates.plugins import Brought
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.span import Comb
-from edge_agent.algebra.watch import PLAIN, Answer, Call, Plain
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.plugin_calls import PLAIN, Answer, Call, Plain
+from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.algebra.windows import plugins as window_plugins
-from edge_agent.algebra.windows.central import Cut, Line
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from tests.tolerance import close
 
 TOP = Path(__file__).resolve().parents[2]
@@ -259,18 +259,18 @@ def test_a_central_window_of_a_package_that_raises_gives_no_rows_and_goes_on() -
         def wrong(self) -> None:
             return None
 
-        def cut(self, line: Line) -> Cut:
+        def cut(self, line: OrderedReadings) -> RowWindows:
             if not len(line.time_us):
                 raise ValueError("nothing to cut")
             wild = np.array([7])
-            return Cut(wild * 0, wild, wild + 1, wild, wild, line.until)
+            return RowWindows(wild * 0, wild, wild + 1, wild, wild, line.until)
 
     FOUND["it"] = Fussy
     _, central, refused, _ = window_plugins.types({"tumbling"}, [Point("it", "somewhere:Fussy", window_plugins.GROUP)])
     assert not refused
     for n in (0, 3):  # one raises, one answers with rows that are not there
         one = np.array([n])
-        line = Line(one * 0, one, one * 0, one * 0, np.arange(n), np.ones(n))
+        line = OrderedReadings(one * 0, one, one * 0, one * 0, np.arange(n), np.ones(n))
         cut = central["fussy"]().cut(line)
         assert len(cut.key) == 0
         assert cut.keep.tolist() == [n]
@@ -368,8 +368,8 @@ class Every:
 
 
 class Swapped(Every):
-    def combs(self, after_us: int, upto_us: int) -> Any:
-        yield Comb(20, 70, 0, after_us, upto_us)
+    def runs(self, after_us: int, upto_us: int) -> Any:
+        yield Run(20, 70, 0, after_us, upto_us)
 
 
 class Longer(Every):
@@ -386,7 +386,7 @@ class Blind(Every):
     ("spec", "why"),
     [
         (Every(), ""),
-        (Swapped(), "combs give"),
+        (Swapped(), "runs give"),
         (Longer(), "longest_us is 70"),
         (Blind(), "is not in the window from 0"),
     ],

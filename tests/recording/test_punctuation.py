@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.algebra.key import key_labels
+from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.form import parse
 from edge_agent.recording.run import Tree
 from edge_agent.recording.tell import Teller, Told

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.query import Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured
 from edge_agent.machines.gateway import Gateway

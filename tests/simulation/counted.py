@@ -9,8 +9,8 @@ from dataclasses import replace
 from random import Random
 
 from edge_agent.algebra.frame import Serving
-from edge_agent.algebra.query import Aggregate, Query
-from edge_agent.algebra.windows import Central, CountSliding, CountTumbling, State
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindow, State
 from edge_agent.machines.events import Configured, Restored
 from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
@@ -28,7 +28,7 @@ class CountedFleet(Fleet):
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         length = random.randint(1, 9)
-        windows: list[Central] = [
+        windows: list[OrderedWindow] = [
             CountTumbling(1),
             CountSliding(length, random.randint(1, length)),
             State("value > 10", "value < 0"),

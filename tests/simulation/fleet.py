@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Aggregate, Query, Sensor
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway import Gateway

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.markers import Marker
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import ON_MISSING, Aggregate, Query
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import ON_MISSING, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.machines.events import Read, Restored
 from edge_agent.machines.merger import Merger

@@ -13,9 +13,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from edge_agent.algebra import frame as frame_module
-from edge_agent.algebra.bags import Bag
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.series import Series
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import Series
 
 
 def of(value: Any) -> Any:
@@ -23,7 +23,7 @@ def of(value: Any) -> Any:
     if isinstance(value, Partials):
         columns = [[of(item) for item in column.tolist()] for column in value.states.values()]
         return {"start": value.start.tolist(), "end": value.end.tolist(), "key": value.key.tolist(), "columns": columns}
-    if isinstance(value, (Bag, Series)):
+    if isinstance(value, (Multiset, Series)):
         return {f.name: getattr(value, f.name).tolist() for f in fields(value)}
     if is_dataclass(value):
         return {
@@ -68,7 +68,7 @@ def _column(items: list[Any]) -> np.ndarray[Any, Any]:
         return cells
     if isinstance(items[0], dict):
         bags = np.empty(len(items), object)
-        bags[:] = [Bag(np.array(item["values"]), np.array(item["counts"], np.int64)) for item in items]
+        bags[:] = [Multiset(np.array(item["values"]), np.array(item["counts"], np.int64)) for item in items]
         return bags
     if all(type(item) is int for item in items) and any(not -(2**63) <= item < 2**63 for item in items):
         return np.array(items, object)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.partial import Partials
+from edge_agent.algebra.partials.partial import Partials
 
 
 def same(a: Any, b: Any) -> bool:

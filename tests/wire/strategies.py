@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.bags import Bag
 from edge_agent.algebra.frame import (
     KINDS,
     LOST,
     NEVER_US,
     Birth,
     Define,
-    Exception_,
+    ExcludedLeaf,
     Frame,
     Gap,
     GroupPart,
@@ -28,10 +26,12 @@ from edge_agent.algebra.frame import (
     Section,
     Serving,
 )
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.query import LATE_POLICIES, Group
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.series import Series
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.wire.sections import TICKS_US
 
@@ -104,7 +104,7 @@ def bags(draw: st.DrawFn, n: int) -> Array:
         counts = draw(
             st.just([1] * len(values)) | st.lists(st.integers(1, 2**40), min_size=len(values), max_size=len(values))
         )
-        column[row] = Bag(np.array(values), np.array(counts, np.int64))
+        column[row] = Multiset(np.array(values), np.array(counts, np.int64))
     return column
 
 
@@ -172,7 +172,7 @@ sections = st.builds(Section, indexes, partials())
 registers = st.tuples(
     st.lists(st.tuples(indexes, times), max_size=4), st.lists(st.tuples(indexes, st.none()), max_size=3)
 ).map(lambda both: (*both[0], *both[1]))
-exceptions = st.builds(Exception_, node_ids, frontiers, frontiers)
+exceptions = st.builds(ExcludedLeaf, node_ids, frontiers, frontiers)
 group_parts = st.lists(
     st.builds(
         GroupPart,

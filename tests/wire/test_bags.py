@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.bags import Bag
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.errors import WireError
 from edge_agent.wire import bags, cbor, snapshot
 from tests.wire import strategies as any_
@@ -25,7 +25,7 @@ ROOM = 65_536
 def column_of(*cells: tuple[Any, Any]) -> Array:
     column = np.empty(len(cells), object)
     for row, (values, counts) in enumerate(cells):
-        column[row] = Bag(np.array(values), np.array(counts, np.int64))
+        column[row] = Multiset(np.array(values), np.array(counts, np.int64))
     return column
 
 

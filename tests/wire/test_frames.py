@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates.base import HUGE
-from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     NEVER_US,
@@ -23,8 +21,10 @@ from edge_agent.algebra.frame import (
     Receipt,
     Section,
 )
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
@@ -213,7 +213,7 @@ def lifted(made: Any, k: int) -> Array:
         (("count", "sum"), None, [np.array([3]), lifted(hll, 3)], "values of kind 'H'"),
         (("count", "theta"), None, [np.array([3]), np.array([1.0])], "values of kind 'f'"),
         (("count", "kll"), None, [np.array([4]), lifted(kll, 3)], "not hold as many readings"),
-        (("count", "frequent"), None, [np.array([2]), lifted(bags, 3)], "more than the readings"),
+        (("count", "frequent"), None, [np.array([2]), lifted(multisets, 3)], "more than the readings"),
     ],
 )
 def test_rows_that_are_not_what_the_plan_says_are_refused(

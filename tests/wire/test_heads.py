@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.bags import is_bags
 from edge_agent.algebra.frame import Define, Extent, Frame, GroupPart, Heartbeat, Plan, Section
-from edge_agent.algebra.partial import Partials
-from edge_agent.algebra.series import is_series
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import is_bags
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads

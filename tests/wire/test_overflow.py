@@ -7,11 +7,11 @@ import pytest
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings, basis_of
-from edge_agent.algebra.arrays import Array
 from edge_agent.algebra.frame import Frame, GroupPart, Plan, Section
-from edge_agent.algebra.partial import Partials, combine, concat
-from edge_agent.algebra.query import Aggregate
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import Partials, combine, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.wire import frames
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("var", "stddev", "rms", "sum_of_squares", "skewness", "sum", "avg", "max"))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.series import Series
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.series import Series
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, series, snapshot
 from tests.wire import strategies as any_

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from edge_agent.algebra import sketches as algebra
-from edge_agent.algebra.arrays import Array
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, sketches, snapshot

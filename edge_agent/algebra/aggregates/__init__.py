@@ -14,33 +14,33 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from edge_agent.algebra import bags
-from edge_agent.algebra import series as series_of
 from edge_agent.algebra.aggregates import plugins
 from edge_agent.algebra.aggregates.base import (
     NUMBERED,
     OF_NODES,
     Column,
     Component,
+    ComponentTemplate,
     Family,
     Function,
     Lowered,
     Param,
     Readings,
-    Template,
     decimals,
     times,
 )
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.watch import PLAIN, Watch
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials import series as series_of
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.plugin_calls import PLAIN, Watch
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from edge_agent.algebra.aggregates.base import States
-    from edge_agent.algebra.arrays import Array, Ints
-    from edge_agent.algebra.query import Aggregate
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.query.query import Aggregate
 
 __all__ = [
     "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "NUMBERED", "OF_NODES", "REFUSED", "TEMPLATES", "TRIALS",
@@ -52,13 +52,13 @@ _FILES: Final = (  # the registry: files of this folder, each with its FAMILY
     "moments",
     "extremes",
     "logs",
-    "ends",
+    "first_last",
     "holistic",
-    "central",
-    "powers",
-    "bins",
+    "central_moments",
+    "power_means",
+    "histogram",
     "weighted",
-    "overtime",
+    "counters_and_durations",
     "series",
     "trend",
     "approximate",
@@ -70,7 +70,7 @@ TRIALS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> how
 Made = TypeVar("Made", Column, Component)
 
 
-class Registry(Mapping[str, Made]):
+class AggregateRegistry(Mapping[str, Made]):
     """Columns or components by name; `template:argument` names one that is made when asked for.
 
     Iterating gives those that are always there. Raises: KeyError for a name that means nothing.
@@ -96,7 +96,7 @@ class Registry(Mapping[str, Made]):
         return len(self._fixed)
 
 
-TEMPLATES: Final[Mapping[str, Template]] = {t.name: t for family in BUILT_IN for t in family.templates}
+TEMPLATES: Final[Mapping[str, ComponentTemplate]] = {t.name: t for family in BUILT_IN for t in family.templates}
 
 
 @lru_cache(maxsize=4096)
@@ -109,10 +109,10 @@ def _made(name: str) -> tuple[Component, Column]:
     return template.make(argument)
 
 
-COLUMNS: Final[Registry[Column]] = Registry(
+COLUMNS: Final[AggregateRegistry[Column]] = AggregateRegistry(
     {c.name: c for family in BUILT_IN for c in family.columns}, lambda name: _made(name)[1]
 )
-COMPONENTS: Final[Registry[Component]] = Registry(
+COMPONENTS: Final[AggregateRegistry[Component]] = AggregateRegistry(
     {c.name: c for family in BUILT_IN for c in family.components}, lambda name: _made(name)[0]
 )
 FUNCTIONS: Final[dict[str, Function]] = {f.name: f for family in BUILT_IN for f in family.functions}
@@ -240,7 +240,7 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
         elif COLUMNS[name].kind == "real":
             out[name] = array * 10.0 ** (degree * (scale - (to or 0)))
         elif COLUMNS[name].kind == "bag":
-            out[name] = bags.mapped(array, _rescaling(scale, to))
+            out[name] = multisets.mapped(array, _rescaling(scale, to))
         elif COLUMNS[name].kind == "series":
             out[name] = series_of.mapped(array, _rescaling(scale, to))
         elif to is not None:

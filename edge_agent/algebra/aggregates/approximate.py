@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
@@ -25,13 +24,14 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
 )
-from edge_agent.algebra.bags import Bag
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)
@@ -47,7 +47,7 @@ def _sketch(name: str, made: ModuleType) -> Component:
         return {name: made.combine(states[name], groups)}
 
     def of_bag(column: Array, scale: int | None) -> dict[str, Array]:
-        found = bags.flat(column)
+        found = multisets.flat(column)
         values = decimals(found.values, scale).value
         if made is kll:
             return {name: kll.of_bags(values, found.counts, found.starts)}
@@ -57,11 +57,11 @@ def _sketch(name: str, made: ModuleType) -> Component:
 
 
 def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"frequent": _thinned(bags.lift(readings.value, groups))}
+    return {"frequent": _thinned(multisets.lift(readings.value, groups))}
 
 
 def _combine_frequent(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    return {"frequent": _thinned(bags.combine(states["frequent"], groups))}
+    return {"frequent": _thinned(multisets.combine(states["frequent"], groups))}
 
 
 def _frequent_of_bag(column: Array, _scale: int | None) -> dict[str, Array]:
@@ -79,16 +79,16 @@ def _thinned(column: Array) -> Array:
         return column
     out = column.copy()
     for row in many:
-        bag: Bag = column[row]
+        bag: Multiset = column[row]
         next_one = np.partition(bag.counts, -MOST_FREQUENT - 1)[-MOST_FREQUENT - 1]
         kept = bag.counts > next_one
-        out[row] = Bag(bag.values[kept], bag.counts[kept] - next_one) if kept.any() else _one_of(bag)
+        out[row] = Multiset(bag.values[kept], bag.counts[kept] - next_one) if kept.any() else _one_of(bag)
     return out
 
 
-def _one_of(bag: Bag) -> Bag:
+def _one_of(bag: Multiset) -> Multiset:
     """All values are equally frequent: the least stays, once, since no bag is empty; it was there."""
-    return Bag(bag.values[:1], np.ones(1, np.int64))
+    return Multiset(bag.values[:1], np.ones(1, np.int64))
 
 
 def _lower_hll(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -110,7 +110,7 @@ def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowere
 
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
     """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
-    found = bags.flat(_thinned(states["frequent"]))
+    found = multisets.flat(_thinned(states["frequent"]))
     plain: list[Any] = decimals(found.values, scale).value.tolist()
     order = np.lexsort((-found.counts, found.rows))  # keeps the order of values where these are equal
     counts, k = found.counts.tolist(), int(str(params["k"]))

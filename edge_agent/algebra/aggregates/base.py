@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
     States = Mapping[str, Array]
     Value = str | int | float | bool | tuple[float, ...]  # of a parameter
@@ -71,12 +71,12 @@ class Component:
     combine(states, segments, combined, ranks): its columns combined; `states` are all columns by row, `combined` the
     columns of `needs` by group, ranks the place of each node code in the bytewise order of ids (None: codes are it).
     invert(total, part): what is left of a total without a part of it, where all its columns are integers and that is
-    exact; None where it cannot say. Overlapping windows are then differences of running totals (algebra/stacks.py).
-    fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...): overlapping windows are then formed
-    several times faster (algebra/overlap.py). None: by `combine` only, whatever it is.
-    apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to combine.
-    commutative: False where the order of its readings matters. Its functions then need all readings in their global
-    order, which it lifts at once (in_order.py); its combine is not asked.
+    exact; None where it cannot say. Overlapping windows are then differences of running totals
+    (algebra/sliding/two_stacks.py). fold: its columns each combine alone by this ufunc (np.add, np.minimum, ...):
+    overlapping windows are then formed several times faster (algebra/sliding/batch.py). None: by `combine` only,
+    whatever it is. apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to
+    combine. commutative: False where the order of its readings matters. Its functions then need all readings in their
+    global order, which it lifts at once (in_order.py); its combine is not asked.
     of_bag(column, scale): its columns of the readings that bags hold, a row a bag; where that is quicker than to lift
     each value and combine them as often as they stand there.
     """
@@ -94,7 +94,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class ComponentTemplate:
     """A component for every argument: `name:argument` is its name, and that of its one column.
 
     It combines by adding. arguments: pattern of the whole argument. make(argument): the component and its column.
@@ -199,7 +199,7 @@ class Family:
     columns: tuple[Column, ...]
     components: tuple[Component, ...]
     functions: tuple[Function, ...]
-    templates: tuple[Template, ...] = ()
+    templates: tuple[ComponentTemplate, ...] = ()
 
 
 def answered(value: Array, null: NDArray[np.bool_] | None = None, details: list[str | None] | None = None) -> Lowered:

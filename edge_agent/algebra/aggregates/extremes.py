@@ -17,11 +17,11 @@ from edge_agent.algebra.aggregates.base import (
     decimals,
     difference,
 )
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _extreme(name: str) -> Component:

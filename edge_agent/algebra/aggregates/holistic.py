@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_agent.algebra import bags
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
@@ -25,24 +24,25 @@ from edge_agent.algebra.aggregates.base import (
     difference,
     number_name,
 )
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"bag": bags.lift(readings.value, groups)}
+    return {"bag": multisets.lift(readings.value, groups)}
 
 
 def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    return {"bag": bags.combine(states["bag"], groups)}
+    return {"bag": multisets.combine(states["bag"], groups)}
 
 
 def _median(states: States, scale: int | None, params: Params) -> Lowered:
     """Of an even number of readings the mean of the two in the middle, or the upper or lower of them."""
-    found = bags.flat(states["bag"])
+    found = multisets.flat(states["bag"])
     total = found.totals()
     lower, upper = found.at((total - 1) // 2), found.at(total // 2)
     if params["even"] != "mean":
@@ -63,7 +63,7 @@ def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
     Median unbiased: between those of q (n + 1/3) - 2/3, within the readings. Places are counted from 0.
     Source: Hyndman & Fan (1996), types 7 and 8.
     """
-    found = bags.flat(states["bag"])
+    found = multisets.flat(states["bag"])
     total, q = found.totals(), float(params["q"])
     if params["method"] == "nearest_rank":
         return decimals(found.at(np.clip(np.ceil(q * total).astype(np.int64) - 1, 0, total - 1)), scale)
@@ -79,7 +79,7 @@ def _quantile(states: States, scale: int | None, params: Params) -> Lowered:
 
 def _mode(states: States, scale: int | None, _params: Params) -> Lowered:
     """The most frequent value, of equally frequent ones the smallest."""
-    found = bags.flat(states["bag"])
+    found = multisets.flat(states["bag"])
     if not len(found.sizes):
         return decimals(found.values, scale)
     most = np.repeat(np.maximum.reduceat(found.counts, found.starts), found.sizes)
@@ -88,12 +88,12 @@ def _mode(states: States, scale: int | None, _params: Params) -> Lowered:
 
 
 def _distinct(states: States, _scale: int | None, _params: Params) -> Lowered:
-    return answered(bags.flat(states["bag"]).sizes)
+    return answered(multisets.flat(states["bag"]).sizes)
 
 
 def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
     """Every value in order, as a JSON list in the details."""
-    found = bags.flat(states["bag"])
+    found = multisets.flat(states["bag"])
     plain: list[Any] = found.values.tolist()
     if scale is not None and scale >= 0:
         plain = [value * 10**scale for value in plain]
@@ -110,7 +110,7 @@ def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
 
 def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered:
     """How often each value came, values in order, as a JSON object in the details."""
-    found = bags.flat(states["bag"])
+    found = multisets.flat(states["bag"])
     names = [number_name(value) for value in decimals(found.values, scale).value.tolist()]
     pairs = list(zip(names, found.counts.tolist(), strict=True))
     ends = np.cumsum(found.sizes).tolist()

@@ -28,11 +28,11 @@ from edge_agent.algebra.aggregates.base import (
     times,
     within_reach,
 )
-from edge_agent.algebra.segments import Segments, narrow
+from edge_agent.algebra.partials.segments import Segments, narrow
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 A package that is broken, or takes a name that is taken, is left out, with the reason for whoever asks for its
 functions. A function of a package that raises costs its own answers and nothing else: its states travel with a count of
 the readings it failed on, and a row with such readings has no answer, with the reason in `details`. Every call goes
-through a watch (algebra/watch.py), which tells people and keeps what is slow within bounds.
+through a watch (algebra/plugin_calls.py), which tells people and keeps what is slow within bounds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
-from edge_agent.algebra.aggregates.in_order import in_order, with_needs
-from edge_agent.algebra.aggregates.trial import unlike
-from edge_agent.algebra.segments import Segments
-from edge_agent.algebra.watch import PLAIN, TRIAL, Call, FailedError, Watch, said
+from edge_agent.algebra.aggregates.conformance import unlike
+from edge_agent.algebra.aggregates.non_commutative import in_order, with_needs
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.plugin_calls import PLAIN, TRIAL, Call, FailedError, Watch, said
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 GROUP: Final = "headwater.aggregates"
 KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of columns that a package may add
@@ -51,7 +51,7 @@ def brought(point: EntryPoint, watch: Watch) -> Brought:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFamilies:
     """What entry points brought: families that can be used, entry point -> why it cannot, function -> its trial.
 
     A trial says how the function breaks its promise, '' if it keeps it there (trial.py).
@@ -62,7 +62,7 @@ class Found:
     trials: Mapping[str, Callable[[], str]]
 
 
-def families(built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN) -> Found:
+def families(built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN) -> FoundFamilies:
     """What the entry points bring; nothing of it is called yet."""
     found: list[Family] = []
     refused: dict[str, str] = {}
@@ -82,7 +82,7 @@ def families(built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Wa
         every |= {component.name: _watched(component, by) for component in family.components}
         for function in family.functions:
             trials[function.name] = _once(partial(_unlike, function, family, every), watch)
-    return Found(tuple(found), refused, trials)
+    return FoundFamilies(tuple(found), refused, trials)
 
 
 def _once(trial: Callable[[], str], watch: Watch) -> Callable[[], str]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_agent.algebra import series
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
@@ -21,11 +20,12 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
 )
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 The state holds sums about its own means, of time and of time times value, merged about the means of the whole as the
 variance is; never differences of raw sums, of which event times in microseconds since 1970 would leave nothing. Times
 count from the earliest reading of a state, which is exact. A state of zeros is of no reading: the pieces of a row that
-is cut hold one each but the first (algebra/cuts.py), since a bag of values knows no times.
+is cut hold one each but the first (algebra/partials/row_splitting.py), since a bag of values knows no times.
 Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Pébay (2008), SAND2008-6212, equation 3.8.
 """
 
@@ -24,11 +24,11 @@ from edge_agent.algebra.aggregates.base import (
     out_of_reach,
     within_reach,
 )
-from edge_agent.algebra.segments import INT64_MAX, Segments
+from edge_agent.algebra.partials.segments import INT64_MAX, Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (

@@ -14,27 +14,27 @@ import numpy as np
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
+    ComponentTemplate,
     Family,
     Function,
     Lowered,
     Param,
     Readings,
-    Template,
     answered,
     out_of_reach,
     within_reach,
 )
-from edge_agent.algebra.segments import Segments
+from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number
 
 
-def _summing(word: str) -> Template:
+def _summing(word: str) -> ComponentTemplate:
     """The template `weight` or `weighted`."""
 
     def make(label: str) -> tuple[Component, Column]:
@@ -56,7 +56,7 @@ def _summing(word: str) -> Template:
 
         return Component(name, (name,), lift, combine, apart=True), Column(name, "real")
 
-    return Template(word, LABEL, make)
+    return ComponentTemplate(word, LABEL, make)
 
 
 def columns_of(params: Params) -> tuple[str, ...]:

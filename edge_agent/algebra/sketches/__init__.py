@@ -10,11 +10,11 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from edge_agent.algebra import series
+from edge_agent.algebra.partials import series
 from edge_agent.algebra.sketches import hll, kll, theta
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array
+    from edge_agent.algebra.partials.arrays import Array
 
 LETTERS: Final = {"hll": "H", "theta": "T", "kll": "K"}  # state column -> kind of its values, see kind_of
 _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {

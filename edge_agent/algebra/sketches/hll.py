@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from edge_agent.algebra.sketches.hashing import hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
-    from edge_agent.algebra.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.segments import Segments
 
     Coupons = NDArray[np.uint32]
     Registers = NDArray[np.uint8]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import bags
+from edge_agent.algebra.partials import multisets
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
-    from edge_agent.algebra.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.segments import Segments
 
     Values = NDArray[np.float64]
 
@@ -257,5 +257,5 @@ def quantiles(column: Array, q: float) -> Values:
     )
     total = readings(column)
     rank = np.ceil(np.round(q * total, 6)).astype(np.int64) - 1
-    found: Values = bags.tally(values, owner, weights, len(parts)).at(np.clip(rank, 0, total - 1))
+    found: Values = multisets.tally(values, owner, weights, len(parts)).at(np.clip(rank, 0, total - 1))
     return found

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Array, Ints
-    from edge_agent.algebra.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.segments import Segments
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept: lgK 12

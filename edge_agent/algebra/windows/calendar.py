@@ -18,8 +18,8 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.span import FAR_US, NO_EDGE, Comb, Lattice, between
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Run, between
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.zones import instant_us, zone
 
@@ -152,12 +152,12 @@ class Calendar:
         return math.gcd(1_000_000, self.offset_us)
 
     @property
-    def lattices(self) -> tuple[Dates, ...]:
+    def edge_sets(self) -> tuple[Dates, ...]:
         """Where its windows start and end."""
         return (self.dates,)
 
     @property
-    def rhythm(self) -> tuple[Lattice, ...]:
+    def spacing(self) -> tuple[Lattice, ...]:
         """Evenly spaced edges that are as many."""
         return (Lattice(NOMINAL_US[self.every], self.offset_us),)
 
@@ -175,7 +175,7 @@ class Calendar:
         rows = np.flatnonzero((opens != NO_EDGE) & (end <= closes))
         return rows, opens[rows]
 
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+    def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
         """All windows with an end in (after, upto]: a run for each stretch of equal lengths."""
         edges = self.dates.points(after_us - self.longest_us, upto_us)
         edges = edges[max(int(np.searchsorted(edges, after_us, side="right")) - 1, 0) :]
@@ -184,4 +184,4 @@ class Calendar:
         for first, last in pairwise(cuts):
             if first < last:
                 length, start = int(lengths[first]), int(edges[first])
-                yield Comb(length, length, start % length, max(after_us, start), int(edges[last]))
+                yield Run(length, length, start % length, max(after_us, start), int(edges[last]))

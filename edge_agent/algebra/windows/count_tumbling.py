@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
-from edge_agent.algebra.windows.central import MOST_COUNT, RAW, Cut, Line, counted
+from edge_agent.algebra.windows.ordered import MOST_COUNT, RAW, OrderedReadings, RowWindows, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,6 @@ class CountTumbling:
         """No condition looks at any."""
         return frozenset()
 
-    def cut(self, line: Line) -> Cut:
+    def cut(self, line: OrderedReadings) -> RowWindows:
         """The full windows."""
         return counted(line, self.length, self.length)

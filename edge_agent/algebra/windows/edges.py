@@ -10,7 +10,7 @@ import numpy as np
 from edge_agent.algebra.span import NO_EDGE, union
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Ints
+    from edge_agent.algebra.partials.arrays import Ints
     from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 8_192  # edges computed at once: 64 kB, and a few microseconds a batch are saved for hours
@@ -25,7 +25,7 @@ class Edges:
 
     def __init__(self, windows: Iterable[Window]) -> None:
         """windows: at least one."""
-        self._lattices = union(lattice for window in set(windows) for lattice in window.lattices)
+        self._lattices = union(lattice for window in set(windows) for lattice in window.edge_sets)
         self._per_us = sum(1 / lattice.step_us for lattice in self._lattices)
         self.first_us = min(each.first_us for each in self._lattices)
         self.last_us = max(each.last_us for each in self._lattices)

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.span import FAR_US, Comb, Lattice, Listed
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.span import FAR_US, Lattice, Listed, Run
 from edge_agent.algebra.windows.base import LENGTH, Setting, Wrong, not_positive
 
 
@@ -44,12 +44,12 @@ class FixedBand:
         return math.gcd(self.start_us, self.length_us)
 
     @property
-    def lattices(self) -> tuple[Listed, ...]:
+    def edge_sets(self) -> tuple[Listed, ...]:
         """Where it starts, and where it ends."""
         return Listed((self.start_us,)), Listed((self.start_us + self.length_us,))
 
     @property
-    def rhythm(self) -> tuple[Lattice, ...]:
+    def spacing(self) -> tuple[Lattice, ...]:
         """Once and never again."""
         return (Lattice(FAR_US, self.start_us),)
 
@@ -66,8 +66,8 @@ class FixedBand:
         rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))
         return rows, np.full(len(rows), self.start_us, np.int64)
 
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+    def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
         """The window, if its end is in (after, upto]."""
         end_us = self.start_us + self.length_us
         if after_us < end_us <= upto_us:
-            yield Comb(self.length_us, self.length_us, self.start_us, end_us - 1, end_us)
+            yield Run(self.length_us, self.length_us, self.start_us, end_us - 1, end_us)

@@ -2,7 +2,7 @@
 
 A package that is broken, or takes a word that is taken, is left out, with the reason for whoever asks for its type. A
 window of a package that raises gives no rows for what it was asked, and stops nothing. Every call goes through a watch
-(algebra/watch.py), which tells people and keeps what is slow within bounds.
+(algebra/plugin_calls.py), which tells people and keeps what is slow within bounds.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.plugins import Brought, brought
-from edge_agent.algebra.watch import PLAIN, FailedError, Watch, said
+from edge_agent.algebra.plugin_calls import PLAIN, FailedError, Watch, said
 from edge_agent.algebra.windows.base import Setting
-from edge_agent.algebra.windows.central import RAW, Cut
-from edge_agent.algebra.windows.trial import disagreement
+from edge_agent.algebra.windows.conformance import disagreement
+from edge_agent.algebra.windows.ordered import RAW, RowWindows
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.windows.central import Line
+    from edge_agent.algebra.windows.ordered import OrderedReadings
 
 GROUP: Final = "headwater.windows"
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
 CENTRAL: Final = ("form", "positions", "labels", "cut")
 TIME: Final = (
-    *("longest_us", "one_length", "unit_us", "lattices", "rhythm"),
-    *("edges", "assign", "ends", "combs"),
+    *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
+    *("edges", "assign", "ends", "runs"),
 )
 
 
@@ -97,9 +97,9 @@ def _guarded(cut: Any, by: Brought) -> Any:
     """The same, which never raises: of a package's cut that does, nothing is kept, or it would raise for ever."""
 
     @functools.wraps(cut)
-    def guarded(self: Any, line: Line) -> Cut:
-        def sound() -> Cut:
-            made: Cut = cut(self, line)
+    def guarded(self: Any, line: OrderedReadings) -> RowWindows:
+        def sound() -> RowWindows:
+            made: RowWindows = cut(self, line)
             if not _sound(made, line):
                 raise ValueError("rows outside the line, or columns of unequal length")
             return made
@@ -108,7 +108,7 @@ def _guarded(cut: Any, by: Brought) -> Any:
             return by.watch.call(by.call(self.type, "cut", len(line.time_us)), sound)
         except FailedError:
             none = np.zeros(0, np.int64)
-            return Cut(none, none, none, none, none, np.array(line.until, np.int64))
+            return RowWindows(none, none, none, none, none, np.array(line.until, np.int64))
 
     return guarded
 
@@ -122,7 +122,7 @@ _STEPS: Final[tuple[tuple[str, Callable[..., int], Callable[..., Any]], ...]] = 
     ("edges", lambda _low, _high: 0, _none),
     ("assign", lambda start, _end: len(start), lambda start, end: (_none(), _none())),
     ("ends", len, lambda start: np.asarray(start) + 1),
-    ("combs", lambda _after, _upto: 0, lambda after, upto: ()),
+    ("runs", lambda _after, _upto: 0, lambda after, upto: ()),
 )
 
 
@@ -133,18 +133,18 @@ def _guarded_step(method: Any, by: Brought, name: str, rows: Callable[..., int],
     def guarded(self: Any, *args: Any) -> Any:
         def whole() -> Any:
             made = method(self, *args)
-            return tuple(made) if name == "combs" else made
+            return tuple(made) if name == "runs" else made
 
         try:
             made = by.watch.call(by.call(self.type, name, rows(*args)), whole)
         except FailedError:
             made = nothing(*args)
-        return iter(made) if name == "combs" else made
+        return iter(made) if name == "runs" else made
 
     return guarded
 
 
-def _sound(cut: Cut, line: Line) -> bool:
+def _sound(cut: RowWindows, line: OrderedReadings) -> bool:
     """Whether rows lie within their keys."""
     columns = (cut.key, cut.low, cut.high, cut.start, cut.end)
     if any(np.shape(column) != np.shape(cut.key) for column in columns) or np.shape(cut.keep) != np.shape(line.first):

@@ -8,10 +8,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.span import Comb, EdgeSet, Lattice
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.span import EdgeSet, Lattice, Run
 from edge_agent.algebra.windows.base import Setting, Wrong
-from edge_agent.algebra.windows.central import Cut, Line
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 
 class Spec(Protocol):
@@ -43,12 +43,12 @@ class Window(Spec, Protocol):
         """A common divisor of all edges."""
 
     @property
-    def lattices(self) -> tuple[EdgeSet, ...]:
+    def edge_sets(self) -> tuple[EdgeSet, ...]:
         """Where windows start (the first) and end; their union is what `edges` lists."""
 
     @property
-    def rhythm(self) -> tuple[Lattice, ...]:
-        """Evenly spaced edges as frequent as those of `lattices`: for estimates. At least one, the first of starts."""
+    def spacing(self) -> tuple[Lattice, ...]:
+        """Evenly spaced edges as frequent as those of `edge_sets`: for estimates. At least one, the first of starts."""
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
@@ -62,7 +62,7 @@ class Window(Spec, Protocol):
     def ends(self, start: Ints) -> Ints:
         """The end of the window that starts at each of these starts of windows."""
 
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+    def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
         """All windows with an end in (after, upto], as runs of evenly spaced ones of one length, in order.
 
         The ranges (after, upto] of the runs are disjoint. So edges leave here as plain numbers, and who forms windows
@@ -70,7 +70,7 @@ class Window(Spec, Protocol):
         """
 
 
-class Central(Spec, Protocol):
+class OrderedWindow(Spec, Protocol):
     """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
 
     Readings of such a query travel as they are, in a group of its own form. positions: whether its windows start and
@@ -83,5 +83,5 @@ class Central(Spec, Protocol):
     @property
     def labels(self) -> frozenset[str]: ...
 
-    def cut(self, line: Line) -> Cut:
-        """The windows that are complete. What `Cut.keep` leaves is asked again, with what has come since."""
+    def cut(self, line: OrderedReadings) -> RowWindows:
+        """The windows that are complete. What `RowWindows.keep` leaves is asked again, with what has come since."""

@@ -10,8 +10,8 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.span import Comb, Lattice
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.span import Lattice, Run
 from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, Setting, Wrong, not_positive
 
 MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
@@ -61,7 +61,7 @@ class Sliding:
         return math.gcd(self.length_us, self.slide_us, self.offset_us)
 
     @property
-    def lattices(self) -> tuple[Lattice, ...]:
+    def edge_sets(self) -> tuple[Lattice, ...]:
         """Where its windows start and, where that is elsewhere, end."""
         starts = Lattice(self.slide_us, self.offset_us)
         if self.length_us % self.slide_us == 0:
@@ -69,13 +69,13 @@ class Sliding:
         return (starts, Lattice(self.slide_us, self.offset_us + self.length_us))
 
     @property
-    def rhythm(self) -> tuple[Lattice, ...]:
+    def spacing(self) -> tuple[Lattice, ...]:
         """The same."""
-        return self.lattices
+        return self.edge_sets
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
-        starts, *ends = (lattice.points(low_us, high_us) for lattice in self.lattices)
+        starts, *ends = (lattice.points(low_us, high_us) for lattice in self.edge_sets)
         return np.union1d(starts, ends[0]) if ends else starts
 
     def ends(self, start: Ints) -> Ints:
@@ -93,6 +93,6 @@ class Sliding:
         index = np.arange(len(rows)) - before[rows] + first[rows]
         return rows, self.offset_us + index * self.slide_us
 
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+    def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
         """All windows with an end in (after, upto]: one run."""
-        yield Comb(self.length_us, self.slide_us, self.offset_us, after_us, upto_us)
+        yield Run(self.length_us, self.slide_us, self.offset_us, after_us, upto_us)

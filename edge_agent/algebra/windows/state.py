@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra import where, where_text
+from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
-from edge_agent.algebra.windows.central import RAW, Cut, Line
+from edge_agent.algebra.windows.ordered import RAW, OrderedReadings, RowWindows
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.arrays import Ints
+    from edge_agent.algebra.partials.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class State:
     def labels(self) -> frozenset[str]:
         """Those that its conditions look at."""
         texts = [text for text in (self.begin, self.end) if text.strip()]
-        return frozenset().union(*(where.names(where_text.parse(text)) for text in texts)) - {where.VALUE}
+        return frozenset().union(*(where.names(where_parser.parse(text)) for text in texts)) - {where.VALUE}
 
-    def cut(self, line: Line) -> Cut:
+    def cut(self, line: OrderedReadings) -> RowWindows:
         """The windows that have ended."""
         n, rows = len(line.time_us), np.arange(len(line.time_us))
         begin = line.holds(self.begin)
@@ -61,10 +61,10 @@ class State:
         lasts = line.time_us[ends] > line.time_us[low]
         low, ends = low[lasts], ends[lasts]
         key = np.searchsorted(line.first, low, side="right") - 1
-        return Cut(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
+        return RowWindows(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
 
     @staticmethod
-    def _kept(line: Line, starts: Ints, is_open: NDArray[np.bool_]) -> Ints:
+    def _kept(line: OrderedReadings, starts: Ints, is_open: NDArray[np.bool_]) -> Ints:
         """From each key's last start on, where its window is open."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)

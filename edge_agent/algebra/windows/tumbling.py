@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.span import Comb, Lattice
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.span import Lattice, Run
 from edge_agent.algebra.windows.base import LENGTH, OFFSET, Setting, Wrong, not_positive
 
 
@@ -53,18 +53,18 @@ class Tumbling:
         return math.gcd(self.length_us, self.offset_us)
 
     @property
-    def lattices(self) -> tuple[Lattice, ...]:
+    def edge_sets(self) -> tuple[Lattice, ...]:
         """Where its windows start and end."""
         return (Lattice(self.length_us, self.offset_us),)
 
     @property
-    def rhythm(self) -> tuple[Lattice, ...]:
+    def spacing(self) -> tuple[Lattice, ...]:
         """The same."""
-        return self.lattices
+        return self.edge_sets
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
-        return self.lattices[0].points(low_us, high_us)
+        return self.edge_sets[0].points(low_us, high_us)
 
     def ends(self, start: Ints) -> Ints:
         """The end of the window that starts at each of these."""
@@ -77,6 +77,6 @@ class Tumbling:
         rows = np.flatnonzero((index >= 0) & (end <= opens + self.length_us))
         return rows, opens[rows]
 
-    def combs(self, after_us: int, upto_us: int) -> Iterator[Comb]:
+    def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
         """All windows with an end in (after, upto]: one run."""
-        yield Comb(self.length_us, self.length_us, self.offset_us, after_us, upto_us)
+        yield Run(self.length_us, self.length_us, self.offset_us, after_us, upto_us)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver

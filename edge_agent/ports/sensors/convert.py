@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import NO_INTS, Ints
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import WireError
 from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.quality import Quality, Values

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from edge_agent.algebra.arrays import NO_INTS, Ints
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock

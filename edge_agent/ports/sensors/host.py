@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock

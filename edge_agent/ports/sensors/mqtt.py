@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
 from edge_agent.ports.packets import DUP, RETAIN, Message

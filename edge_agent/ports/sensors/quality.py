@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.key import Labels
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note
 
 YEAR_2000_US: Final = 946_684_800_000_000  # a reading from before is a clock that was never set

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.arrays import Ints
-from edge_agent.algebra.partial import Batch
-from edge_agent.algebra.query import Sensor
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
 from edge_agent.ports.sensors.quality import Quality

@@ -1,0 +1,137 @@
+"""first and last in the global order (event time, then node, then arrival), carried in the state through every tier.
+
+Nodes order by the bytes of their ids, not by their numbers in some table: `ranks` says so (docs/protocol.md 7.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Readings,
+    answered,
+    decimals,
+    difference,
+    within_reach,
+)
+from edge_agent.algebra.partials.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import Params, States
+    from edge_agent.algebra.partials.arrays import Array, Ints
+
+
+def _end(name: str) -> Component:
+    """The component `first` or `last`: (time, node, order) of the reading at that end, and its value."""
+    columns = tuple(f"{name}_{part}" for part in ("time", "node", "order", "value"))
+
+    def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
+        row = groups.first() if name == "first" else groups.last()
+        arrays = (
+            readings.time_us[row],
+            np.full(len(row), readings.node, np.int64),
+            readings.order[row],
+            readings.value[row],
+        )
+        return dict(zip(columns, arrays, strict=True))
+
+    def combine(states: States, groups: Segments, _combined: States, ranks: Ints | None) -> dict[str, Array]:
+        time, node, order, _value = (states[column] for column in columns)
+        place = node if ranks is None else ranks[node]
+        keys: Any = (time, place, order)
+        row = groups.least(keys if name == "first" else tuple(-key for key in keys))
+        return {column: states[column][row] for column in columns}
+
+    return Component(name, columns, lift, combine)
+
+
+def _lower_value(column: str) -> Any:
+    def lower(states: States, scale: int | None, _params: Params) -> Lowered:
+        return decimals(states[column], scale)
+
+    return lower
+
+
+def _lower_delta(states: States, scale: int | None, _params: Params) -> Lowered:
+    return decimals(difference(states["last_value"], states["first_value"]), scale)
+
+
+def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lowered:
+    """Of units the scale cancels."""
+    first = states["first_value"].astype(np.float64)
+    null = first == 0
+    change = difference(states["last_value"], states["first_value"]).astype(np.float64)
+    with np.errstate(over="ignore"):
+        return answered(within_reach(100.0 * (change / np.where(null, 1.0, np.abs(first)))), null)
+
+
+def _length_s(states: States) -> Array:
+    """Seconds from the first to the last reading."""
+    length: Array = (states["last_time"] - states["first_time"]) / 1_000_000
+    return length
+
+
+def _lower_duration(states: States, _scale: int | None, _params: Params) -> Lowered:
+    return answered(_length_s(states))
+
+
+def _lower_derivative(states: States, scale: int | None, _params: Params) -> Lowered:
+    rise, length = _lower_delta(states, scale, {}).value, _length_s(states)
+    null = length == 0
+    with np.errstate(over="ignore"):
+        return answered(within_reach(rise / np.where(null, 1.0, length)), null)
+
+
+def _lower_time(column: str) -> Any:
+    def lower(states: States, _scale: int | None, _params: Params) -> Lowered:
+        return answered(states[column])
+
+    return lower
+
+
+def _columns(name: str) -> tuple[Column, ...]:
+    kinds = (("time", "time", 0), ("node", "node", 0), ("order", "order", 0), ("value", "value", 1))
+    return tuple(Column(f"{name}_{part}", kind, degree) for part, kind, degree in kinds)
+
+
+FAMILY = Family(
+    columns=(*_columns("first"), *_columns("last")),
+    components=(_end("first"), _end("last")),
+    functions=(
+        Function(
+            "first",
+            ("first",),
+            _lower_value("first_value"),
+            "the earliest reading; ties: node, then arrival",
+            gives="value",
+        ),
+        Function(
+            "last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival", gives="value"
+        ),
+        Function("delta", ("first", "last"), _lower_delta, "last minus first", gives="value"),
+        Function(
+            "percent_change",
+            ("first", "last"),
+            _lower_percent,
+            "last minus first in percent of the size of the first; null if that is 0",
+        ),
+        Function("duration", ("first", "last"), _lower_duration, "seconds from the first to the last reading"),
+        Function(
+            "derivative",
+            ("first", "last"),
+            _lower_derivative,
+            "delta a second, from the first to the last reading; null where no time passes (of counters: rate)",
+        ),
+        Function(
+            "time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us", gives="time"
+        ),
+        Function("time_of_last", ("last",), _lower_time("last_time"), "when the latest was read, in us", gives="time"),
+    ),
+)

@@ -1,0 +1,162 @@
+"""histogram, count_if and share_if: how many readings lie below an edge, or at most at it, is one integer an edge.
+
+`below:20` counts readings < 20, `upto:20` those <= 20; the readings between two edges are the difference, so that
+functions with an edge in common share its column. Edges are decimals: a reading of 3 tenths is not below 0.3.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.aggregates.base import (
+    ANY,
+    Column,
+    Component,
+    ComponentTemplate,
+    Family,
+    Function,
+    Lowered,
+    Param,
+    Readings,
+    answered,
+)
+from edge_agent.algebra.partials.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import Params, States
+    from edge_agent.algebra.partials.arrays import Array, Ints
+
+MOST_EDGES: Final = 100
+NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` writes them
+BY_OP: Final = {  # comparison -> (1: readings that it holds for are those of the template, -1: all others; template)
+    "<": (1, "below"),
+    "<=": (1, "upto"),
+    ">": (-1, "upto"),
+    ">=": (-1, "below"),
+}
+OPS: Final = (*BY_OP, "=", "!=")
+
+
+def written(number: object) -> str:
+    """A number as the argument of a template: one text for each float."""
+    return repr(float(number) + 0.0)  # type: ignore[arg-type]
+
+
+def _counting(word: str) -> ComponentTemplate:
+    """The template `below` or `upto`."""
+
+    def make(argument: str) -> tuple[Component, Column]:
+        name, edge = f"{word}:{argument}", float(argument)
+
+        def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+            value = readings.value
+            limit = edge if scale is None else _units(argument, scale, below=word == "below")
+            inside = value < limit if word == "below" else value <= limit
+            return {name: groups.sum(inside.astype(np.int64))}
+
+        def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+            return {name: groups.sum(states[name])}
+
+        return Component(name, (name,), lift, combine, fold=np.add), Column(name, "count")
+
+    return ComponentTemplate(word, NUMBER, make)
+
+
+def _units(argument: str, scale: int, *, below: bool) -> int:
+    """The edge in units: the least integer that is not below it, or the greatest that does not exceed it."""
+    units = Fraction(argument) / Fraction(10) ** scale
+    limit = -(-units.numerator // units.denominator) if below else units.numerator // units.denominator
+    return max(-(2**62), min(limit, 2**62))  # readings are within 2^53
+
+
+def holding(value: Array, op: str, edge: object, scale: int | None) -> NDArray[np.bool_]:
+    """For which values a comparison with an edge holds. value: shape (k,), float64, or units of 10**scale."""
+    low: float | int = float(edge)  # type: ignore[arg-type]
+    high = low
+    if scale is not None:
+        low, high = (_units(written(edge), scale, below=below) for below in (True, False))
+    below, upto = np.less(value, low).astype(np.bool_), np.less_equal(value, high).astype(np.bool_)
+    return {"<": below, "<=": upto, ">": ~upto, ">=": ~below, "=": upto & ~below, "!=": below | ~upto}[op]
+
+
+def columns_of(params: Params) -> tuple[str, ...]:
+    """The columns of a histogram, in the order of its edges."""
+    edges = params["edges"]
+    assert isinstance(edges, tuple)
+    return tuple(f"below:{written(edge)}" for edge in edges)
+
+
+def _lower_histogram(states: States, _scale: int | None, params: Params) -> Lowered:
+    upto = np.stack([states[name] for name in columns_of(params)])
+    counts, below, above = np.diff(upto, axis=0).T.tolist(), upto[0].tolist(), (states["count"] - upto[-1]).tolist()
+    texts: list[str | None] = [
+        json.dumps({"below": low, "counts": inside, "above": high})
+        for low, inside, high in zip(below, counts, above, strict=True)
+    ]
+    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
+
+
+def compared(params: Params) -> tuple[str, ...]:
+    """The columns of a comparison: the one of its template, or `below` and `upto`."""
+    edge, op = written(params["value"]), str(params["op"])
+    return (f"{BY_OP[op][1]}:{edge}",) if op in BY_OP else (f"below:{edge}", f"upto:{edge}")
+
+
+def _matching(states: States, params: Params) -> Array:
+    """How many readings the comparison holds for."""
+    op, columns = str(params["op"]), [states[name] for name in compared(params)]
+    if op in BY_OP:
+        return columns[0] if BY_OP[op][0] > 0 else states["count"] - columns[0]
+    equal = columns[1] - columns[0]
+    return equal if op == "=" else states["count"] - equal
+
+
+def _lower_count_if(states: States, _scale: int | None, params: Params) -> Lowered:
+    return answered(_matching(states, params))
+
+
+def _lower_share_if(states: States, _scale: int | None, params: Params) -> Lowered:
+    return answered(_matching(states, params) / states["count"])
+
+
+EDGES: Final = Param(((0.0, 10.0), (-0.5, 0.5, 900.0)), None, ANY, most=MOST_EDGES)
+COMPARISON: Final = (("op", Param(OPS, ">")), ("value", Param((0.3, 20.0), None, ANY)))
+
+FAMILY = Family(
+    columns=(),
+    components=(),
+    functions=(
+        Function(
+            "histogram",
+            ("count",),
+            _lower_histogram,
+            "readings in [edge, next edge), as JSON in `details`: below the first edge, between, from the last on",
+            (("edges", EDGES),),
+            asks=columns_of,
+            gives="details",
+        ),
+        Function(
+            "count_if",
+            ("count",),
+            _lower_count_if,
+            "how many readings are above (op) a value",
+            COMPARISON,
+            asks=compared,
+            gives="count",
+        ),
+        Function(
+            "share_if",
+            ("count",),
+            _lower_share_if,
+            "which share of the readings, 0 to 1, is above (op) a value",
+            COMPARISON,
+            asks=compared,
+        ),
+    ),
+    templates=(_counting("below"), _counting("upto")),
+)

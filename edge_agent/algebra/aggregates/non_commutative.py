@@ -1,0 +1,71 @@
+"""Components that do not commute: what they are asked for is answered from all readings in their global order.
+
+Such a state cannot be made of parts, for parts meet in any order. So readings travel (docs/protocol.md 7.4), and where
+they have met in the order of (time, node, arrival) the component lifts them all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates.base import Component, Family, Function, Lowered, Readings
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.aggregates.base import Params, States
+    from edge_agent.algebra.partials.arrays import Array
+
+SERIES: Final = ("series",)
+
+
+def in_order(family: Family, known: Sequence[Family]) -> Family:
+    """The same family: functions that need a component that does not commute need `series` in its stead.
+
+    known: where the other components that they need are. Nobody else can need such a component: it is not there.
+    """
+    own = {component.name for component in family.components if not component.commutative}
+    if not own:
+        return family
+    every = {component.name: component for each in (*known, family) for component in each.components}
+
+    def touched(names: Sequence[str]) -> bool:
+        return any(component.name in own for component in with_needs(names, every))
+
+    functions = tuple(
+        _from_series(function, every) if touched((*function.needs, *(function.scaled or ()))) else function
+        for function in family.functions
+    )
+    left = tuple(component for component in family.components if not touched((component.name,)))
+    names = {name for component in left for name in component.columns}
+    return replace(
+        family,
+        columns=tuple(column for column in family.columns if column.name in names),
+        components=left,
+        functions=functions,
+    )
+
+
+def _from_series(function: Function, every: Mapping[str, Component]) -> Function:
+    def lower(states: States, scale: int | None, params: Params) -> Lowered:
+        found = series.flat(states["series"])
+        readings = Readings(found.time_us, found.value, np.arange(len(found.time_us)))
+        groups = Segments.runs(found.starts, len(found.time_us))
+        lifted: dict[str, Array] = {}
+        for component in with_needs(function.components(scale, params), every):
+            lifted.update(component.lift(readings, groups, scale, lifted))
+        return function.lower(lifted, scale, params)
+
+    return replace(function, needs=SERIES, scaled=None, lower=lower)
+
+
+def with_needs(names: Sequence[str], every: Mapping[str, Component]) -> Iterator[Component]:
+    """These components, each after those that it needs; those that are nowhere are passed over."""
+    for name in names:
+        if name in every:
+            yield from with_needs(every[name].needs, every)
+            yield every[name]

@@ -1,0 +1,288 @@
+"""Bags: multisets of values, a cell a row of a state column; what exact quantiles, modes and distinct counts need.
+
+A column of bags is an object array, so that rows are taken, joined and kept as of every other column. What is done to
+bags is done to all rows at once on flat arrays (`FlatMultisets`); only making and opening the cells costs something a
+row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.segments import Segments
+
+ONE: Final = np.ones(1, np.int64)
+MOST_PLACES: Final = 3  # decimals that float sensors mostly have; tried before sorting
+_TRIED: Final = 32  # values that must be such decimals before all are looked at
+_SPARSE: Final = 4  # a table of counts may be this many times larger than the values
+_SMALL: Final = 1_024  # and always this large
+_WIDE: Final = 2**62  # codes of (group, value) below it are one integer
+_LONG: Final = 512  # readings a group from which groups are counted one by one
+_BLOCK: Final = 2**21  # values merged at once: some 100 MB of sorting
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Multiset:
+    """A multiset. values: shape (k,), strictly increasing, float64 (never -0.0) or int64 units, k > 0.
+
+    counts: shape (k,), int64, each at least 1. Beyond 64 bits, at the root only, values are Python integers.
+    """
+
+    values: Array
+    counts: Ints
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Multiset)
+            and self.values.dtype == other.values.dtype
+            and np.array_equal(self.values, other.values)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Bag({self.values.tolist()}, {self.counts.tolist()})"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMultisets:
+    """The bags of a column one after another. sizes: shape (rows,), distinct values of each."""
+
+    values: Array
+    counts: Ints
+    sizes: Ints
+
+    @property
+    def starts(self) -> Ints:
+        """Where each row begins."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def rows(self) -> Ints:
+        """The row of each value."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def totals(self) -> Ints:
+        """Readings in each row."""
+        return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
+
+    def at(self, rank: Ints) -> Array:
+        """The value of a rank in each row, from 0, as if every value stood there as often as it counts."""
+        upto = np.cumsum(self.counts)
+        before = upto[self.starts] - self.counts[self.starts]
+        return self.values[np.searchsorted(upto, before + rank, side="right")]
+
+    def column(self) -> NDArray[Any]:
+        """The cells."""
+        out = np.empty(len(self.sizes), object)
+        ends = np.cumsum(self.sizes).tolist()
+        first = 0
+        for row, end in enumerate(ends):
+            out[row] = Multiset(self.values[first:end], self.counts[first:end])
+            first = end
+        return out
+
+
+def flat(column: Array) -> FlatMultisets:
+    """The bags of a column, shape (n,), n may be 0; counts that are all 1 cost no memory."""
+    cells: list[Multiset] = column.tolist()
+    if not cells:
+        return FlatMultisets(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    sizes = np.fromiter((len(bag.values) for bag in cells), np.int64, len(cells))
+    if len(cells) == 1:
+        return FlatMultisets(cells[0].values, cells[0].counts, sizes)
+    values = np.concatenate([bag.values for bag in cells])
+    if all(bag.counts.strides == (0,) for bag in cells):
+        return FlatMultisets(values, ones(len(values)), sizes)
+    return FlatMultisets(values, np.concatenate([bag.counts for bag in cells]), sizes)
+
+
+def totals(column: Array) -> Ints:
+    """Readings in each bag of a column, as `flat(column).totals()`, without its values."""
+    cells: list[Multiset] = column.tolist()
+    sizes = np.fromiter((len(bag.counts) for bag in cells), np.int64, len(cells))
+    if all(bag.counts.strides == (0,) for bag in cells):  # each 1, as `ones` makes them
+        return sizes
+    return np.add.reduceat(np.concatenate([bag.counts for bag in cells]), np.cumsum(sizes) - sizes)
+
+
+def ones(k: int) -> Ints:
+    """Counts of k values that stand there once."""
+    return np.broadcast_to(ONE[0], (k,))
+
+
+def is_bags(column: Array) -> bool:
+    """Whether a column, not empty, is one of bags."""
+    return column.dtype == object and len(column) > 0 and isinstance(column[0], Multiset)
+
+
+def kind_of(column: Array) -> str:
+    """The kind of any column as a letter: as numpy, and of bags 'B' (floats) or 'b' (integers)."""
+    if is_bags(column):
+        return "B" if column[0].values.dtype.kind == "f" else "b"
+    return column.dtype.kind
+
+
+def lift(values: Array, groups: Segments) -> NDArray[Any]:
+    """One bag a group of readings. values: shape (k,), float64, finite, or int64."""
+    if not len(groups):
+        return np.empty(0, object)
+    starts = groups.starts
+    if starts is not None and len(values) >= _LONG * len(starts):
+        out = np.empty(len(groups), object)
+        bounds = [*starts.tolist(), len(values)]
+        for row in range(len(groups)):
+            found = tally(values[bounds[row] : bounds[row + 1]], ONE[:0], ONE[:0], 1)
+            out[row] = Multiset(found.values, found.counts)
+        return out
+    owner = groups.spread(np.arange(len(groups)))
+    return tally(values, owner, ONE[:0], len(groups)).column()
+
+
+def combine(column: Array, groups: Segments) -> Array:
+    """One bag a group of bags: counts of equal values add up. column: shape (k,)."""
+    if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
+        return column
+    owner = groups.spread(np.arange(len(groups)))
+    sizes = np.fromiter((len(bag.values) for bag in column.tolist()), np.int64, len(column))
+    if int(sizes.sum()) <= _BLOCK or len(groups) == 1:
+        return _merged(column, owner, len(groups)).column()
+    out = np.empty(len(groups), object)
+    order = np.argsort(owner, kind="stable")
+    for first, last in blocks(owner[order], sizes[order]):
+        rows = order[first:last]
+        low, high = int(owner[rows[0]]), int(owner[rows[-1]]) + 1
+        out[low:high] = _merged(column[rows], owner[rows] - low, high - low).column()
+    return out
+
+
+def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of rows, sorted by owner, that hold whole groups of about so many values as are merged at once."""
+    begins = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    block = (np.cumsum(sizes) - sizes)[begins] // _BLOCK
+    firsts = begins[np.concatenate([[True], block[1:] != block[:-1]])].tolist()
+    yield from zip(firsts, [*firsts[1:], len(owner)], strict=True)
+
+
+def _merged(column: Array, owner: Ints, groups: int) -> FlatMultisets:
+    if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
+        order = np.argsort(owner, kind="stable")
+        column, owner = column[order], owner[order]
+    bags = flat(column)
+    counts = ONE[:0] if bags.counts.strides == (0,) else bags.counts
+    return tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
+
+
+def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
+    """Bags of changed values. change: of a flat array, increasing; values that become equal count together."""
+    bags = flat(column)
+    if not len(column):
+        return column
+    return tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
+
+
+def decimal_places(values: NDArray[np.float64]) -> int | None:
+    """The fewest decimals, at most MOST_PLACES, with which every value is written exactly; None if there are none."""
+    few = values[:_TRIED]
+    for places in range(MOST_PLACES + 1):
+        if is_decimal(few, places):
+            for more in range(places, MOST_PLACES + 1):
+                if is_decimal(values, more):
+                    return more
+            return None
+    return None
+
+
+def is_decimal(values: NDArray[np.float64], places: int) -> bool:
+    """Whether every value is a whole number divided by 10**places, bit for bit but for the sign of 0."""
+    with np.errstate(over="ignore"):
+        whole = np.rint(values * 10.0**places)
+    return bool((np.abs(whole) < 2**53).all() and (whole / 10.0**places == values).all())
+
+
+def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
+    """Sorted distinct values with their counts, a row a group (none empty): what makes bags of readings or of bags.
+
+    values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
+    for all 1.
+    """
+    if values.dtype == np.float64:
+        places = decimal_places(values)
+        if places is not None:
+            units = np.rint(values * 10.0**places).astype(np.int64)
+            found = _counted(units, owner, counts, groups)
+            if found is not None:
+                return FlatMultisets(found.values / 10.0**places, found.counts, found.sizes)
+    elif values.dtype == np.int64:
+        found = _counted(values, owner, counts, groups)
+        if found is not None:
+            return found
+    return _sorted(values, owner, counts, groups)
+
+
+def _counted(values: Ints, owner: Ints, counts: Ints, groups: int) -> FlatMultisets | None:
+    """By a table of counts over (group, value), or by sorting that as one integer; None where neither fits."""
+    low = int(values.min())
+    width = int(values.max()) - low + 1
+    if width * groups > _WIDE:
+        return None
+    code = values - low
+    if groups > 1:
+        code += owner * width
+    if width * groups > _SPARSE * len(values) + _SMALL:
+        if groups == 1:
+            return None
+        found = _sorted(code, ONE[:0], counts, 1)
+        code, count = found.values, found.counts
+    else:
+        table = np.bincount(code) if not len(counts) else np.bincount(code, counts)
+        code = np.flatnonzero(table)
+        count = table[code].astype(np.int64, copy=False)  # as floats exact below 2^53 readings
+    if groups == 1:
+        return FlatMultisets(code + low, count, np.array([len(code)]))
+    row, value = np.divmod(code, width)
+    return FlatMultisets(value + low, count, np.bincount(row, minlength=groups))
+
+
+def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
+    """By sorting. Of several runs that are in order themselves the stable sort makes one merge."""
+    if groups == 1 and not len(counts):
+        values = np.sort(values, kind="stable" if _has_runs(values) else None)
+    elif not len(counts) and len(values) >= _LONG // 8 * groups and bool((owner[1:] >= owner[:-1]).all()):
+        values = values.copy()  # one short sort a group is several times faster than one by two keys
+        ends = np.cumsum(np.bincount(owner, minlength=groups)).tolist()
+        for first, last in zip([0, *ends], ends, strict=False):
+            values[first:last].sort()
+    else:
+        order = np.argsort(values, kind="stable") if groups == 1 else np.lexsort((values, owner))
+        values = values[order]
+        owner = owner[order] if groups > 1 else owner
+        counts = counts[order] if len(counts) else counts
+    new = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    if groups > 1:
+        new[1:] |= owner[1:] != owner[:-1]
+    if values.dtype == np.float64:
+        values += 0.0  # -0.0 is 0.0; they are a copy in any case
+    if new.all():
+        sizes = np.bincount(owner, minlength=groups) if groups > 1 else np.array([len(values)])
+        return FlatMultisets(values, counts if len(counts) else ones(len(values)), sizes)
+    begins = np.flatnonzero(new)
+    sizes = np.bincount(owner[begins], minlength=groups) if groups > 1 else np.array([len(begins)])
+    if len(counts):
+        return FlatMultisets(values[begins], np.add.reduceat(counts, begins), sizes)
+    return FlatMultisets(values[begins], np.diff(begins, append=len(values)), sizes)
+
+
+def _has_runs(values: Array) -> bool:
+    """Whether the values, or at least their first ones, come in order."""
+    few = values[:_TRIED]
+    return bool((few[1:] > few[:-1]).all())

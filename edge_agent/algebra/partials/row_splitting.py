@@ -1,0 +1,132 @@
+"""A row whose bag or series does not fit a frame, as several rows of the same range and key: deltas, which add up.
+
+Each piece holds the states of the very readings in its part, so that a piece is a sound partial by itself. A basis with
+a series is cut by that, its bag with it. States that pick one reading (first, last, extremes and their times) stand in
+every piece: picking is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, Readings
+from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.multisets import Multiset
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.series import Series
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array, Ints
+
+_OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
+
+
+def is_cut(basis: tuple[str, ...]) -> bool:
+    """Whether rows of a basis may be larger than a frame."""
+    return "bag" in basis or "series" in basis
+
+
+def sizes(partials: Partials) -> Ints:
+    """Readings in the series of each row or, without one, distinct values in its bag."""
+    if "series" in partials.states:
+        counts = (len(series.time_us) for series in partials.states["series"].tolist())
+    else:
+        counts = (len(bag.values) for bag in partials.states["bag"].tolist())
+    return np.fromiter(counts, np.int64, len(partials))
+
+
+def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Partials:
+    """The same content with at most so many readings or distinct values a row. basis: `is_cut`, all columns there."""
+    many = sizes(partials) > most
+    if not many.any():
+        return partials
+    parts = [partials.take(~many)]
+    for row in np.flatnonzero(many).tolist():
+        pieces = list(_pieces(partials.take(slice(row, row + 1)), basis, scale, most))
+        parts += [pieces[0], *(_less(piece, _added(basis)) for piece in pieces[1:])]
+    return concat(parts)
+
+
+def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that values do not tell, and of which zeros are nothing: they go whole with the first piece."""
+    return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
+
+
+def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
+    """The piece with nothing in these columns."""
+    none = {name: np.zeros_like(piece.states[name]) for name in columns}
+    return Partials(piece.start, piece.end, piece.key, {**piece.states, **none})
+
+
+def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
+    """One row cut."""
+    lifted = _lifted_columns(basis)
+    if "series" in basis:
+        yield from _stretches(row, lifted, scale, most)
+        return
+    whole: Multiset = row.states["bag"][0]
+    for first in range(0, len(whole.values), most):
+        part = Multiset(whole.values[first : first + most], whole.counts[first : first + most])
+        states = {**row.states, **_states(part, lifted, scale)}
+        states["bag"] = np.empty(1, object)
+        states["bag"][0] = part
+        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+
+
+def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
+    """One row cut by its series."""
+    whole: Series = row.states["series"][0]
+    for first in range(0, len(whole.time_us), most):
+        part = slice(first, first + most)
+        piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
+        readings = Readings(piece.time_us, piece.value, NO_INTS)
+        one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
+        states = {**row.states, **aggregates.lift(readings, one, lifted, scale)}
+        states["series"] = np.empty(1, object)
+        states["series"][0] = piece
+        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+
+
+def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that follow from values alone, without what is cut."""
+    components = aggregates.components_of(basis)
+    known = [c for c in components if not (c.apart or any(COLUMNS[name].kind in _OF_A_READING for name in c.columns))]
+    wanted = {name for c in known for name in c.columns}
+    wanted -= {"series"} if "series" in basis else {"bag"}
+    return tuple(name for name in basis if name in wanted)
+
+
+def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
+    """The states of the readings in a bag, one row."""
+    column = np.empty(1, object)
+    column[0] = bag
+    states: dict[str, Array] = {}
+    for component in aggregates.components_of(basis):
+        if component.of_bag is not None:
+            states |= component.of_bag(column, scale)
+    others = tuple(name for name in basis if name not in states)
+    return states | _added_up(bag, others, scale)
+
+
+def _added_up(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
+    """From the states of each value. However often one stands there, it costs a few doublings."""
+    k = len(bag.values)
+    readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
+    copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each
+    twice = Segments.coded(np.tile(np.arange(k), 2), k)
+    left, parts = np.array(bag.counts), []
+    while True:
+        odd = left % 2 == 1
+        parts.append({name: column[odd] for name, column in copies.items()})
+        left //= 2
+        if not left.any():
+            break
+        doubled = {name: np.concatenate([column, column]) for name, column in copies.items()}
+        copies = aggregates.combine(doubled, twice, basis)
+    states = {name: np.concatenate([part[name] for part in parts]) for name in basis}
+    return aggregates.combine(states, Segments.runs(np.zeros(1, np.int64), len(states["count"])), basis)

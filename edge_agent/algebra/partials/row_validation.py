@@ -1,0 +1,70 @@
+"""Whether the columns of foreign rows are what their plan says: names, kinds, and what they say of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from edge_agent.algebra import sketches
+from edge_agent.algebra.aggregates import COLUMNS, components_of
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import totals
+from edge_agent.errors import WireError
+
+
+def check_held(plan: int, states: Mapping[str, Array]) -> None:
+    """Refuse columns of one row that contradict each other. Raises: WireError."""
+    if "min" in states and "max" in states and bool((states["min"] > states["max"]).any()):
+        raise WireError(f"plan {plan}: a minimum above the maximum")
+    for name, held in (
+        ("bags", totals(states["bag"]) if "bag" in states else None),
+        ("series", series.flat(states["series"]).sizes if "series" in states else None),
+        ("sketches", sketches.kll.readings(states["kll"]) if "kll" in states else None),
+    ):
+        if held is not None and bool((held != states["count"]).any()):
+            raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
+    if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
+        raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
+
+
+def bounds(column: Array) -> tuple[int, int]:
+    """(lowest, highest) of 64-bit integers, of the node numbers of series; 0 for others. At least one row."""
+    if series.is_series(column):
+        column = series.flat(column).node
+    return (int(column.min()), int(column.max())) if column.dtype == np.int64 else (0, 0)
+
+
+@lru_cache(maxsize=1024)
+def check_basis(basis: tuple[str, ...]) -> None:
+    """Refuse columns that this version cannot merge; a plan that nobody sends rows of may name any.
+
+    Raises: WireError.
+    """
+    unknown = [name for name in basis if name not in COLUMNS]
+    if unknown:
+        raise WireError(f"state columns that this version does not know: {', '.join(unknown)[:200]}")
+    try:
+        components_of(basis)
+    except ValueError as err:
+        raise WireError(str(err)[:200]) from None
+
+
+def check_column(name: str, kind: str, scale: int | None) -> str:
+    """The kind of a column by the registry, when its values fit it. Raises: WireError."""
+    known = COLUMNS[name]
+    if (known.kind == "sketch") != (kind in sketches.LETTERS.values()) or sketches.LETTERS.get(name, kind) != kind:
+        raise WireError(f"column {name} ({known.kind}) came with values of kind {kind!r}")
+    if known.kind == "sketch":
+        return known.kind
+    if known.kind in ("bag", "series") or kind in "BbSs":
+        letter = known.kind[0].upper() if scale is None else known.kind[0]
+        if known.kind not in ("bag", "series") or kind != letter:
+            raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
+        return known.kind
+    floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
+    if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
+        raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
+    return known.kind

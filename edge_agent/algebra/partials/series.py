@@ -1,0 +1,155 @@
+"""Series: readings in their global order, a cell a row of a state column; what functions of the order need.
+
+A column of series is an object array, as one of bags is (algebra.bags): rows are taken, joined and kept as of every
+other column, and what is done to them is done to all rows at once on flat arrays (`FlatSeries`). The order is (event
+time, node, arrival); nodes order by the bytes of their ids (docs/protocol.md 7.3), so that a cell stays sorted when
+another holder gives its nodes other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partials import multisets
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.segments import Segments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Readings sorted by (time, node, arrival), at least one.
+
+    time_us: shape (k,), int64. value: shape (k,), float64 or int64 units (beyond 64 bits, at the root only, Python
+    integers). node: shape (k,), int64, code of the holder's node table. order: shape (k,), int64, arrival numbers.
+    """
+
+    time_us: Ints
+    value: Array
+    node: Ints
+    order: Ints
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Series)
+            and self.value.dtype == other.value.dtype
+            and np.array_equal(self.value, other.value)
+            and np.array_equal(self.time_us, other.time_us)
+            and np.array_equal(self.node, other.node)
+            and np.array_equal(self.order, other.order)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Series({self.time_us.tolist()}, {self.value.tolist()}, {self.node.tolist()}, {self.order.tolist()})"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatSeries:
+    """The series of a column one after another. sizes: shape (rows,), readings of each, none 0; else as `Series`."""
+
+    time_us: Ints
+    value: Array
+    node: Ints
+    order: Ints
+    sizes: Ints
+
+    @property
+    def starts(self) -> Ints:
+        """Where each row begins."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def rows(self) -> Ints:
+        """The row of each reading."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def inner(self) -> NDArray[np.bool_]:
+        """Which readings have one before them in their row."""
+        out = np.ones(len(self.time_us), np.bool_)
+        out[self.starts] = False
+        return out
+
+    def column(self) -> NDArray[Any]:
+        """The cells."""
+        out = np.empty(len(self.sizes), object)
+        first = 0
+        for row, end in enumerate(np.cumsum(self.sizes).tolist()):
+            part = slice(first, end)
+            out[row] = Series(self.time_us[part], self.value[part], self.node[part], self.order[part])
+            first = end
+        return out
+
+
+def flat(column: Array) -> FlatSeries:
+    """The series of a column, shape (n,), n may be 0."""
+    cells: list[Series] = column.tolist()
+    none = np.zeros(0, np.int64)
+    if not cells:
+        return FlatSeries(none, np.zeros(0), none, none, none)
+    sizes = np.fromiter((len(cell.time_us) for cell in cells), np.int64, len(cells))
+    if len(cells) == 1:
+        (cell,) = cells
+        return FlatSeries(cell.time_us, cell.value, cell.node, cell.order, sizes)
+    return FlatSeries(
+        np.concatenate([cell.time_us for cell in cells]),
+        np.concatenate([cell.value for cell in cells]),
+        np.concatenate([cell.node for cell in cells]),
+        np.concatenate([cell.order for cell in cells]),
+        sizes,
+    )
+
+
+def is_series(column: Array) -> bool:
+    """Whether a column, not empty, is one of series."""
+    return column.dtype == object and len(column) > 0 and isinstance(column[0], Series)
+
+
+def kind_of(column: Array) -> str:
+    """The kind of any column as a letter: as `bags.kind_of`, and of series 'S' (floats) or 's' (integers)."""
+    if is_series(column):
+        return "S" if column[0].value.dtype.kind == "f" else "s"
+    return multisets.kind_of(column)
+
+
+def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) -> NDArray[Any]:
+    """One series a group of readings of one node, which come in the order of (time, arrival). shape (k,) each."""
+    if not len(groups):
+        return np.empty(0, object)
+    nodes = np.full(len(time_us), node, np.int64)
+    value = value + 0.0 if value.dtype == np.float64 else value  # -0.0 is 0.0, as in bags
+    if groups.starts is None:
+        at = np.argsort(groups.spread(np.arange(len(groups))), kind="stable")
+        time_us, value, order = time_us[at], value[at], order[at]
+    return FlatSeries(time_us, value, nodes, order, groups.count()).column()
+
+
+def combine(column: Array, groups: Segments, ranks: Ints | None) -> Array:
+    """One series a group of series. ranks: as in aggregates.combine."""
+    if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
+        return column
+    found = flat(column)
+    owner = np.repeat(groups.spread(np.arange(len(groups))), found.sizes)
+    place = found.node if ranks is None else ranks[found.node]
+    at = np.lexsort((found.order, place, found.time_us, owner))
+    sizes = np.bincount(owner, minlength=len(groups))
+    return FlatSeries(found.time_us[at], found.value[at], found.node[at], found.order[at], sizes).column()
+
+
+def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
+    """Series of changed values. change: of a flat array."""
+    found = flat(column)
+    return FlatSeries(found.time_us, change(found.value), found.node, found.order, found.sizes).column()
+
+
+def renumbered(column: Array, change: Callable[[Ints], Ints]) -> Array:
+    """Series whose nodes have other codes. change: of a flat array of codes; it keeps the order of ids."""
+    found = flat(column)
+    return FlatSeries(found.time_us, found.value, change(found.node), found.order, found.sizes).column()

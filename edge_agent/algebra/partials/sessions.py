@@ -1,0 +1,166 @@
+"""Session pieces to sessions: across slicers, mergers and the root by the same rule.
+
+Rules (docs/protocol.md): two pieces are one session iff next.first - prev.last <= gap, one piece may join several
+(5.3); a session is complete when the bound of its key lies past last + gap, and the bound is the lesser of frontier and
+hint (5.1); a maximum duration cuts at its multiples since 1970, parts either side of a cut never join (5.5).
+
+A piece is a row [first, last + 1 us) of Partials. Everything is one sort and one pass of numpy, whatever the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.store import Store
+
+NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
+_ROOM: Final = 2**62  # int64 that a running maximum over all keys at once may use
+
+
+def join(pieces: Partials, basis: tuple[str, ...], gap_us: int, max_us: int = 0, ranks: Ints | None = None) -> Partials:
+    """Sessions of the pieces: one row a session, sorted by (key, start). max_us: 0 for no maximum duration.
+
+    Laws: any order, any grouping (a join of joins is the join of all), no rows are the identity.
+    """
+    if len(pieces) < 2:
+        return pieces
+    rows = pieces.take(np.lexsort((pieces.end, pieces.start, pieces.key)))
+    begins = breaks(rows, gap_us, max_us)
+    if len(begins) == len(rows):
+        return rows
+    groups = Segments.runs(begins, len(rows))
+    states = aggregates.combine(rows.states, groups, basis, ranks)
+    return Partials(rows.start[begins], np.maximum.reduceat(rows.end, begins), rows.key[begins], states)
+
+
+def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
+    """Where sessions begin among rows sorted by (key, start): indices, int64, the first is 0. At least one row."""
+    new = np.ones(len(rows), np.bool_)
+    same_key = rows.key[1:] == rows.key[:-1]
+    new[1:] = ~same_key | (rows.start[1:] - (_reached(rows, same_key)[:-1] - 1) > gap_us)
+    if max_us:
+        new[1:] |= rows.start[1:] // max_us != rows.start[:-1] // max_us
+    begins: Ints = np.flatnonzero(new)
+    return begins
+
+
+def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
+    """The latest end so far of each row's key."""
+    rank = np.concatenate([[0], np.cumsum(~same_key)])
+    low = int(rows.start.min())
+    span = int(rows.end.max()) - low + 1
+    if span * (int(rank[-1]) + 1) < _ROOM:  # one running maximum, each key lifted above the ones before it
+        lifted: Ints = np.maximum.accumulate(rows.end - low + rank * span)
+        reached: Ints = lifted - rank * span + low
+        return reached
+    out = rows.end.copy()
+    for first, last in zip(*_bounds(rank), strict=True):  # few keys far apart in time: one pass a key
+        np.maximum.accumulate(out[first:last], out=out[first:last])
+    return out
+
+
+def _bounds(rank: Ints) -> tuple[list[int], list[int]]:
+    first = np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]]))
+    return first.tolist(), [*first[1:].tolist(), len(rank)]
+
+
+def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> tuple[Ints, Ints]:
+    """Readings to pieces: (order of the readings by key and time, index where each piece begins in that order).
+
+    time_us: shape (k,), int64, non-decreasing, k > 0. key: one code for all, or one a reading.
+    """
+    order = np.arange(len(time_us)) if isinstance(key, int) else np.argsort(key, kind="stable")
+    time = time_us[order]
+    new = np.ones(len(time), np.bool_)
+    new[1:] = time[1:] - time[:-1] > gap_us
+    if not isinstance(key, int):
+        sorted_key = key[order]
+        new[1:] |= sorted_key[1:] != sorted_key[:-1]
+    if max_us:
+        new[1:] |= time[1:] // max_us != time[:-1] // max_us
+    return order, np.flatnonzero(new)
+
+
+class SessionStore:
+    """Open sessions of one plan, with the interface of partial.Store. Held by slicers and mergers.
+
+    Pieces are kept as they come and joined lazily.
+    """
+
+    __slots__ = ("_rows", "gap_us", "max_us")
+
+    def __init__(self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()) -> None:
+        """nodes: as for partial.Store."""
+        self.gap_us, self.max_us = gap_us, max_us
+        self._rows = Store(basis, None, nodes)
+
+    def __len__(self) -> int:
+        """Pieces held; several may be of one session."""
+        return len(self._rows)
+
+    def add(self, pieces: Partials) -> None:
+        """Take pieces in any order."""
+        self._rows.add(pieces)
+
+    def close(self, frontier_us: int, hints: Mapping[int, int] | None = None) -> Partials:
+        """Remove and return the sessions whose key's bound lies past last + gap.
+
+        hints: key code -> earliest start that a child still holds; the bound of a key is the lesser (5.1).
+        """
+        sessions = self._sessions()
+        if not len(sessions):
+            return NOTHING
+        bound = np.full(len(sessions), frontier_us, np.int64)
+        if hints:
+            codes = np.fromiter(hints.keys(), np.int64, len(hints))
+            starts = np.fromiter(hints.values(), np.int64, len(hints))
+            order = np.argsort(codes)
+            codes, starts = codes[order], starts[order]
+            place = np.minimum(np.searchsorted(codes, sessions.key), len(codes) - 1)
+            bound = np.where(codes[place] == sessions.key, np.minimum(bound, starts[place]), bound)
+        done = bound > sessions.end - 1 + self.gap_us
+        if not done.any():
+            return NOTHING
+        self._rows.flush()
+        self._rows.add(sessions.take(~done))
+        return sessions.take(done)
+
+    def flush(self) -> Partials:
+        """Remove and return everything, joined."""
+        sessions = self._sessions()
+        self._rows.flush()
+        return sessions
+
+    def lows(self) -> tuple[Ints, Ints]:
+        """(key codes, earliest open start of each): what a sender's hints are made of (5.2)."""
+        sessions = self._sessions()
+        if not len(sessions):
+            return NO_INTS, NO_INTS
+        first = np.flatnonzero(np.concatenate([[True], sessions.key[1:] != sessions.key[:-1]]))
+        return sessions.key[first], sessions.start[first]
+
+    def _sessions(self) -> Partials:
+        if not len(self._rows):
+            return NOTHING
+        rows = concat([self._rows.view()])
+        sessions = join(rows, self._rows.basis, self.gap_us, self.max_us, self._rows.ranks())
+        if len(sessions) < len(rows):
+            self._rows.flush()
+            self._rows.add(sessions)
+        return sessions
+
+    def snapshot(self) -> dict[str, object]:
+        """As partial.Store."""
+        return self._rows.snapshot()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As partial.Store."""
+        self._rows.restore(state)

@@ -1,0 +1,92 @@
+"""Why a query is computed where it is: a decision for its window and one for each of its functions.
+
+Source: thesis figure 16 (windows: known from the definition alone, from the readings, from markers; by time or by
+count) and figure 17 (functions: decomposable or not, commutative or not).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS
+from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Punctuation, Session
+from edge_agent.algebra.windows.ordered import RAW
+
+EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementReason:
+    """about: what was decided on, as the user wrote it. where: 'every tier', 'gateway' or 'root' computes it."""
+
+    about: str
+    where: str
+    why: str
+
+    @property
+    def distributed(self) -> bool:
+        """Whether it is computed where the readings are."""
+        return self.where != ROOT
+
+
+def placement_reasons(query: Query, scale: int | None) -> tuple[PlacementReason, ...]:
+    """One for the window, one for each function in turn. scale: of the sensor's values, None for floats."""
+    window = _window(query)
+    every = (_function(aggregate, scale, window) for aggregate in query.aggregates)
+    return (window, *(map(_alone, every) if window.where == GATEWAY else every))
+
+
+def _window(query: Query) -> PlacementReason:
+    about, local = f"window {query.window.type}", query.scope == "local"
+    if query.group.form == RAW:
+        why = "its bounds depend on the order of all readings: only the root knows it, from raw readings"
+        own = "local: of each gateway's own readings, which the root puts in their order"
+        return PlacementReason(about, ROOT, own if local else why)
+    if is_central(query.group):
+        why = "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
+        return PlacementReason(about, ROOT, why)
+    if isinstance(query.window, Punctuation) and query.window.interpretation == "order":
+        why = "its bounds are the gateway's own markers: it finishes its windows, and the root merges the i-th of all"
+        return PlacementReason(about, GATEWAY, why)
+    if local or (isinstance(query.window, Punctuation) and query.window.own):
+        return PlacementReason(about, GATEWAY, "local: every gateway finishes its own and waits for no other node")
+    if isinstance(query.window, Session):
+        why = "its bounds depend on the readings, but pieces join at every tier once the next start is known"
+        return PlacementReason(about, EVERY, why)
+    if isinstance(query.window, Punctuation):
+        return PlacementReason(
+            about, EVERY, f"its bounds are markers, read as {query.window.interpretation!r} at every node"
+        )
+    return PlacementReason(about, EVERY, "its edges follow from the definition alone: every node cuts alike")
+
+
+def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) -> PlacementReason:
+    about = f"function {aggregate.fn}"
+    if not window.distributed:
+        return PlacementReason(about, ROOT, "the root has every reading in order, and computes it there")
+    names = FUNCTIONS[aggregate.fn].components(scale, aggregates.params_of(aggregate))
+    columns = {column for name in names for column in aggregates.COMPONENTS[name].columns}
+    kinds = {COLUMNS[column].kind for column in columns}
+    if "series" in kinds:
+        return PlacementReason(
+            about, ROOT, "it depends on the order of readings: each travels once, with its time; the root computes it"
+        )
+    if "bag" in columns:
+        return PlacementReason(
+            about, EVERY, "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
+        )
+    if kinds & {"sketch", "bag"}:
+        return PlacementReason(about, EVERY, "approximate: sketches of bounded size merge at every tier")
+    return PlacementReason(about, EVERY, "decomposable: a few numbers a row merge at every tier, whatever the order")
+
+
+def _alone(function: PlacementReason) -> PlacementReason:
+    """The same for windows that no other node below the root shares."""
+    if not function.distributed:
+        return function
+    return PlacementReason(
+        function.about, GATEWAY, "of the gateway's own windows: it lifts them whole, and no merger merges them"
+    )

@@ -1,0 +1,152 @@
+"""Sensors and queries as frozen values. Text to values and back is config/'s work; nothing here parses.
+
+Source: the shapes people write are in docs/configure.md; schemas/query.schema.json and schemas/sensor.schema.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
+
+from edge_agent.algebra.query.key import Labels
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.windows import OrderedWindow, Punctuation, Session, Window
+
+Param = str | int | float | bool | tuple[float, ...] | None
+
+LATE_POLICIES: Final = ("revise", "drop", "per_window")
+ON_MISSING: Final = ("hold", "skip")
+SCOPES: Final = ("global", "local")  # over all nodes, or a result for each gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of a query: fn is a name in algebra.aggregates.FUNCTIONS, name the column of the result.
+
+    A parameter that is a list is a tuple here, whatever text it came through.
+    """
+
+    fn: str
+    name: str
+    params: tuple[tuple[str, Param], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Lists to tuples."""
+        given: tuple[tuple[str, object], ...] = self.params
+        if any(isinstance(value, list) for _, value in given):
+            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in given)
+            object.__setattr__(self, "params", plain)
+
+    def param(self, name: str, default: Param = None) -> Param:
+        """The parameter of that name, or the default."""
+        return dict(self.params).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a user asks for. Times in microseconds; `where` is the text, '' for every reading.
+
+    on_missing: of windows whose bounds depend on all nodes: 'hold' them until every expected node has said what it has,
+    or 'skip' nodes that are left out.
+    """
+
+    id: str
+    revision: int
+    source: str
+    window: Window | Session | OrderedWindow | Punctuation
+    aggregates: tuple[Aggregate, ...]
+    where: str = ""
+    by: tuple[str, ...] = ()
+    lateness_us: int = 2_000_000
+    scope: str = "global"
+    late: str = "revise"
+    effective_from_us: int | None = None
+    on_missing: str = "hold"
+
+    @property
+    def central(self) -> OrderedWindow:
+        """The window of a query whose windows the root forms from raw readings. Raises: TypeError for others."""
+        if not hasattr(self.window, "cut"):
+            raise TypeError(f"query {self.id}: {self.window.type} windows are not formed from raw readings")
+        return cast("OrderedWindow", self.window)
+
+    @property
+    def time_window(self) -> Window:
+        """The window of a query whose windows are known from the definition alone. Raises: TypeError for sessions."""
+        if self.window.type == "session" or self.group.form:
+            raise TypeError(f"query {self.id}: {self.window.type} windows are not known from the definition alone")
+        return cast("Window", self.window)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sensors that it needs: its source, and that of its markers if one gives them."""
+        giver = getattr(self.window, "markers", "")
+        return (self.source, giver) if giver else (self.source,)
+
+    @property
+    def group(self) -> Group:
+        """The group the query belongs to: one slicer serves all its queries."""
+        gap_us = max_us = 0
+        if self.window.type == "session":  # by its word: windows/ imports values that import this
+            session = cast("Session", self.window)
+            gap_us, max_us = session.gap_us, session.max_us
+        form = getattr(self.window, "form", "")  # likewise
+        if self.window.type == "punctuation":
+            marked = cast("Punctuation", self.window)
+            gap_us, form = marked.gap_us, marked.form_of(skips=self.on_missing == "skip")
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us, form=form)
+
+    def group_at(self, node: str) -> Group:
+        """The group at a gateway: of windows that are not merged below the root, the one that is its own."""
+        own = self.scope == "local"
+        if self.window.type == "punctuation":
+            own = cast("Punctuation", self.window).own
+        return replace(self.group, node=node) if own else self.group
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage.
+
+    Session queries are grouped by their gap too (gap_us > 0, max_us: see Session): the hint of a key, one register, is
+    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2). node: of queries of
+    scope 'local' every gateway has a group of its own, named after it, so that nothing of it waits for another node;
+    '' else. form: how it is cut where that is not by windows or gaps ('raw': readings for the root), '' else.
+    """
+
+    source: str
+    where: str
+    by: tuple[str, ...]
+    lateness_us: int
+    late: str = "revise"
+    gap_us: int = 0
+    max_us: int = 0
+    node: str = ""
+    form: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One configured source. `options` are the driver's own fields, checked by config/.
+
+    scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
+    timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
+    nan: 'skip' (count and leave out) or 'quarantine'.
+    """
+
+    id: str
+    revision: int
+    driver: str
+    options: tuple[tuple[str, object], ...] = ()
+    labels: Labels = ()
+    unit: str = ""
+    scale: int | None = None
+    range: tuple[float, float] | None = None
+    timeout_us: int = 10_000_000
+    delay_us: int = 0
+    nan: str = "skip"
+
+    def option(self, name: str, default: object = None) -> object:
+        """One of the driver's own fields, or the default."""
+        return dict(self.options).get(name, default)

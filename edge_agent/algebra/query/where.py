@@ -1,0 +1,169 @@
+"""Filters as values: which readings a query's `where` lets pass. The language itself: where_text.py."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.query.key import Labels
+
+VALUE: Final = "value"
+SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z")
+KEYWORDS: Final = frozenset({"and", "or", "not", "in"})
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """name sign literal; literal is a float or a str."""
+
+    name: str
+    sign: str
+    literal: float | str
+
+    def __str__(self) -> str:
+        return f"{_name(self.name)} {self.sign} {_literal(self.literal)}"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Name equals one of the options."""
+
+    name: str
+    options: tuple[float | str, ...]
+
+    def __str__(self) -> str:
+        return f"{_name(self.name)} in ({', '.join(map(_literal, self.options))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The part does not hold."""
+
+    part: Expr
+
+    def __str__(self) -> str:
+        return f"not ({self.part})"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All parts hold; two at least, none an And."""
+
+    parts: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One part holds; two at least, none an Or."""
+
+    parts: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.parts))
+
+
+Expr = Compare | In | Not | And | Or
+
+
+def names(expr: Expr) -> frozenset[str]:
+    """The names used: labels and perhaps 'value'."""
+    match expr:
+        case Compare() | In():
+            return frozenset({expr.name})
+        case Not():
+            return names(expr.part)
+        case And() | Or():
+            return frozenset[str]().union(*map(names, expr.parts))
+
+
+def evaluate(
+    expr: Expr,
+    value: Array,
+    series: Ints,
+    labels: Sequence[Labels],
+    cache: dict[Expr, NDArray[np.bool_]] | None = None,
+) -> NDArray[np.bool_]:
+    """Which readings pass: shape (k,), bool.
+
+    value: shape (k,), float64, the sensor's unit. series: shape (k,), int64, index into labels. cache: kept by the
+    caller for one append-only table of labels, so that parts on labels alone are looked at once a series.
+    """
+    passed = _evaluate(expr, value, series, labels, {} if cache is None else cache)
+    return np.broadcast_to(passed, np.shape(value)) if np.ndim(passed) == 0 else passed
+
+
+def _evaluate(expr: Expr, value: Array, series: Ints, labels: Sequence[Labels], cache: dict[Expr, Any]) -> Any:
+    if VALUE not in names(expr):
+        known = cache.get(expr)
+        if known is None or len(known) < len(labels):
+            seen = 0 if known is None else len(known)
+            more = np.array([_holds(expr, dict(labels[i])) for i in range(seen, len(labels))], np.bool_)
+            known = cache[expr] = more if known is None else np.concatenate([known, more])
+        return known[series[0]] if len(series) and series.strides == (0,) else known[series]
+    match expr:
+        case Compare():
+            return SIGNS[expr.sign](value, expr.literal)
+        case In():
+            return np.isin(value, np.array(expr.options, np.float64))
+        case Not():
+            return np.logical_not(_evaluate(expr.part, value, series, labels, cache))
+        case And() | Or():
+            join = np.logical_and if isinstance(expr, And) else np.logical_or
+            return join.reduce(
+                [np.broadcast_to(_evaluate(part, value, series, labels, cache), np.shape(value)) for part in expr.parts]
+            )
+
+
+def _holds(expr: Expr, labels: dict[str, str]) -> bool:
+    """An expression without `value` for one series."""
+    match expr:
+        case Compare():
+            return _compare(labels.get(expr.name, ""), expr.sign, expr.literal)
+        case In():
+            return any(_compare(labels.get(expr.name, ""), "=", option) for option in expr.options)
+        case Not():
+            return not _holds(expr.part, labels)
+        case And():
+            return all(_holds(part, labels) for part in expr.parts)
+        case Or():
+            return any(_holds(part, labels) for part in expr.parts)
+
+
+def _compare(label: str, sign: str, literal: float | str) -> bool:
+    if isinstance(literal, str):
+        return bool(SIGNS[sign](label, literal))
+    if not _NUMBER.match(label):
+        return sign == "!="
+    return bool(SIGNS[sign](float(label), literal))
+
+
+def _name(name: str) -> str:
+    if _PLAIN.match(name) and name.lower() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(literal: float | str) -> str:
+    if isinstance(literal, str):
+        return "'" + literal.replace("'", "''") + "'"
+    return str(int(literal)) if literal.is_integer() and abs(literal) < 2**53 else repr(literal)

@@ -1,0 +1,139 @@
+"""What rows of a plan weigh on the line: bytes of a key, from the definitions and a rate of readings alone.
+
+The planner compares plans by these figures, and `headwater explain` shows them. Sizes of rows:
+algebra/query/row_sizes.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.query.row_sizes import RowSize, of_row
+from edge_agent.algebra.span import FAR_US, Lattice, edge_sets
+from edge_agent.algebra.windows import Spec, Window
+
+FRAME_BYTES: Final = 28  # envelope, group, frontier and the head of one section: once a frame, whatever is in it
+MINUTE_US: Final = 60_000_000  # what is taken for the length of a window that the readings decide
+COMMIT: Final = Fraction(1)  # of gateways, a second: readings that travel as they are make a row a commit
+_FILLED: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # readings a slice, where plans are compared
+_SAMPLE: Final = 2**14  # edges counted where their common period is too long: below 1 ms, and two digits of a rate
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one key sends. basis: state columns of a row; scale: of the values, None for floats.
+
+    rows_per_s: None where the readings decide (sessions, markers), 0 for what comes once. times: in how many rows a
+    reading is. own_range: whether a row has bounds of its own.
+    """
+
+    basis: tuple[str, ...]
+    scale: int | None
+    rows_per_s: Fraction | None = None
+    times: Fraction = Fraction(1)
+    own_range: bool = False
+
+    def row(self, readings: float) -> RowSize:
+        """A row of so many readings, at least 1."""
+        return of_row(self.basis, self.scale, max(1.0, readings), own_range=self.own_range)
+
+    def per_s(self, readings_per_s: float) -> RowSize | None:
+        """Bytes a second at that rate, without what every frame adds; None where the rate does not tell how many rows.
+
+        Where readings are rarer than rows, some rows are not there.
+        """
+        if not self.rows_per_s:
+            return None
+        rows = float(self.rows_per_s)
+        readings = readings_per_s * float(self.times) / rows
+        return self.row(readings).times(rows * min(1.0, readings))
+
+    def never_more_than(self, other: Cost) -> bool:
+        """Whether no more is expected of it than of another, at all rates that fill the other's rows; less at some."""
+        if not self.rows_per_s or not other.rows_per_s:
+            return False
+        pairs = [
+            (mine.expected, others.expected)
+            for rate in (float(other.rows_per_s * readings) for readings in _FILLED)
+            if (mine := self.per_s(rate)) is not None and (others := other.per_s(rate)) is not None
+        ]
+        return all(mine <= others for mine, others in pairs) and any(mine < others for mine, others in pairs)
+
+    def text(self) -> str:
+        """`11 B/s`, at a reading a second; of what comes once `11 B`."""
+        each = self.per_s(1.0)
+        return f"{digits(self.row(1.0).expected)} B" if each is None else speed(each.expected)
+
+
+def of_window(cost: Cost, kind: str, window: Spec, readings_per_s: float) -> RowSize:
+    """Bytes of a key for one window of a query: its row, or what travels from one window to the next.
+
+    kind: of the plan's rows. A window whose length the readings decide is taken to last `MINUTE_US`.
+    """
+    length_us = window_us(window) or MINUTE_US
+    if kind == "raw":
+        per_s = cost.per_s(readings_per_s) or RowSize(0.0, 0.0)
+        step = getattr(window, "slide", None) or getattr(window, "length", None)
+        return per_s.times(step / readings_per_s if isinstance(step, int) else length_us / 1e6)
+    spacing: tuple[Lattice, ...] = getattr(window, "spacing", ())
+    per_s_or_once = cost.per_s(readings_per_s) if kind == "slice" and spacing else None
+    if per_s_or_once is None:
+        return cost.row(readings_per_s * length_us / 1e6)
+    step_us = spacing[0].step_us
+    return per_s_or_once.times((length_us if step_us >= FAR_US else step_us) / 1e6)
+
+
+def window_us(window: Spec) -> int | None:
+    """The length of the longest window; None where the readings decide."""
+    longest = getattr(window, "longest_us", None)
+    return longest if isinstance(longest, int) else None
+
+
+def rates(windows: Iterable[Window]) -> tuple[Fraction, Fraction]:
+    """(slices, windows) per second and key; windows of several queries that are one range count once."""
+    windows = list(windows)
+    slices = rate(edges for window in windows for edges in window.spacing)
+    return slices, sum(_by_length(windows).values(), Fraction(0))
+
+
+def overlap(windows: Iterable[Window]) -> Fraction:
+    """How many different windows hold a reading, on the average."""
+    return sum((many * length_us / 1_000_000 for length_us, many in _by_length(windows).items()), Fraction(0))
+
+
+def _by_length(windows: Iterable[Window]) -> dict[int, Fraction]:
+    """Different windows a second by their length."""
+    starts: dict[int, list[Lattice]] = {}
+    for window in windows:
+        starts.setdefault(window.longest_us, []).append(window.spacing[0])
+    return {length_us: rate(alike) for length_us, alike in starts.items()}
+
+
+def rate(edges: Iterable[Lattice]) -> Fraction:
+    """Different edges per second: exact where they repeat soon enough, else counted over a sample; 0: none repeats."""
+    fewest = edge_sets(edge for edge in edges if edge.step_us < FAR_US)
+    if not fewest:
+        return Fraction(0)
+    span_us = math.lcm(*(lattice.step_us for lattice in fewest))
+    if sum(span_us // lattice.step_us for lattice in fewest) > _SAMPLE:
+        span_us = int(_SAMPLE / sum(1 / lattice.step_us for lattice in fewest))
+    elif len(fewest) == 1:
+        return Fraction(1_000_000, fewest[0].step_us)
+    points = [Lattice(each.step_us, each.phase_us % each.step_us).points(0, span_us - 1) for each in fewest]
+    return Fraction(1_000_000 * len(np.unique(np.concatenate(points))), span_us)
+
+
+def digits(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:.3g}" if value < 1_000 else f"{value:,.0f}"
+
+
+def speed(bytes_per_s: float) -> str:
+    """`11 B/s`, or of little `0.35 B a day`."""
+    return f"{digits(bytes_per_s)} B/s" if bytes_per_s >= 0.01 else f"{digits(bytes_per_s * 86_400)} B a day"

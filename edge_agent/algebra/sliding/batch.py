@@ -1,0 +1,143 @@
+"""Overlapping windows from slices at a constant cost a slice, whatever the number of windows that hold it.
+
+A row counts in a run of neighbouring windows, first..last by number. Sorted by (key, first) the rows of a window are a
+run too, so that a window is a range of rows:
+
+- integers that add up: the difference of two exact running totals;
+- all else: rows are cut into blocks of as many windows as a row can be in. A window is then an end of its block and a
+  beginning of the next, and these are scanned once for all windows ("two stacks", laid out flat: stacks.py). Nothing is
+  taken away again, so that floats do not drift and extremes need no inverse.
+
+Numpy over rows of all keys at once. Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window
+Aggregation", sections 3 and 5; the Apache Kafka wiki, "Optimize Windowed Aggregation".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat
+from edge_agent.algebra.sliding.two_stacks import Elements, Places, formed, order_of
+from edge_agent.algebra.windows import Sliding, evenly
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.windows import Window
+
+Mask = NDArray[np.bool_]
+
+_WIDE: Final = 2**62  # codes of (key, window) below it are one integer
+
+
+def in_windows_of(
+    rows: Partials,
+    window: Window,
+    basis: tuple[str, ...],
+    between: tuple[int, int] | None = None,
+    ranks: Ints | None = None,
+) -> Partials:
+    """Partials of slices to partials of the windows that contain them: a row a (window, key), sorted by (start, key).
+
+    between: lowest and highest start of the windows that are wanted, in us; None: all. ranks: as in
+    aggregates.combine. Equal to partial.assign_windows.
+    """
+    even = evenly(window)
+    if even is None or even.length_us <= even.slide_us:  # no overlap, or such as no type of ours has
+        return assign_windows(rows, window, basis, ranks, between)
+    length_us, slide_us, offset_us = even.length_us, even.slide_us, even.offset_us
+    first, last = numbers(even, rows.start, rows.end)
+    if between is not None:
+        np.maximum(first, -((offset_us - between[0]) // slide_us), out=first)
+        np.minimum(last, (between[1] - offset_us) // slide_us, out=last)
+    number, made = over(rows, first, last, basis, ranks)
+    if not len(made):
+        return NOTHING
+    start = offset_us + number * slide_us
+    return Partials(start, start + length_us, made.key, made.states)
+
+
+def numbers(window: Sliding, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """First and last window, by number from 0, that contain each range [start, end); last < first: none."""
+    first = np.maximum(-((window.length_us + window.offset_us - end) // window.slide_us), 0)
+    return first, (start - window.offset_us) // window.slide_us
+
+
+def over(
+    rows: Partials, first: Ints, last: Ints, basis: tuple[str, ...], ranks: Ints | None = None
+) -> tuple[Ints, Partials]:
+    """Rows to the windows first..last in which each counts: (number of the window, states), sorted by (number, key).
+
+    first, last: shape (n,), int64; last < first: in none. The ranges of the answer mean nothing. Windows without a row
+    are not there. Amortised O(1) a row and a window: two combinations a row, one a window.
+    """
+    there = first <= last
+    if not there.all():
+        rows, first, last = rows.take(there), first[there], last[there]
+    if not len(rows):
+        return first, NOTHING
+    base, lowest_key = int(first.min()), int(rows.key.min())
+    key, near, far = rows.key - lowest_key, first - base, last - base
+    islands: _Islands | None = None
+    if (int(key.max()) + 1) * (int(far.max()) + 1) >= _WIDE:  # readings years apart
+        islands = _Islands.of(near, far)
+        near, far = islands.near(near), islands.near(far)
+    short = _short(near, far)
+    if short.any():  # those by themselves, one by one: few, and in few windows
+        _number, most = over(rows.take(~short), first[~short], last[~short], basis, ranks)
+        rest = _one_by_one(rows.take(short), first[short], last[short], basis, ranks)
+        whole = combine(concat([most, rest]), basis, 1, ranks)
+        return whole.start, whole
+    states = {name: rows.states[name] for name in basis}
+    number, key, states = formed(Elements.of(Places(key, near, far), states, basis, ranks), basis, ranks)
+    order = order_of(number)
+    if order is not None:
+        number, key = number[order], key[order]
+        states = {name: column[order] for name, column in states.items()}
+    number = (number if islands is None else islands.far(number)) + base
+    return number, Partials(number, number, key + lowest_key, states)
+
+
+def _short(first: Ints, last: Ints) -> Mask:
+    """Rows in so few windows that both ends lie inside a block: those of a coarser cut than most."""
+    reach = int((last - first).max()) + 1
+    block = -(-first // reach)
+    short: Mask = (block > 0) & (last < np.minimum(block * reach - 1, int(last.max())))
+    return short
+
+
+def _one_by_one(rows: Partials, first: Ints, last: Ints, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
+    """Rows assigned to each of their windows; ranges are (number, number)."""
+    many = last - first + 1
+    row = np.repeat(np.arange(len(rows)), many)
+    number = np.arange(len(row)) - (np.cumsum(many) - many)[row] + first[row]
+    states = {name: rows.states[name][row] for name in basis}
+    return combine(Partials(number, number, rows.key[row], states), basis, 1, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Islands:
+    """Runs of windows that share rows, moved next to each other. begins: as they were; near_begins: as they are."""
+
+    begins: Ints
+    near_begins: Ints
+
+    @classmethod
+    def of(cls, first: Ints, last: Ints) -> _Islands:
+        order = np.argsort(first)
+        reached = np.maximum.accumulate(last[order])
+        new = np.flatnonzero(np.concatenate([[True], first[order][1:] > reached[:-1]]))
+        begins = first[order][new]
+        spans = reached[np.concatenate([new[1:], [len(order)]]) - 1] - begins + 1
+        return cls(begins, np.cumsum(spans) - spans)
+
+    def near(self, number: Ints) -> Ints:
+        island = np.searchsorted(self.begins, number, side="right") - 1
+        return number - (self.begins - self.near_begins)[island]
+
+    def far(self, number: Ints) -> Ints:
+        island = np.searchsorted(self.near_begins, number, side="right") - 1
+        return number + (self.begins - self.near_begins)[island]

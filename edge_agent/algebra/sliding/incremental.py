@@ -1,0 +1,281 @@
+"""Overlapping windows formed as time goes on: each slice is given once, a window costs the same however long it is.
+
+What `overlap` does for a stretch of time at once, in steps: the ends of the block under way stand ready (`_left`), what
+has come since is one running state a key (`_run`), and after as many windows as hold a slice both are made anew from
+the slices still needed ("two stacks", amortised O(1)). A step that spans a block or more is formed as a whole.
+Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, in_windows
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.sliding import batch
+from edge_agent.algebra.sliding.two_stacks import suffixes
+from edge_agent.algebra.windows import Sliding, Window, evenly
+
+_NEVER: Final = -(2**62)
+_MANY: Final = 65_536  # slices that may wait before those that nothing needs are let go: some 3 MB
+
+
+class Rolling:
+    """The windows of one sliding spec in the order of time. Rows are slices cut at (at least) its edges."""
+
+    __slots__ = (
+        *("_base", "_fresh", "_held", "_left", "_left_keys", "_next", "_places", "_run", "_span"),
+        *("basis", "reach", "window"),
+    )
+
+    def __init__(self, window: Sliding, basis: tuple[str, ...]) -> None:
+        """Nothing formed yet."""
+        self.window, self.basis = window, basis
+        self.reach = -(-window.length_us // window.slide_us)  # in how many windows a slice is, at most
+        self._next = _NEVER  # windows before have been formed
+        self._base: int | None = None  # `_left` and `_run` serve reach windows from here on
+        self._left = NOTHING  # end = the last window of a row: combined with all later ones of its key from `_base` on
+        self._left_keys = NO_INTS  # keys in it, and its rows as one integer a (key, window)
+        self._places = NO_INTS
+        self._span = 1
+        self._run = NOTHING  # one row a key: what begins after `_base` and was in a window formed
+        self._held: list[Partials] = []  # rows in `_left` and `_run`, as they came
+        self._fresh: list[Partials] = []  # in neither
+
+    def __len__(self) -> int:
+        """Rows held."""
+        return sum(len(part) for part in (*self._held, *self._fresh))
+
+    def add(self, rows: Partials) -> None:
+        """Take slices, none of which is in a window that was formed."""
+        if len(rows):
+            self._fresh.append(rows)
+
+    def upto(self, end_us: int, ranks: Ints | None = None) -> Partials:
+        """The windows that end by then and were not formed before, sorted by (start, key)."""
+        window = self.window
+        last = (end_us - window.length_us - window.offset_us) // window.slide_us
+        if last < self._next or not len(self):
+            self._next = max(self._next, last + 1)
+            return NOTHING
+        fresh = concat(self._fresh)
+        lowest = max(self._next, int(self._numbers(fresh)[0].min()) if not self._held else self._next)
+        if last < lowest:
+            self._next = last + 1
+            return NOTHING
+        made: list[Partials] = []
+        if last - lowest >= self.reach:
+            made.append(self._at_once(lowest, last, ranks))
+        else:
+            while lowest <= last:
+                if self._base is None or lowest >= self._base + self.reach:
+                    self._rebase(lowest, ranks)
+                assert self._base is not None
+                upto = min(last, self._base + self.reach - 1)
+                made.append(self._step(lowest, upto, ranks))
+                lowest = upto + 1
+        self._next = last + 1
+        found = concat(made)
+        start = window.offset_us + found.start * window.slide_us
+        return Partials(start, start + window.length_us, found.key, found.states)
+
+    def open(self, ranks: Ints | None = None) -> Partials:
+        """All windows with a row that were not formed yet; nothing changes."""
+        low = _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
+        return batch.in_windows_of(self.rows(), self.window, self.basis, (low, -_NEVER), ranks)
+
+    def clear(self) -> None:
+        """Forget the rows; windows formed stay formed."""
+        self._base, self._left, self._run, self._held, self._fresh = None, NOTHING, NOTHING, [], []
+
+    def rows(self) -> Partials:
+        """The rows that a later window needs."""
+        rows = concat([*self._held, *self._fresh])
+        return rows.take(self.needs(rows)) if len(rows) else rows
+
+    def needs(self, rows: Partials) -> NDArray[np.bool_]:
+        """Which of these are in a window that was not formed yet."""
+        first, last = self._numbers(rows)
+        needed: NDArray[np.bool_] = last >= np.maximum(first, self._next)
+        return needed
+
+    @property
+    def formed_us(self) -> int:
+        """Windows that start before have been formed."""
+        return _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
+
+    def restore(self, rows: Partials, formed_us: int) -> None:
+        """Go on from `rows` and `formed_us` of another."""
+        self.clear()
+        self._next = _NEVER if formed_us == _NEVER else (formed_us - self.window.offset_us) // self.window.slide_us
+        self.add(rows)
+
+    def _numbers(self, rows: Partials) -> tuple[Ints, Ints]:
+        """First and last window of each row."""
+        return batch.numbers(self.window, rows.start, rows.end)
+
+    def _at_once(self, low: int, last: int, ranks: Ints | None) -> Partials:
+        rows = concat([*self._held, *self._fresh])
+        first, final = self._numbers(rows)
+        _, made = batch.over(rows, np.maximum(first, low), np.minimum(final, last), self.basis, ranks)
+        self.clear()
+        self.add(rows.take(final > last))
+        return made
+
+    def _rebase(self, base: int, ranks: Ints | None) -> None:
+        """Scan the ends of the block of windows that begins at `base`."""
+        rows = concat([*self._held, *self._fresh])
+        first, final = self._numbers(rows)
+        needed = final >= base
+        begun = needed & (first <= base)
+        self.clear()
+        self._base = base
+        self._held = [rows.take(begun)]
+        self.add(rows.take(needed & ~begun))
+        self._left = suffixes(self._held[0], final[begun], self.basis, ranks)
+        self._left_keys, index = np.unique(self._left.key, return_inverse=True)
+        self._span = 1 + (int(self._left.end.max()) - base if len(self._left) else 0)
+        self._span = max(self._span, self.reach) + 1
+        self._places = index * self._span + self._left.end - base
+
+    def _step(self, low: int, last: int, ranks: Ints | None) -> Partials:
+        """Windows low..last of the block under way; ranges are their numbers."""
+        fresh = concat(self._fresh)
+        first, final = self._numbers(fresh)
+        taken = first <= last
+        rows, first, final = fresh.take(taken), first[taken], final[taken]
+        self._fresh = [] if taken.all() else [fresh.take(~taken)]
+        running = Partials(np.full(len(self._run), low), np.full(len(self._run), last), self._run.key, self._run.states)
+        both = concat([running, Partials(np.maximum(first, low), np.minimum(final, last), rows.key, rows.states)])
+        _, right = batch.over(both, both.start, both.end, self.basis, ranks)
+        made = combine(concat([self._ends(low, last), right]), self.basis, 1, ranks)
+        if len(rows):
+            self._held.append(rows)
+            zero = np.zeros(len(self._run) + len(rows), np.int64)
+            since = concat([self._run, Partials(rows.start, rows.end, rows.key, dict(rows.states))])
+            self._run = combine(Partials(zero, zero, since.key, since.states), self.basis, 1, ranks)
+        return made
+
+    def _ends(self, low: int, last: int) -> Partials:
+        """Of each window low..last and key the state of the block's rows that reach it."""
+        left, keys = self._left, self._left_keys
+        if not len(left):
+            return NOTHING
+        assert self._base is not None
+        key = np.tile(np.arange(len(keys)), last - low + 1)
+        number = np.repeat(np.arange(low, last + 1), len(keys))
+        place = np.searchsorted(self._places, key * self._span + number - self._base)
+        place = np.minimum(place, len(left) - 1)
+        there = (left.key[place] == keys[key]) & (left.end[place] >= number)
+        place, number, key = place[there], number[there], key[there]
+        states = {name: column[place] for name, column in left.states.items()}
+        return Partials(number, number, keys[key], states)
+
+
+class WindowStore:
+    """Slices of one plan that leave as whole windows: in the place of a Store where windows are formed at the gateway.
+
+    Overlapping windows are formed when they close, at a constant cost a slice; of others a slice is in one, and they
+    are kept as windows.
+    """
+
+    def __init__(self, basis: tuple[str, ...], windows: Iterable[Window], nodes: Sequence[str] = ()) -> None:
+        """windows: of the plan's queries; slices are cut at the edges of all of them."""
+        each = list(dict.fromkeys(windows))
+        self.basis = basis
+        even = {w: found for w in each if (found := evenly(w)) is not None and found.length_us > found.slide_us}
+        self._rolls = [Rolling(found, basis) for found in dict.fromkeys(even.values())]
+        self._others = [w for w in each if w not in even]
+        self._store = Store(basis, None, nodes)
+        self._slices: list[Partials] = []  # those that the rolling ones hold, once
+        self._rows, self._kept = 0, 0  # in them; and after they were last looked through
+
+    def __len__(self) -> int:
+        """Rows held."""
+        return max([len(self._store), *(len(roll) for roll in self._rolls)])
+
+    @property
+    def lowest_start(self) -> int | None:
+        """The lowest start of an open row, in us; None if there is none."""
+        return min((int(rows.start.min()) for rows in self._parts()), default=None)
+
+    def add(self, slices: Partials) -> None:
+        """Take slices (any number of times the same range and key) that are in no window that has left."""
+        if not len(slices):
+            return
+        if self._others:
+            self._store.add(in_windows(slices, self._others))
+        if self._rolls:
+            self._slices.append(slices)
+            self._rows += len(slices)
+            if self._rows > 2 * self._kept + _MANY:
+                self._needed()
+            for roll in self._rolls:
+                roll.add(slices)
+
+    def close(self, frontier_us: int) -> Partials:
+        """Remove and return, combined and in order, the windows that end by then."""
+        ranks = self._store.ranks()
+        return self._once([self._store.close(frontier_us), *(roll.upto(frontier_us, ranks) for roll in self._rolls)])
+
+    def flush(self) -> Partials:
+        """Remove and return all windows that are open; what comes later for them is another delta."""
+        ranks = self._store.ranks()
+        windows = self._once([self._store.flush(), *(roll.open(ranks) for roll in self._rolls)])
+        self._slices, self._rows, self._kept = [], 0, 0
+        for roll in self._rolls:
+            roll.clear()
+        return windows
+
+    def view(self) -> Partials:
+        """All windows that are open; they stay."""
+        ranks = self._store.ranks()
+        return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values for the spool."""
+        slices = self._needed()
+        return {
+            "whole": self._store.snapshot(),
+            "slices": {"start": slices.start, "end": slices.end, "key": slices.key, "states": dict(slices.states)},
+            "formed": [roll.formed_us for roll in self._rolls],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the rows of a snapshot instead of one's own."""
+        self._store.restore(state["whole"])
+        told = state["slices"]
+        slices = Partials(told["start"], told["end"], told["key"], dict(told["states"]))
+        self._slices, self._rows, self._kept = [slices], len(slices), len(slices)
+        for roll, formed_us in zip(self._rolls, state["formed"], strict=True):
+            roll.restore(slices, formed_us)
+
+    def _parts(self) -> list[Partials]:
+        return [rows for rows in (self._store.view(), self._needed()) if len(rows)]
+
+    def _needed(self) -> Partials:
+        """The slices that some window still needs, combined."""
+        slices = concat(self._slices)
+        keep = np.zeros(len(slices), np.bool_)
+        for roll in self._rolls:
+            keep |= roll.needs(slices)
+        slices = combine(slices if keep.all() else slices.take(keep), self.basis, None, self._store.ranks())
+        self._slices = [slices]
+        self._rows = self._kept = len(slices)
+        return slices
+
+    def _once(self, parts: list[Partials]) -> Partials:
+        """All rows in order; a range that is a window of several specs once."""
+        found = [part for part in parts if len(part)]
+        if len(found) < 2:
+            return found[0] if found else NOTHING
+        rows = concat(found)
+        order = np.lexsort((rows.key, rows.end, rows.start))
+        start, end, key = rows.start[order], rows.end[order], rows.key[order]
+        again = (start[1:] == start[:-1]) & (end[1:] == end[:-1]) & (key[1:] == key[:-1])
+        return rows.take(order[np.concatenate([[True], ~again])])

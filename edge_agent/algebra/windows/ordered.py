@@ -1,0 +1,78 @@
+"""Windows that only the root can form, because a reading's place among all others decides: what they have in common.
+
+Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows.
+All keys at once; what a window still needs of a key stays with it until more readings come (`RowWindows.keep`).
+Source: docs/protocol.md 7.4; Disco section 3.4 (count windows by central processing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.query import where, where_parser
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Ints
+    from edge_agent.algebra.query.key import Labels
+
+RAW: Final = "raw"  # Group.form: readings travel as they are, the root forms the windows
+MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedReadings:
+    """Readings in their final order, key after key. k keys, n readings.
+
+    first, until: shape (k,), int64, each key's rows. position: shape (k,), that of its first row. base: shape (k,), the
+    position from which windows of this definition count. time_us: shape (n,), int64. value: shape (n,), float64, in
+    the sensor's unit. labels: of each key.
+    """
+
+    first: Ints
+    until: Ints
+    position: Ints
+    base: Ints
+    time_us: Ints
+    value: NDArray[np.float64]
+    labels: Sequence[Labels] = ()
+
+    def holds(self, text: str) -> NDArray[np.bool_]:
+        """At which readings a condition holds: shape (n,), bool. text: as of a query's filter (algebra.where)."""
+        series = np.repeat(np.arange(len(self.first)), self.until - self.first)
+        return where.evaluate(where_parser.parse(text), self.value, series, self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWindows:
+    """Windows as rows low..high-1 of a line. w windows.
+
+    key: shape (w,), int64, number of the key in the line. start, end: shape (w,), as results show them. keep: shape
+    (k,), the first row of each key that later windows need.
+    """
+
+    key: Ints
+    low: Ints
+    high: Ints
+    start: Ints
+    end: Ints
+    keep: Ints
+
+
+def counted(line: OrderedReadings, length: int, slide: int) -> RowWindows:
+    """Windows [base + i * slide, base + i * slide + length) of positions, once they are full."""
+    begin, many = line.position, line.until - line.first
+    reached = begin + many
+    next_ = np.maximum(-((line.base - begin) // slide), 0)  # the first that begins at or after the first row
+    full = np.maximum((reached - length - line.base) // slide - next_ + 1, 0)
+    key = np.repeat(np.arange(len(begin)), full)
+    before = np.cumsum(full) - full
+    start = line.base[key] + (next_[key] + np.arange(len(key)) - before[key]) * slide
+    low = line.first[key] + start - begin[key]
+    after = line.base + (next_ + full) * slide
+    keep = line.first + np.minimum(after - begin, many)
+    return RowWindows(key, low, low + length, start, start + length, keep)
