@@ -21,7 +21,7 @@ from edge_agent.config.settings import Lower, Settings
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines import lander
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
-from edge_agent.machines.lander import Came, Land, Landed, LanderEvent, LanderSettings
+from edge_agent.machines.lander import Land, Landed, LanderEvent, LanderSettings, MessagesArrived
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Down, Link, Messages, Subscribed, Taken, Up, Will
 from edge_agent.ports.mqtt import Connection
@@ -218,7 +218,7 @@ class LanderLoop:
         self.hearing = not refused
 
     def _messages(self, messages: list[Message], now_us: int) -> None:
-        came: list[lander.Message] = []
+        came: list[lander.LanderMessage] = []
         settled: list[int] = []
         for name, payload, token, _ in messages:
             child = self._children.get(name)
@@ -236,10 +236,10 @@ class LanderLoop:
                 epoch, seq = envelope.epoch, envelope.seq
             except WireError as err:
                 log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
-            came.append(lander.Message(child, epoch, seq, record, len(payload), token or None))
+            came.append(lander.LanderMessage(child, epoch, seq, record, len(payload), token or None))
         self.connection.ack(settled)
         if came:
-            self._feed(Came(tuple(came)), now_us)
+            self._feed(MessagesArrived(tuple(came)), now_us)
 
     def _child(self, name: str) -> str:
         """Whose frames for us a topic carries; '' if it is no such topic."""

@@ -11,7 +11,7 @@ from cloud_job.decode import Lookup, Page
 from cloud_job.native.plan import Shape, state_columns
 from cloud_job.results import ranges_of
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.machines.books import Book
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 
 Line = tuple[str, int]  # node and epoch
 Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low, high) of event time
@@ -21,7 +21,7 @@ Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low,
 class Lookups:
     """books: of the epochs. ledger: as the last decision left it."""
 
-    books: Mapping[Line, Book]
+    books: Mapping[Line, EpochDictionary]
     ledger: Ledger
 
     def page(self, line: Line) -> Page | None:

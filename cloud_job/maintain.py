@@ -13,7 +13,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
 from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.machines.family import Family
+from edge_agent.machines.downlink.group_membership import GroupMembership
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def expired_before(state: bytes, limits: Limits) -> int:
     return min([min(frontiers) - limits.horizon_us, *kept]) - max(lengths)
 
 
-def _reached_us(group: Group, family: Family) -> int:
+def _reached_us(group: Group, family: GroupMembership) -> int:
     """The frontier up to which rows may have been made: central order waits for leaves that are left out, too."""
     if group.form != RAW:
         return family.published_us

@@ -14,7 +14,7 @@ from edge_agent.algebra.frame import Plan, Serving
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Query
-from edge_agent.machines.release import Release
+from edge_agent.machines.uplink.step import StepRows
 from tests import oracle, oracle_windows
 
 
@@ -31,7 +31,7 @@ class NaiveRoot:
         """Definitions, as frames bring them."""
         self._queries.update({(q.id, q.revision): q for q in queries})
 
-    def take(self, releases: Iterable[Release]) -> None:
+    def take(self, releases: Iterable[StepRows]) -> None:
         """Rows that left; each counts in every window of the plan's queries that it belongs to."""
         for release in releases:
             recode = np.array([self._node(node) for node in release.nodes])

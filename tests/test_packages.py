@@ -170,7 +170,7 @@ def test_a_function_that_ends_the_process_does_not() -> None:
 HANGS = """
 import itertools, pathlib, sys
 from edge_agent import packages
-from edge_agent.algebra.watch import Call, FailedError
+from edge_agent.algebra.plugin_calls import Call, FailedError
 packages.STUCK_S = 0.2
 keeper = packages.Keeper(0.2)
 keeper.arm()

@@ -15,7 +15,7 @@ from edge_agent.algebra.punctuation.markers import is_marked
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.decider import GroupView
-from edge_agent.machines.inbox import Effect
+from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.wire.heads import Part
 
 

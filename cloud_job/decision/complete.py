@@ -24,8 +24,8 @@ from edge_agent.algebra.punctuation.markers import is_marked
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.marker_windows import reached_us
 from edge_agent.wire.heads import Part
 
@@ -36,7 +36,7 @@ def step(
     ledger: Ledger,
     decision: Decision,
     parts: Mapping[tuple[str, int, int], tuple[Part, ...]],
-    books: Mapping[Line, Book],
+    books: Mapping[Line, EpochDictionary],
     gaps: Iterable[tuple[str, Gap]],
     *,
     unread: int = 0,
@@ -104,7 +104,9 @@ class _Step:
     islands: list[tuple[Islands, Covers]] = field(default_factory=list)
     ordered: list[tuple[Ordering, Covers]] = field(default_factory=list)
 
-    def take(self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], books: Mapping[Line, Book]) -> None:
+    def take(
+        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], books: Mapping[Line, EpochDictionary]
+    ) -> None:
         """What took effect."""
         ledger, decision = self.ledger, self.decision
         for effect in decision.effects:

@@ -22,7 +22,7 @@ from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.decider import Decision
-from edge_agent.machines.inbox import Effect
+from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.wire.heads import Part
 
 Line = tuple[str, int]  # node and epoch

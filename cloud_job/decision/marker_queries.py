@@ -15,8 +15,8 @@ from cloud_job.decision.spans import Cover
 from cloud_job.decision.work import Gone, Span
 from edge_agent.algebra.frame import Gap, Plan
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.marked import Marked
 from edge_agent.machines.marker_windows import Joint, Key, members_of
 from edge_agent.wire.heads import Part
@@ -56,7 +56,7 @@ class MarkerQueries:
         """Whether rows may have to be revised once it is due."""
         return any(marked.waiting for marked in self.marked.values())
 
-    def join(self, decision: Decision, books: Mapping[Line, Book]) -> None:
+    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary]) -> None:
         """Rows of markers that took effect, to the queries that they are of. books: of the epochs."""
         for effect in decision.effects:
             for part in () if effect.frame is None else effect.frame.groups:

@@ -16,8 +16,8 @@ from cloud_job.decision.work import Islands, Keyed
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.books import Book
 from edge_agent.machines.decider import Decision
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 
 Place = tuple[str, int, str]  # query and revision in the group of one node, '' where it is not local
 Line = tuple[str, int]  # node and epoch
@@ -36,7 +36,7 @@ class SessionQueries:
         """Whether rows may have to be revised once it is due."""
         return any(track.waiting for track in self.tracks.values())
 
-    def join(self, decision: Decision, books: Mapping[Line, Book], horizon_us: int) -> None:
+    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary], horizon_us: int) -> None:
         """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
         came: dict[Place, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
@@ -55,7 +55,7 @@ class SessionQueries:
             track = self.tracks.setdefault(place, Track())
             track.add(found, self.names, group.gap_us, group.max_us, floor_us)
 
-    def _coded(self, line: Line, book: Book) -> Ints:
+    def _coded(self, line: Line, book: EpochDictionary) -> Ints:
         """The number of each key of an epoch here."""
         codes = self._codes.get(line)
         if codes is None or len(codes) < len(book.keys):

@@ -17,9 +17,9 @@ from cloud_job.intake import Parts, bare
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.errors import WireError
+from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.plain_values import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.wire import frames, snapshot
 from edge_agent.wire.heads import Part
 

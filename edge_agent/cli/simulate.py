@@ -20,7 +20,7 @@ from edge_agent.config.definitions import canonical_query, query_of
 from edge_agent.config.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
-from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.results import Row as Result
 from edge_agent.machines.root import Root

@@ -27,7 +27,7 @@ from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.algebra.windows.ordered import OrderedReadings
-from edge_agent.machines.weights import number_of
+from edge_agent.machines.gateway.label_values import number_of
 
 if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Query

@@ -19,7 +19,7 @@ from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.central import Made, Positions, Raw, advance, at_scale, belongs, decided_us, finer, waits
 from edge_agent.machines.decider import GroupView
-from edge_agent.machines.names import Renumbering
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.results import Beyond, Cells, Row
 
 Place = tuple[str, int, str]  # query, revision and, of groups of one node, that node

@@ -14,10 +14,7 @@ from typing import Any
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines import succession
-from edge_agent.machines.events import BadFrame
-from edge_agent.machines.inbox import Effect
-from edge_agent.machines.parent import ParentHalf
-from edge_agent.machines.plain_values import (
+from edge_agent.machines.checkpoint.codec import (
     gap_from_plain,
     gap_to_plain,
     group_from_plain,
@@ -25,6 +22,9 @@ from edge_agent.machines.plain_values import (
     serving_from_plain,
     serving_to_plain,
 )
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.events import BadFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Decider:
 
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
         """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
-        self.parent = ParentHalf(journal, grace_us, named)
+        self.parent = ChildFrames(journal, grace_us, named)
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []

@@ -18,7 +18,7 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.weights import number_of
+from edge_agent.machines.gateway.label_values import number_of
 
 
 def sliced(
@@ -46,7 +46,7 @@ def slices_of(
     """A row a (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
 
     reaching: a row whose readings are of one time reaches to its own end, which may lie further (see
-    machines/instant_era.py).
+    machines/gateway/instant_slicer.py).
     """
     if not len(rows):
         return NOTHING

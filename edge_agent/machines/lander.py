@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_agent.algebra.frame import Receipt
+from edge_agent.machines.downlink.inbox import ranges
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
-from edge_agent.machines.inbox import ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LanderMessage:
     """One message of a child as it came. epoch None: no envelope could be read. seq None: a heartbeat.
 
     of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload.
@@ -33,10 +33,10 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class MessagesArrived:
     """Messages of children in arrival order."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[LanderMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class LanderSettings:
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedRanges:
     """What is on disk of one (node, epoch): all seqs below `next` and those in `above`."""
 
     next: int = 0
@@ -88,7 +88,7 @@ class Received:
             self.next += 1
 
 
-LanderEvent = Tick | Came | Landed | ChildStatus
+LanderEvent = Tick | MessagesArrived | Landed | ChildStatus
 LanderAction = Land | SendReceipt | Ack
 
 
@@ -98,10 +98,10 @@ class Lander:
     def __init__(self, journal: int, settings: LanderSettings, restored: Mapping[str, Any] | None = None) -> None:
         """restored: the slots of `Land.received` found at start."""
         self.journal, self.settings = journal, settings
-        self.lines: dict[tuple[str, int], Received] = {}
+        self.lines: dict[tuple[str, int], ReceivedRanges] = {}
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
-            self.lines[node, int(epoch)] = Received(state[0], set(state[1]))
+            self.lines[node, int(epoch)] = ReceivedRanges(state[0], set(state[1]))
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
@@ -118,7 +118,7 @@ class Lander:
         """One event in, what to do about it out."""
         out: list[LanderAction] = []
         match event:
-            case Came(messages):
+            case MessagesArrived(messages):
                 self._take(messages)
             case Landed():
                 out += self._landed()
@@ -134,7 +134,7 @@ class Lander:
             self._owed = set()
         return out
 
-    def _take(self, messages: Iterable[Message]) -> None:
+    def _take(self, messages: Iterable[LanderMessage]) -> None:
         lines, objects = self.lines, self._objects
         for message in messages:
             if message.token is not None:
@@ -173,7 +173,7 @@ class Lander:
 
     def _land(self, now_us: int) -> Land:
         for key, seqs in self._fresh.items():
-            line = self.lines.setdefault(key, Received())
+            line = self.lines.setdefault(key, ReceivedRanges())
             for seq in seqs:
                 line.add(seq)
         slots = {f"{n}/{e}": [self.lines[n, e].next, sorted(self.lines[n, e].above)] for n, e in self._fresh}
@@ -196,6 +196,6 @@ class Lander:
     def _receipts(self, keys: Iterable[tuple[str, int]]) -> list[LanderAction]:
         out: list[LanderAction] = []
         for node, epoch in sorted(keys):
-            line = self.lines.get((node, epoch), Received())
+            line = self.lines.get((node, epoch), ReceivedRanges())
             out.append(SendReceipt(node, Receipt(epoch, self.journal, line.next, ranges(sorted(line.above)))))
         return out

@@ -16,6 +16,7 @@ from typing import Final
 from edge_agent.algebra.frame import Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
+from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -36,10 +37,9 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
-from edge_agent.machines.growing import Growing
-from edge_agent.machines.numbering import KeysExhausted, Numbering
-from edge_agent.machines.outbox import Outbox
-from edge_agent.machines.release import Step, halves, without_promise
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import Step, halves, without_promise
 
 FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
@@ -77,9 +77,9 @@ class Node(ABC):
         self._tokens: list[object] = []
         self._token_us = 0
         self._said_numbering: tuple[int | None, ...] = (None,)  # epoch; how many keys, registers told, other numbers
-        self._spooled_keys = Growing("numbers", restored.state)
+        self._spooled_keys = AppendOnlyTable("numbers", restored.state)
         numbers = {int(slot.split("/")[1]) for slot in restored.state if slot.startswith("registers/")}
-        self._spooled_registers = {n: Growing(f"registers/{n}", restored.state) for n in numbers}
+        self._spooled_registers = {n: AppendOnlyTable(f"registers/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
@@ -88,10 +88,10 @@ class Node(ABC):
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
-            known = Numbering().snapshot()
+            known = EpochEncoder().snapshot()
             if isinstance(numbering, dict):
-                registers = [[n, Growing.read(f"registers/{n}", restored.state)] for n in sorted(numbers)]
-                keys = Growing.read("numbers", restored.state)
+                registers = [[n, AppendOnlyTable.read(f"registers/{n}", restored.state)] for n in sorted(numbers)]
+                keys = AppendOnlyTable.read("numbers", restored.state)
                 known = {**numbering, "keys": keys, "registers": registers}
             self.outbox.restore(outbox, known, restored.frames)
 
@@ -192,7 +192,7 @@ class Node(ABC):
         if anew or said[2] != before[2]:
             told = numbering.registers.snapshot()
             for number in {*told, *self._spooled_registers}:
-                table = self._spooled_registers.setdefault(number, Growing(f"registers/{number}"))
+                table = self._spooled_registers.setdefault(number, AppendOnlyTable(f"registers/{number}"))
                 state |= table.changes(told.get(number, ()), anew=True)
         if anew or said[3:] != before[3:]:
             state["numbering"] = numbering.snapshot_settled()

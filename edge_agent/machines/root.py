@@ -22,17 +22,17 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.errors import ConfigError
-from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import CentralResults
 from edge_agent.machines.decider import Decider, Decision, GroupView
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.holding import Holding
-from edge_agent.machines.inbox import Effect
 from edge_agent.machines.instants import sliced
 from edge_agent.machines.marker_results import MarkedRows
 from edge_agent.machines.marker_windows import reached_us
-from edge_agent.machines.names import Renumbering
-from edge_agent.machines.pool import named as by_name
+from edge_agent.machines.region.partial_store import named as by_name
 from edge_agent.machines.results import Beyond, Moment, Row
 from edge_agent.machines.session_results import SessionRows
 from edge_agent.machines.window_results import WindowRows
@@ -144,7 +144,7 @@ class Root:
             yield from self._hold_part(effect, part, book, decision)
 
     def _hold_part(
-        self, effect: Effect, part: GroupPart, book: Book, decision: Decision
+        self, effect: Effect, part: GroupPart, book: EpochDictionary, decision: Decision
     ) -> Iterator[tuple[Group, Holding, Partials]]:
         for late, sections in ((False, part.sections), (True, part.late)):
             for section in sections:

@@ -22,8 +22,8 @@ from edge_agent.algebra.partials.sessions import join
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.decider import GroupView
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.holding import Held, Holding, common_scale
-from edge_agent.machines.names import Renumbering
 from edge_agent.machines.results import Moment, Row, Windows
 
 

@@ -17,8 +17,8 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.closing import Wanted, windows
 from edge_agent.machines.decider import Decision
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.holding import Held, Holding
-from edge_agent.machines.names import Renumbering
 from edge_agent.machines.results import Moment, Row, Windows
 from edge_agent.machines.rolled import Rolled
 

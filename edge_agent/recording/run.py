@@ -37,9 +37,9 @@ from edge_agent.machines.events import (
     Sent,
     Tick,
 )
-from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
 from edge_agent.recording.form import MS, Recording, names_of

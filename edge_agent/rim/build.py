@@ -13,9 +13,9 @@ from edge_agent.config.definitions import Definition
 from edge_agent.config.settings import Local, Lower, Settings, Uplink
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Restored, SpooledFrame
-from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.packages import install, some
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link

@@ -18,7 +18,7 @@ from edge_agent.config.tables import Limits
 from edge_agent.errors import ConfigError
 from edge_agent.loop import COMMANDS, Loop
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
-from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.link import Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message

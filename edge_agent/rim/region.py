@@ -13,7 +13,7 @@ from edge_agent.config.numbering import Numberer
 from edge_agent.errors import WireError
 from edge_agent.loop import Loop
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.link import Down, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message

@@ -10,9 +10,9 @@ import numpy as np
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Step
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames
 from tests.benchmarks import bench_slicer
 from tests.benchmarks.bench import bench, record
@@ -49,7 +49,7 @@ def sent(series: Series, length_us: int, scale: int | None, keys: int) -> float:
     labels = [(("house", str(key)),) for key in range(keys)]
     slicer = Slicer(Group("s", "", by, LATENESS_US), scale, "gw-0001")
     slicer.change((asked(length_us, by),))
-    numbering = Numbering()
+    numbering = EpochEncoder()
     size, last = 0, int(times[-1]) + length_us
     for begin in range(BEGIN_US, last, length_us):
         mine = slice(*np.searchsorted(times, [begin, begin + length_us]).tolist())

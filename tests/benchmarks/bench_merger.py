@@ -17,8 +17,8 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query
-from edge_agent.machines.outbox import Outbox
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.link import Link, Messages
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
@@ -50,7 +50,7 @@ def child(name: str, journal: int, first_us: int, windows: int) -> Iterator[byte
         start = np.full(ROWS, first_us + n * SECOND)
         states = {"count": count, "sum": rng.normal(20_000, 500, ROWS)}
         rows = Partials(start, start + SECOND, key, {name: states[name] for name in plan.basis})
-        release = Release(plan, False, rows, KEYS, ())
+        release = StepRows(plan, False, rows, KEYS, ())
         yield from map(frames.encode, out.put(Step((GroupStep(query.group, first_us + (n + 1) * SECOND, (release,)),))))
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Step
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames
 from tests.benchmarks import bench_slicer
 from tests.benchmarks.bench import bench, record
@@ -52,7 +52,7 @@ def sent(fn: str, windows: int = 10) -> float:
     times, values, place = one_key(np.random.default_rng(7).normal(20, 3, READINGS * windows), 1_000)
     slicer = Slicer(Group("s", "", (), LATENESS_US), None, "gw-0001")
     slicer.change((asked(fn, length_us),))
-    numbering, size = Numbering(), 0
+    numbering, size = EpochEncoder(), 0
     for number in range(windows):
         mine = slice(number * READINGS, (number + 1) * READINGS)
         slicer.push(Batch(times[mine], values[mine], place[mine], [()]))

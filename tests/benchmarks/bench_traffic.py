@@ -18,8 +18,8 @@ from edge_agent.algebra.windows import Tumbling
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query
 from edge_agent.demo.processes import free_ports
-from edge_agent.machines.outbox import Outbox
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_merger import PARENT, Ear
@@ -119,7 +119,7 @@ def _minute(query: Query, plan: Plan, ear: Ear, relay: Counter) -> tuple[int, in
         start = np.array([now_us + n * SECOND])
         states = {"count": np.array([RATE]), "sum": rng.normal(2e7, 1e3, 1)}
         rows = Partials(start, start + SECOND, np.zeros(1, np.int64), {name: states[name] for name in plan.basis})
-        release = Release(plan, False, rows, ("",), ())
+        release = StepRows(plan, False, rows, ("",), ())
         for frame in out.put(Step((GroupStep(query.group, now_us + (n + 1) * SECOND, (release,)),))):
             ear.publish(topics.frames("gw-1", PARENT), frames.encode(frame))
         until = time.monotonic() + 1.0

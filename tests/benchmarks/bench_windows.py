@@ -11,9 +11,9 @@ import numpy as np
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.numbering import KeysExhausted, Numbering
-from edge_agent.machines.release import GroupStep, Step, halves
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.step import GroupStep, Step, halves
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_slicer import BEGIN_US, LATENESS_US, ROWS
@@ -102,14 +102,14 @@ class Sender:
     """What a node makes of a step, as bytes: numbers of an epoch, a new epoch where its keys are used up, frames."""
 
     def __init__(self) -> None:
-        self.numbering, self.seq, self.bytes = Numbering(), 0, 0
+        self.numbering, self.seq, self.bytes = EpochEncoder(), 0, 0
 
     def send(self, step: Step) -> None:
         """Encode the frames of a step."""
         try:
             self._encode(step)
         except KeysExhausted:
-            self.numbering, self.seq = Numbering(), 0
+            self.numbering, self.seq = EpochEncoder(), 0
             try:
                 self._encode(step)
             except KeysExhausted:

@@ -15,9 +15,9 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Step
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames, readings
 from tests.benchmarks.bench import bench, record
 
@@ -37,7 +37,7 @@ def sent(keys: int) -> list[Frame]:
     labels = [(("unit", str(key)),) for key in range(keys)]
     slicer = Slicer(Group("s", "", by, LATENESS_US), None, "gw-0001")
     slicer.change((query,))
-    numbering = Numbering()
+    numbering = EpochEncoder()
     out: list[Frame] = []
     for second in range(WINDOWS):
         series = rng.permutation(np.repeat(np.arange(keys), rng.integers(128, 256, keys)))

@@ -11,9 +11,9 @@ from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Step
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step
 from edge_agent.wire import frames
 
 SECOND = 1_000_000
@@ -72,7 +72,7 @@ def sent(query: Query, scale: int | None, stream: Stream) -> Sent:
     """All that leaves until everything has closed; frames that only say the promise are none."""
     slicer = Slicer(query.group_at("g1"), scale, "g1")
     slicer.change((query,))
-    batch, numbering = stream.readings(scale), Numbering()
+    batch, numbering = stream.readings(scale), EpochEncoder()
     if isinstance(query.window, Punctuation):
         slicer.mark(
             [Marker(BEGIN_US + n * stream.marked_s * SECOND) for n in range(stream.seconds // stream.marked_s + 1)]

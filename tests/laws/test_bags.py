@@ -21,9 +21,9 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import ConfigError
-from edge_agent.machines.drafts import BUDGET_BYTES
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.frame_packer import BUDGET_BYTES
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
 from tests import oracle, strategies
 from tests.tolerance import assert_same_column
@@ -139,8 +139,8 @@ def test_a_bag_larger_than_a_frame_travels_in_several_rows_of_its_range() -> Non
     groups = Segments.runs(np.zeros(1, np.int64), len(values))
     states = aggregates.lift(Readings(np.arange(60_000), values, np.arange(60_000)), groups, made.basis, None)
     rows = Partials(np.zeros(1, np.int64), np.full(1, 10**6), np.zeros(1, np.int64), states)
-    step = Step(groups=(GroupStep(query.group, 10**6, (Release(made, False, rows, [""], [""]),)),))
-    sent = Numbering().compose(7, 0, step)
+    step = Step(groups=(GroupStep(query.group, 10**6, (StepRows(made, False, rows, [""], [""]),)),))
+    sent = EpochEncoder().compose(7, 0, step)
     payloads = [frames.encode(frame) for frame in sent]
     assert len(sent) * BUDGET_BYTES > 60_000 * 8
     heard = [frame for frame in map(frames.decode, payloads) if isinstance(frame, Frame)]

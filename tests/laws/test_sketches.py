@@ -21,9 +21,9 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines import drafts
-from edge_agent.machines.numbering import Numbering
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink import frame_packer
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
 
 EXACT: list[ModuleType] = [hll, theta]
@@ -255,7 +255,7 @@ def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_to
 ) -> None:
     """protocol 2.1: at most 128 kB by construction, whatever a row holds."""
     if budget is not None:
-        monkeypatch.setattr(drafts, "BUDGET_BYTES", budget)
+        monkeypatch.setattr(frame_packer, "BUDGET_BYTES", budget)
     query = Query("q", 1, "s", Tumbling(10**6), tuple(Aggregate(fn, fn) for fn in ("theta_distinct", "approx_median")))
     made = plan((query,), None)[0].plan
     values = np.random.default_rng(1).normal(size=7 * 9_000)
@@ -263,8 +263,8 @@ def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_to
     states = lift(Readings(np.arange(len(values)), values, NO_INTS), groups, made.basis, None)
     start = np.arange(7) * 10**6
     rows = Partials(start, start + 10**6, np.zeros(7, np.int64), states)
-    step = Step(groups=(GroupStep(query.group, 7 * 10**6, (Release(made, False, rows, [""], [""]),)),))
-    sent = Numbering().compose(7, 0, step)
+    step = Step(groups=(GroupStep(query.group, 7 * 10**6, (StepRows(made, False, rows, [""], [""]),)),))
+    sent = EpochEncoder().compose(7, 0, step)
     assert max(len(frames.encode(frame)) for frame in sent) <= MAX_FRAME_BYTES
     held = [len(s.partials) for frame in sent for part in frame.groups for s in part.sections]
     assert held == ([2, 2, 2, 1] if budget is None else [1] * 7)

@@ -15,8 +15,8 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import canonical_query
-from edge_agent.machines.outbox import Outbox
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 JOURNAL = 77
 S = 1_000_000
@@ -84,7 +84,7 @@ class Sender:
         (frame,) = frames
         return frame
 
-    def _release(self, pieces: Sequence[Piece], late: bool, kind: str | None) -> Release:
+    def _release(self, pieces: Sequence[Piece], late: bool, kind: str | None) -> StepRows:
         made: Plan = plan(self.queries, self.scale)[0].plan
         if kind is not None and made.kind != kind:
             made = replace(made, kind=kind, hash=plan_hash(kind, made.basis, made.scale, made.queries))
@@ -97,4 +97,4 @@ class Sender:
         states = lift(readings, Segments.runs(np.arange(len(pieces)), len(pieces)), made.basis, self.scale)
         codes = np.array([self._keys.index(key) for key in keys], np.int64)
         rows = Partials(np.array(start, np.int64), np.array(end, np.int64), codes, states)
-        return Release(made, late, rows, self._keys, [self.node])
+        return StepRows(made, late, rows, self._keys, [self.node])

@@ -12,8 +12,8 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.machines.release import Release
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.uplink.step import StepRows
 from tests import oracle
 from tests.naive_root import NaiveRoot
 
@@ -47,7 +47,7 @@ def started(*queries: Query, scale: int | None = None, node: str = "n") -> Slice
     return slicer
 
 
-def spans(releases: list[Release]) -> list[tuple[int, int, str, float]]:
+def spans(releases: list[StepRows]) -> list[tuple[int, int, str, float]]:
     """(start, end, key, sum) of every row."""
     return [
         (int(p.start[i]), int(p.end[i]), r.keys[int(p.key[i])], float(p.states["sum"][i]))

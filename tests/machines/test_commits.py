@@ -11,6 +11,7 @@ from edge_agent.algebra.frame import Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
+from edge_agent.machines.checkpoint.append_only import SLOT_TEXTS, AppendOnlyTable
 from edge_agent.machines.events import (
     Action,
     Arrived,
@@ -24,9 +25,8 @@ from edge_agent.machines.events import (
     Restored,
     Tick,
 )
-from edge_agent.machines.growing import SLOT_TEXTS, Growing
-from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.wire import snapshot
 from tests.machines.test_node import SENSOR, T0, Rim, S
 
@@ -187,12 +187,12 @@ def test_a_merger_writes_what_is_below_it_when_that_changes() -> None:
 
 
 def test_a_growing_table_is_read_back_whatever_was_written_when() -> None:
-    table, state = Growing("t"), dict[str, object]()
+    table, state = AppendOnlyTable("t"), dict[str, object]()
     for many in (0, 3, 3, SLOT_TEXTS, SLOT_TEXTS + 1, 5 * SLOT_TEXTS):
         texts = [f"text {n}" for n in range(many)]
         state |= table.changes(texts)
-        assert Growing.read("t", state) == texts
+        assert AppendOnlyTable.read("t", state) == texts
     assert not table.changes([f"text {n}" for n in range(5 * SLOT_TEXTS)])
-    state |= Growing("t", state).changes(["another"], anew=True)
-    assert Growing.read("t", state) == ["another"]
+    state |= AppendOnlyTable("t", state).changes(["another"], anew=True)
+    assert AppendOnlyTable.read("t", state) == ["another"]
     assert sum(value is not None for value in state.values()) == 1

@@ -5,23 +5,23 @@ from __future__ import annotations
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.family import Family
-from edge_agent.machines.household import Household
-from edge_agent.machines.member import AHEAD_US
+from edge_agent.machines.downlink.children import Children
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import AHEAD_US
 
 S = 1_000_000
 GRACE = 60 * S
 GROUP = Group("boiler", "", (), 0)
 
 
-def family_of(*nodes: str) -> Family:
-    family = Family(GRACE)
+def family_of(*nodes: str) -> GroupMembership:
+    family = GroupMembership(GRACE)
     for node in nodes:
         family.member(node).change(Members(0, (Leaf(node, 1),)))
     return family
 
 
-def loud(family: Family) -> dict[str, bool]:
+def loud(family: GroupMembership) -> dict[str, bool]:
     return dict.fromkeys(family.members, False)
 
 
@@ -36,7 +36,7 @@ def test_the_frontier_is_the_minimum_over_expected_members() -> None:
 
 def test_of_an_empty_set_the_frontier_is_minus_infinity() -> None:
     """protocol 4.5; and a child that lists no leaves is not counted (4.6)."""
-    family = Family(GRACE)
+    family = GroupMembership(GRACE)
     family.member("a").promise(10 * S, 10 * S, anew=True)
     assert family.weigh(10 * S, {"a": False}) == NEVER_US
 
@@ -118,13 +118,13 @@ def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_fir
     assert family.serving(100 * S) == {}
     family.member("b").change(Members(0, serving=(Serving("q", 1, 9 * S),)))
     assert family.serving(110 * S) == {("q", 1): Serving("q", 1, 9 * S)}
-    again = Family.restore(GRACE, family.snapshot())
+    again = GroupMembership.restore(GRACE, family.snapshot())
     assert set(again.serving(100 * S + GRACE)) == {("q", 1), ("p", 1)}
 
 
 def test_silence_counts_only_while_the_parent_is_connected() -> None:
     """protocol 4.4."""
-    household = Household(GRACE)
+    household = Children(GRACE)
     household.heard("a", 10 * S)
     household.link(20 * S, up=False)
     assert household.silent(1_000 * S) == {"a": False}
@@ -135,7 +135,7 @@ def test_silence_counts_only_while_the_parent_is_connected() -> None:
 
 def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
     """protocol 4.5: configuration names members before they were ever heard."""
-    household = Household(GRACE, ["a", "b"])
+    household = Children(GRACE, ["a", "b"])
     family = household.family(GROUP)
     family.member("a").change(Members(0, (Leaf("a", 1),)))
     household.heard("a", 1 * S)
@@ -148,7 +148,7 @@ def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
 
 def test_a_retired_node_is_no_longer_expected() -> None:
     """protocol 1.5: leaves are retired by configuration."""
-    household = Household(GRACE)
+    household = Children(GRACE)
     family = household.family(GROUP)
     for node, frontier in (("a", 10 * S), ("b", 1 * S)):
         household.heard(node, 10 * S)
@@ -166,7 +166,7 @@ def test_a_snapshot_restores_to_the_same_decisions() -> None:
     family.member("b").promise(5 * S, 10 * S, anew=True)
     family.member("b").except_leaves((ExcludedLeaf("b", 4 * S, 3 * S),))
     family.weigh(10 * S, loud(family))
-    again = Family.restore(GRACE, family.snapshot())
+    again = GroupMembership.restore(GRACE, family.snapshot())
     assert again.snapshot() == family.snapshot()
     assert again.weigh(90 * S, loud(again)) == family.weigh(90 * S, loud(family))
 

@@ -15,7 +15,7 @@ from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Sect
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.parent import ParentHalf
+from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.wire import frames, heads
 
 SECOND = 1_000_000
@@ -62,7 +62,7 @@ SERIES[0] = Series(*(np.array([number]) for number in (NOW, 1.5, 0, 7)))
 )
 def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[str, ...], why: str) -> None:
     """protocol 6.2, 7.4, 3.6"""
-    half = ParentHalf(7, 60 * SECOND)
+    half = ChildFrames(7, 60 * SECOND)
     plan = Plan(b"readings", "raw", basis, None, 1, (("q", 1),))
     define = replace(DEFINE, groups=((0, replace(GROUP, form=form)),), plans=((0, 0, plan),))
     half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)
@@ -74,9 +74,9 @@ def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[
     assert why in applied.effect.why
 
 
-def parent() -> ParentHalf:
+def parent() -> ChildFrames:
     """With a child whose birth has taken effect."""
-    half = ParentHalf(7, 60 * SECOND)
+    half = ChildFrames(7, 60 * SECOND)
     assert [a.effect.seq for a in half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), DEFINE), NOW)] == [0]
     return half
 
@@ -99,7 +99,7 @@ def test_rows_that_break_their_definitions_are_settled_as_bad(name: str, only_he
 def test_a_plan_that_this_version_cannot_merge_does_no_harm_until_rows_of_it_come() -> None:
     """protocol 2.4, 3.6: a newer child keeps its line; only frames with such rows are settled as bad."""
     for basis, why in (("count", "entropy"), "not know: entropy"), (("count", "m2"), "not a basis: sum"):
-        half = ParentHalf(7, 60 * SECOND)
+        half = ChildFrames(7, 60 * SECOND)
         newer = Plan(b"newer   ", "slice", basis, None, SECOND, ())
         define = replace(DEFINE, plans=((0, 0, newer), (1, 0, FLOATS)))
         [applied] = half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.inbox import Inbox, ranges
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.inbox import Inbox, ranges
 
 JOURNAL = 77
 GROUP = Group("boiler", "", (), 0)

@@ -14,11 +14,11 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker, key_of, ordinal_of
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.changes import Changes
 from edge_agent.machines.events import Action, Commit, Committed, Configured, LinkUp, Mark, Note, Read, Restored, Tick
-from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.slicer import Slicer
 from edge_agent.rim.words import asked, marker_of
 
 SECOND = 1_000_000
@@ -229,9 +229,9 @@ def test_another_scale_leaves_what_is_open_behind_and_counts_it() -> None:
 
 
 def test_the_first_value_of_a_series_changes_nothing() -> None:
-    changes = Changes()
+    changes = ValueChanges()
     assert changes.of([batch((5, 1), (3, 1))], None) == []
-    again = Changes.restore(changes.snapshot())
+    again = ValueChanges.restore(changes.snapshot())
     assert again.of([batch((9, 1), (7, 2))], None) == [(7, 2.0), (9, 1.0)]
 
 

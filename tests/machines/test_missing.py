@@ -9,7 +9,7 @@ from edge_agent.algebra.punctuation.markers import cut_key, key_of
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.decider import Decision, GroupView
-from edge_agent.machines.household import Household
+from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.marked import Marked
 from edge_agent.machines.marker_windows import Found, Joint
 from edge_agent.wire import snapshot
@@ -163,7 +163,7 @@ def test_two_nodes_that_are_back_in_one_step_leave_one_row() -> None:
 def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time_that_its_parent_heard() -> None:
     """protocol 4.4: silence counts only while the parent itself is connected."""
     group = Bench("order", "skip").query.group_at("a")
-    household = Household(100)
+    household = Children(100)
     household.link(0, up=True)
     household.family(group)
     assert not household.stuck(group, 100)

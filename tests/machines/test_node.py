@@ -26,7 +26,7 @@ from edge_agent.machines.events import (
     Restored,
     Tick,
 )
-from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import FAILED, QUIET_US, NodeSettings
 
 S = 1_000_000

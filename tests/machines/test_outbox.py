@@ -10,11 +10,11 @@ import pytest
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.books import Book
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Publish
-from edge_agent.machines.numbering import KeysExhausted, Numbering
-from edge_agent.machines.outbox import POISON_TRIES, RESEND_US, Outbox
-from edge_agent.machines.release import GroupStep, Release, Step
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.outbox import POISON_TRIES, RESEND_US, Outbox
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 
 S = 1_000_000
@@ -22,14 +22,14 @@ GROUP = Group("boiler", "", ("machine",), 0)
 PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, S, (("q", 1),))
 
 
-def release(keys: list[str], codes: list[int], *, late: bool = False) -> Release:
+def release(keys: list[str], codes: list[int], *, late: bool = False) -> StepRows:
     n = len(codes)
     starts = np.zeros(n, np.int64)
     states = {"count": np.ones(n, np.int64), "sum": np.arange(n, dtype=np.float64)}
-    return Release(PLAN, late, Partials(starts, starts + S, np.array(codes, np.int64), states), keys, ["a"])
+    return StepRows(PLAN, late, Partials(starts, starts + S, np.array(codes, np.int64), states), keys, ["a"])
 
 
-def step(*releases: Release, frontier_us: int | None = None) -> Step:
+def step(*releases: StepRows, frontier_us: int | None = None) -> Step:
     return Step((GroupStep(GROUP, frontier_us, releases),))
 
 
@@ -178,7 +178,7 @@ def test_a_receipt_of_another_journal_frees_nothing() -> None:
 
 def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:
     """protocol 2.4."""
-    numbering, book = Numbering(), Book()
+    numbering, book = EpochEncoder(), EpochDictionary()
     keys = ["x", "y", "z"]
     first = numbering.compose(1, 0, step(release(keys, [2])))
     second = numbering.compose(1, 1, step(release(keys, [0, 2])))
@@ -189,7 +189,7 @@ def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:
     assert third[0].define is None
     names = [book.keys[n] for n in third[0].groups[0].sections[0].partials.key]
     assert names == ["x", "z"]
-    again = Numbering.restore(numbering.snapshot())
+    again = EpochEncoder.restore(numbering.snapshot())
     assert again.compose(1, 3, step(release(list(keys), [0, 1])))[0].define is not None
     assert again.keys == {"z": 0, "x": 1, "y": 2}
 
@@ -197,7 +197,7 @@ def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:
 def test_a_large_step_is_split_and_only_its_last_frame_carries_the_frontier() -> None:
     """protocol 2.1, 2.3."""
     keys = [f"machine={i:05d}" for i in range(20_000)]
-    frames = Numbering().compose(1, 0, step(release(keys, list(range(20_000))), frontier_us=S))
+    frames = EpochEncoder().compose(1, 0, step(release(keys, list(range(20_000))), frontier_us=S))
     assert len(frames) > 5
     promises = [part.frontier_us for frame in frames for part in frame.groups]
     assert promises[-1] == S
@@ -208,7 +208,7 @@ def test_a_large_step_is_split_and_only_its_last_frame_carries_the_frontier() ->
 
 def test_an_epoch_without_room_for_the_keys_says_so_before_it_numbers_anything() -> None:
     """protocol 2.4: after 2^16 keys a new epoch begins."""
-    numbering = Numbering()
+    numbering = EpochEncoder()
     keys = [str(i) for i in range(MAX_KEYS + 1)]
     numbering.compose(1, 0, step(release(keys, list(range(MAX_KEYS)))))
     with pytest.raises(KeysExhausted):

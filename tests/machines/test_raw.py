@@ -15,12 +15,12 @@ from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
-from edge_agent.machines.books import Book
 from edge_agent.machines.central_results import REASON
-from edge_agent.machines.pool import Pool
-from edge_agent.machines.release import Release
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.results import Row
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.uplink.step import StepRows
 from edge_agent.wire import snapshot
 from tests.machines.sender import S, Sender
 from tests.machines.test_root import root_of
@@ -37,7 +37,7 @@ def slicer_of(*queries: Query) -> Slicer:
     return slicer
 
 
-def said(releases: list[Release]) -> Told:
+def said(releases: list[StepRows]) -> Told:
     """Every reading of releases; a row's range is that of its readings."""
     out: Told = []
     for release in releases:
@@ -110,7 +110,7 @@ def test_a_change_gives_each_reading_to_one_revision_by_its_time() -> None:
 
 def test_a_merger_passes_raw_readings_on_with_its_next_step_whatever_its_frontier() -> None:
     """protocol 7.4"""
-    child, pool, book = Sender("a", PAIRS), Pool(), Book()
+    child, pool, book = Sender("a", PAIRS), PartialStore(), EpochDictionary()
     for frame in (child.birth(), child.send((10, 11, "k=a", 1.0), (12, 13, "k=b", 2.0))):
         if frame.define is not None:
             book.learn(frame.define)

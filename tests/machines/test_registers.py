@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import Frame, Leaf, Plan
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.outbox import Outbox
-from edge_agent.machines.parent import ParentHalf
-from edge_agent.machines.release import GroupStep, Hints, Release, Step
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 S = 1_000_000
 GAP_US = 5 * S
@@ -30,7 +30,7 @@ def group_step(group: Group, sent: list[int], open_: dict[int, int], *, promised
     """sent: keys a session of which leaves; open_: key -> start of the one that is open."""
     zeros, ones = np.zeros(len(sent), np.int64), np.ones(len(sent), np.int64)
     rows = Partials(zeros, ones, np.array(sent, np.int64), {"count": ones, "sum": ones.astype(np.float64)})
-    releases = (Release(PLAN, False, rows, KEYS, ["a"]),) if sent else ()
+    releases = (StepRows(PLAN, False, rows, KEYS, ["a"]),) if sent else ()
     hints = Hints(KEYS, np.array(list(open_), np.int64), np.array(list(open_.values()), np.int64))
     return GroupStep(group, promised_us, releases, promised_us=promised_us, hints=hints)
 
@@ -39,7 +39,7 @@ class Pair:
     """A sender and its parent."""
 
     def __init__(self) -> None:
-        self.parent = ParentHalf(7, 60 * S)
+        self.parent = ChildFrames(7, 60 * S)
         self.box = Outbox("a", Random(1), version="1", in_flight=3)
         self.box.journal = 7
         self.box.draw()

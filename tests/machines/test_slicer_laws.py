@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer
 from tests import oracle, strategies
 from tests.machines.slicing import Run
 from tests.naive_root import expected

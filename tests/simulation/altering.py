@@ -13,7 +13,7 @@ from typing import Any
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured
-from edge_agent.machines.gateway import Gateway
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
 from tests import oracle

@@ -12,8 +12,8 @@ from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindow, State
 from edge_agent.machines.events import Configured, Restored
-from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.root import Root
 from tests import oracle
 from tests.simulation.fleet import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost, _text

@@ -15,9 +15,9 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured, Read, Restored
-from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.results import Row
 from edge_agent.machines.root import Root
 from tests import oracle

@@ -14,8 +14,8 @@ from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import ON_MISSING, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.machines.events import Read, Restored
-from edge_agent.machines.merger import Merger
 from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.results import Row
 from tests import oracle, oracle_markers
 from tests.simulation.fleet import GRACE, LABELS, START, Fleet, GatewayHost, Reading

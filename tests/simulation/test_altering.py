@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge_agent.machines import slicer
-from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.gateway import slicer
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.region.merger import Merger
 from tests.simulation.altering import AlteringFleet, altering
 from tests.simulation.fleet import GatewayHost
 from tests.simulation.test_fleets import calm, everything, lossy

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from edge_agent.algebra.frame import Frame
+from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.inbox import Effect, Inbox, Line
-from edge_agent.machines.outbox import Outbox
+from edge_agent.machines.uplink.outbox import Outbox
 from tests.simulation.fleet import fleets
 from tests.simulation.world import MS, SECOND, Chaos
 
@@ -73,7 +73,7 @@ def believing_every_heartbeat(self: Inbox, node: str, epoch: int, seq: int) -> b
 def taking_every_frame(self: Inbox, node: str, message: Frame | BadFrame) -> list[Effect]:
     """What a parent must not do: apply what comes, as it comes."""
     key = (node, message.epoch)
-    line = self.lines.setdefault(key, Line())
+    line = self.lines.setdefault(key, EpochLine())
     line.next = max(line.next, message.seq + 1)
     self.current[node] = message.epoch
     self.changed.add(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_agent.machines import growing, paged
+from edge_agent.machines.checkpoint import append_only, paged_rows
 from tests.simulation.fleet import fleets
 from tests.simulation.test_fleets import crashing
 
@@ -14,7 +14,7 @@ SEEDS = 4
 @pytest.mark.parametrize("sessions", [False, True])
 def test_what_lies_in_slots_of_its_own_comes_back_whole(monkeypatch: pytest.MonkeyPatch, sessions: bool) -> None:
     """protocol 1.3, 3.1: with slots of one key each; nothing is lost, nothing of an older commit comes back."""
-    monkeypatch.setattr(growing, "SLOT_TEXTS", 1)
-    monkeypatch.setattr(paged, "PAGE_KEYS", 1)
-    monkeypatch.setattr(paged, "MANY_ROWS", 1)
+    monkeypatch.setattr(append_only, "SLOT_TEXTS", 1)
+    monkeypatch.setattr(paged_rows, "PAGE_KEYS", 1)
+    monkeypatch.setattr(paged_rows, "MANY_ROWS", 1)
     assert fleets(4_000, SEEDS, crashing, changes=not sessions, sessions=sessions) == []

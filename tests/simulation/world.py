@@ -36,9 +36,9 @@ from edge_agent.machines.events import (
     SpooledFrame,
     Tick,
 )
-from edge_agent.machines.gateway import Gateway
-from edge_agent.machines.lander import Came, Land, Landed, Lander, LanderSettings, Message
-from edge_agent.machines.merger import Merger
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
+from edge_agent.machines.region.merger import Merger
 
 MS = 1_000
 SECOND = 1_000_000
@@ -267,8 +267,8 @@ class RootHost:
     def deliver(self, message: Any, now_us: int) -> None:
         _, sender, content = message
         seq = content.seq if isinstance(content, Frame) else None
-        came = Message(sender, content.epoch, seq, (sender, content, now_us), 100)
-        self.do(Came((came,)), now_us)
+        came = LanderMessage(sender, content.epoch, seq, (sender, content, now_us), 100)
+        self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:
         self.do(Tick(), now_us)

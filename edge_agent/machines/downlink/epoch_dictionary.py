@@ -1,0 +1,76 @@
+"""What the numbers of a child's epoch mean (docs/protocol.md 2.4): keys, nodes, groups, plans, learnt from frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
+from edge_agent.algebra.query.query import Group
+from edge_agent.errors import WireError
+from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(slots=True)
+class EpochDictionary:
+    """The numbering of one (node, epoch). Numbers are never used again for something else."""
+
+    keys: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    groups: dict[int, Group] = field(default_factory=dict)
+    plans: dict[int, tuple[Group, Plan]] = field(default_factory=dict)
+
+    def learn(self, define: Define) -> None:
+        """Take in a definition section; repeating known ones is allowed (`cmd rebirth`).
+
+        Raises: WireError when it contradicts what is known or leaves a hole; nothing is learnt then.
+        """
+        keys = _extended("key", self.keys, define.keys)
+        nodes = _extended("node", self.nodes, define.nodes)
+        if len(keys) > MAX_KEYS:
+            raise WireError(f"at most {MAX_KEYS} keys in an epoch, got {len(keys)}")
+        groups = dict(self.groups)
+        for number, group in define.groups:
+            if groups.setdefault(number, group) != group:
+                raise WireError(f"group number {number} is {groups[number]} already, got {group}")
+        plans = dict(self.plans)
+        for number, group_number, plan in define.plans:
+            if group_number not in groups:
+                raise WireError(f"plan number {number} is of group number {group_number}, which is not defined")
+            if plans.setdefault(number, (groups[group_number], plan)) != (groups[group_number], plan):
+                raise WireError(f"plan number {number} is defined already with other content")
+        self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values for a spool slot or a decision row."""
+        return {
+            "keys": list(self.keys),
+            "nodes": list(self.nodes),
+            "groups": [[n, *group_to_plain(g)] for n, g in self.groups.items()],
+            "plans": [[n, group_to_plain(g), plan_to_plain(p)] for n, (g, p) in self.plans.items()],
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> EpochDictionary:
+        """The twin of `snapshot`."""
+        return cls(
+            list(state["keys"]),
+            list(state["nodes"]),
+            {int(n): group_from_plain(rest) for n, *rest in state["groups"]},
+            {int(n): (group_from_plain(g), plan_from_plain(p)) for n, g, p in state["plans"]},
+        )
+
+
+def _extended(what: str, known: list[str], more: tuple[int, tuple[str, ...]]) -> list[str]:
+    first, texts = more
+    if not texts:
+        return known
+    if first > len(known):
+        raise WireError(f"{what} numbers leave a hole: {len(known)} known, {first} comes next")
+    overlap = known[first : first + len(texts)]
+    if tuple(overlap) != texts[: len(overlap)]:
+        raise WireError(f"{what} numbers from {first} are given to other texts already")
+    return known + list(texts[len(overlap) :])

@@ -1,0 +1,160 @@
+"""Who of a group's members is expected below a parent, who is left out, and the frontier that follows.
+
+Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out, never falls, and
+stays when all are left out (4.4); a member is left out when silent for the grace time, when the others' minimum was
+past its present frontier one grace time ago, or when its frontier lies more than 5 minutes ahead of the receipt (4.4);
+of an empty set it is minus infinity (4.5); members left out travel upward as exceptions (4.6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Serving
+from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.serving_agreement import ServingAgreement
+
+
+class GroupMembership:
+    """The members of one group at one parent."""
+
+    def __init__(self, grace_us: int) -> None:
+        """grace_us: silence or lag after which a member no longer holds the others back."""
+        self.grace_us = grace_us
+        self.members: dict[str, Member] = {}
+        self.published_us = NEVER_US
+        self.moved_us = 0  # when it rose last
+        # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
+        self._history: deque[tuple[int, int, str, int]] = deque()
+        self._told = ServingAgreement(grace_us)
+
+    # --- who is here ---------------------------------------------------------------------------------------------
+
+    def member(self, node: str) -> Member:
+        """The member of that name, made when it is new."""
+        return self.members.setdefault(node, Member())
+
+    def expected(self) -> dict[str, Member]:
+        """Members that list leaves; a child that lists none is not counted (4.6)."""
+        return {n: m for n, m in self.members.items() if m.leaves}
+
+    @property
+    def gone(self) -> bool:
+        """Whether all who were here have left: their last query of the group is removed, and no row can change."""
+        return any(m.frontier_us > NEVER_US for m in self.members.values()) and not self.expected()
+
+    # --- the frontier --------------------------------------------------------------------------------------------
+
+    def weigh(self, now_us: int, silent: Mapping[str, bool]) -> int:
+        """Decide who is left out and the frontier that follows. silent: child -> heard of in the grace time or not."""
+        members = self.expected()
+        past = self._past(now_us, members)
+        for node, member in members.items():
+            quiet = silent.get(node, True)
+            behind = False
+            if past is not None:
+                lowest, whose, second = past
+                others = second if whose == node else lowest
+                behind = others > member.frontier_us
+            if member.fresh:
+                member.out, member.fresh = member.frontier_us < self.published_us, False
+            elif quiet or behind or member.ahead:
+                member.out = True
+            elif member.out:
+                member.out = False  # none of the reasons holds: it counts again, and the frontier waits for it
+        counted = [m.frontier_us for m in members.values() if not m.out]
+        if counted and min(counted) > self.published_us:
+            self.published_us, self.moved_us = min(counted), now_us
+        return self.published_us
+
+    def _past(self, now_us: int, members: Mapping[str, Member]) -> tuple[int, str, int] | None:
+        """The two lowest frontiers one grace time ago; remembers the present ones."""
+        low, whose, second = 2**62, "", 2**62
+        for node, member in members.items():
+            if member.out:
+                continue
+            if member.frontier_us < low:
+                low, whose, second = member.frontier_us, node, low
+            elif member.frontier_us < second:
+                second = member.frontier_us
+        if low == 2**62:
+            low = NEVER_US
+        if second == 2**62:
+            second = NEVER_US
+        if not self._history or self._history[-1][1:] != (low, whose, second):
+            self._history.append((now_us, low, whose, second))
+        while len(self._history) > 1 and self._history[1][0] <= now_us - self.grace_us:
+            self._history.popleft()
+        if now_us - self._history[0][0] < self.grace_us:
+            return None
+        return self._history[0][1:]
+
+    def forget_history(self) -> None:
+        """After a restart of the parent: no lag from before counts."""
+        self._history.clear()
+
+    # --- what they say together ----------------------------------------------------------------------------------
+
+    def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
+        """Every expected leaf -> (frontier, session bound) as its member's frames say."""
+        out: dict[str, tuple[int, int]] = {}
+        for member in self.expected().values():
+            out.update(member.leaf_frontiers())
+        return out
+
+    def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
+        """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
+        out = [each for member in self.expected().values() for each in member.exceptions_at(frontier_us)]
+        return tuple(sorted(out, key=lambda e: e.node))
+
+    def registers(self) -> dict[str, dict[str, int]]:
+        """Leaf -> the registers of its member, left out or not: what coverage looks at (4.7)."""
+        out = {}
+        for member in self.expected().values():
+            if member.hints or member.held:
+                own = {key: member.hint(key) for key in (*member.hints, *member.held)}
+                out.update(dict.fromkeys(member.leaves, own))
+        return out
+
+    def hints(self) -> dict[str, int]:
+        """Key -> the least register of the members that count: those left out hold no session back (5.2)."""
+        out: dict[str, int] = {}
+        for member in self.expected().values():
+            if not member.out:
+                for registers in (member.hints, member.held):
+                    for key, start_us in registers.items():
+                        out[key] = min(start_us, out.get(key, start_us))
+        return out
+
+    def serving(self, now_us: int) -> dict[tuple[str, int], Serving]:
+        """The ranges in which the members together feed each query (6.3)."""
+        members = list(self.expected().values())
+        return self._told.serving([m for m in members if not m.out] or members, members, now_us)
+
+    def begins(self) -> dict[tuple[str, int], dict[str, int]]:
+        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
+        return self._told.begins(list(self.expected().values()))
+
+    # --- the spool -----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "published": self.published_us,
+            "moved": self.moved_us,
+            "members": {node: member.snapshot() for node, member in self.members.items()},
+            "history": [list(h) for h in self._history],
+            **self._told.snapshot(),
+        }
+
+    @classmethod
+    def restore(cls, grace_us: int, state: Mapping[str, Any]) -> GroupMembership:
+        """The twin of `snapshot`."""
+        family = cls(grace_us)
+        family.published_us, family.moved_us = state["published"], state["moved"]
+        family.members = {node: Member.restore(member) for node, member in state["members"].items()}
+        family._history = deque((h[0], h[1], h[2], h[3]) for h in state["history"])
+        family._told = ServingAgreement.restore(grace_us, state)
+        return family

@@ -1,0 +1,141 @@
+"""One child in one group: what it has promised, which leaves are below it, what it holds and what it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
+from edge_agent.machines.checkpoint.codec import serving_from_plain, serving_to_plain
+
+AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
+
+
+@dataclass(slots=True)
+class Member:
+    """One child in one group. exceptions: leaf -> (frontier, bound) below it that are behind `frontier_us`."""
+
+    frontier_us: int = NEVER_US
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    begins: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
+    serving: dict[tuple[str, int], Serving] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict)  # key -> earliest start of a session not sent yet (5.2)
+    held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
+    out: bool = False
+    fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
+    ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+
+    def promise(self, frontier_us: int, received_us: int, *, anew: bool) -> None:
+        """A frame or heartbeat moved its frontier. It never falls (4.1), unless an epoch begins anew (1.2)."""
+        self.frontier_us = frontier_us if anew else max(self.frontier_us, frontier_us)
+        self.ahead = self.frontier_us > received_us + AHEAD_US
+
+    def change(self, change: Members) -> None:
+        """A definition section set or dropped leaves and servings."""
+        for leaf in change.leaves:
+            self.leaves[leaf.node] = leaf
+        for name in change.dropped:
+            self.drop(name)
+        for serving in change.serving:
+            key = (serving.query, serving.revision)
+            if not serving.node:
+                self.serving[key] = serving
+            elif serving.start_from_us is None:
+                self.begins.get(key, {}).pop(serving.node, None)
+            else:
+                self.begins.setdefault(key, {})[serving.node] = serving.start_from_us
+
+    def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
+        """The whole new list of its exceptions (4.6)."""
+        self.exceptions = {e.node: (e.frontier_us, e.bound_us) for e in exceptions}
+
+    def drop(self, leaf: str) -> None:
+        """A leaf is below it no more."""
+        self.leaves.pop(leaf, None)
+        self.exceptions.pop(leaf, None)
+
+    def begin(self, *, anew: bool) -> None:
+        """A birth: it states everything anew, and what it does not name it no longer serves.
+
+        anew: nothing of the epoch before goes on; else its registers are held until the new epoch promises (1.2).
+        """
+        self.leaves.clear()
+        self.exceptions.clear()
+        self.serving.clear()
+        self.begins.clear()
+        self.held = {} if anew else {**self.held, **self.hints}
+        self.hints = {}
+
+    def take_hints(self, keys: Iterable[str], registers: Iterable[tuple[str, int | None]]) -> None:
+        """A partial of a key clears its register, then the frame states or clears (None) those that changed (5.2)."""
+        for key in keys:
+            self.hints.pop(key, None)
+            self.held.pop(key, None)
+        for key, start_us in registers:
+            if start_us is None:
+                self.hints.pop(key, None)
+            else:
+                self.hints[key] = start_us
+
+    def hint(self, key: str) -> int:
+        """The lesser of its register and its frontier: nothing of the key starts before it (5.1)."""
+        return min(self.frontier_us, self.hints.get(key, self.frontier_us), self.held.get(key, self.frontier_us))
+
+    @property
+    def lowest_us(self) -> int:
+        """The least bound of any key."""
+        return min(self.frontier_us, *self.hints.values(), *self.held.values(), 2**62)
+
+    def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
+        """Leaf -> (frontier, session bound) as its frames say."""
+        out = {}
+        for leaf in self.leaves:
+            frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
+            frontier = min(frontier, self.frontier_us)
+            out[leaf] = (frontier, min(bound, frontier))
+        return out
+
+    def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
+        """Its leaves behind a published frontier, while it is left out or behind too, or where it lists them (4.6)."""
+        low = self.out or self.frontier_us < frontier_us
+        return [
+            ExcludedLeaf(leaf, own_us, min(bound_us, self.lowest_us) if low else bound_us)
+            for leaf, (own_us, bound_us) in self.leaf_frontiers().items()
+            if own_us < frontier_us and (low or leaf in self.exceptions)
+        ]
+
+    def snapshot(self) -> list[object]:
+        """Plain values, at the places that `settled.SETTLED` knows."""
+        return [
+            self.frontier_us,
+            [[leaf.node, leaf.epoch, leaf.before_move] for leaf in self.leaves.values()],
+            [[leaf, f, b] for leaf, (f, b) in self.exceptions.items()],
+            [serving_to_plain(s) for s in self.serving.values()],
+            self.out,
+            self.fresh,
+            self.ahead,
+            [[*key, leaf, start] for key, leaves in self.begins.items() for leaf, start in leaves.items()],
+            [dict(self.hints), dict(self.held)],
+        ]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> Member:
+        """The twin of `snapshot`."""
+        frontier, leaves, exceptions, serving, out, fresh, ahead, begins, (hints, held) = state
+        member = cls(
+            frontier,
+            {name: Leaf(name, epoch, before) for name, epoch, before in leaves},
+            {leaf: (f, b) for leaf, f, b in exceptions},
+            {},
+            {(s[0], s[1]): serving_from_plain(s) for s in serving},
+            dict(hints),
+            dict(held),
+            out,
+            fresh,
+            ahead,
+        )
+        for query, revision, leaf, start in begins:
+            member.begins.setdefault((query, revision), {})[leaf] = start
+        return member

@@ -1,0 +1,67 @@
+"""Series of a sensor to keys of a group: each key text numbered once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import key_text
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.query.key import Labels
+
+
+class KeyIndex:
+    """The table of keys of one group. `table` only grows; codes index it."""
+
+    __slots__ = ("_by", "_codes", "_labels", "_of_series", "_same", "table")
+
+    def __init__(self, by: tuple[str, ...], table: Sequence[str] = ()) -> None:
+        """table: texts known from before a restart."""
+        self._by = by
+        self.table: list[str] = list(table)
+        self._codes = {text: code for code, text in enumerate(self.table)}
+        self._labels: Sequence[Labels] = ()  # the driver's table that _of_series belongs to
+        self._of_series: Ints = np.zeros(0, np.int64)
+        self._same = True  # whether every series is its own code
+        if not by:
+            self._code("")
+
+    def of(self, batch: Batch) -> int | Ints:
+        """The code of every reading: one int if all are of one key, else shape (k,), int64. k > 0.
+
+        Costs no pass over the readings where there is one key, or one series (`batch.series` of stride 0).
+        """
+        if not self._by:
+            return 0
+        self._learn(batch.labels)
+        if batch.series.strides == (0,) or len(self._of_series) == 1:
+            return int(self._of_series[batch.series[0]])
+        return batch.series if self._same else self._of_series[batch.series]
+
+    def _learn(self, labels: Sequence[Labels]) -> None:
+        known = len(self._of_series)
+        if labels is not self._labels:
+            if len(labels) < known or any(a != b for a, b in zip(labels, self._labels, strict=False)):
+                known = 0  # another driver's table, as after a change of the sensor
+            self._labels = labels
+        if len(labels) == known == len(self._of_series):
+            return
+        codes = [self._code(key_text(labels[series], self._by)) for series in range(known, len(labels))]
+        self._of_series = np.concatenate([self._of_series[:known], np.array(codes, np.int64)])
+        self._same = bool((self._of_series == np.arange(len(self._of_series))).all())
+
+    def code(self, text: str) -> int:
+        """The code of a text that is no key of readings: the rows of markers have such."""
+        return self._code(text)
+
+    def _code(self, text: str) -> int:
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self.table)
+            self.table.append(text)
+        return code

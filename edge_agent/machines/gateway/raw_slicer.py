@@ -1,0 +1,140 @@
+"""One stretch of event time in which one set of queries is fed with raw readings for the root, in the shape of `Era`.
+
+Rules (docs/protocol.md): a kind of its own, `raw` (6.2): a row is the readings of a key between two steps of the
+frontier, [first, last + 1 us); the root puts them in their places (7.4). Late readings leave at once and the root
+decides (4.2); under the policy per_window a reading below the frontier is in no such window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import Readings, lift
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.gateway.plan_interval import PlanInterval
+from edge_agent.machines.gateway.sorted_batch import SortedBatch
+
+Rows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
+
+
+class RawSlicer(PlanInterval):
+    """Readings with from_us <= ts < until_us are kept here as they are. plan None: no query is fed."""
+
+    def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
+        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        super().__init__(from_us, until_us, queries, scale)
+        self._open: list[Rows] = []
+        self._tardy: list[Rows] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is open or waits to leave."""
+        return bool(self._open or self._tardy)
+
+    def push(self, run: SortedBatch) -> int:
+        """Take readings on time. Answers how many are for no query."""
+        if self.plan is None:
+            return len(run.time_us)
+        self._newest_us = max(self._newest_us, int(run.time_us[-1]))
+        self._open.append(_rows_of(run))
+        return 0
+
+    def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
+        """Readings below the frontier. Answers how many are for no query, how many are lost."""
+        del frontier_us
+        if self.plan is None:
+            return len(run.time_us), 0
+        if self.queries[0].late == "per_window":
+            return 0, len(run.time_us)
+        self._tardy.append(_rows_of(run))
+        return 0, 0
+
+    def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
+        """(plan, late, rows): readings with ts < frontier (FAR_US: all that are open), and all late."""
+        done: list[Rows] = []
+        if self._open:
+            rows = _joined(self._open)
+            below = rows[0] < frontier_us
+            if below.any():
+                done.append(_take(rows, below))
+                rows = _take(rows, ~below)
+            self._open = [rows] if len(rows[0]) else []
+        late, self._tardy = self._tardy, []
+        for is_late, some in ((False, done), (True, late)):
+            if some:
+                assert self.plan is not None
+                yield self.plan, is_late, _partials(_joined(some), self.plan.basis, self.scale, apart=False)
+
+    # --- the spool ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "from": self.from_us,
+            "until": self.until_us,
+            "queries": [[query.id, query.revision] for query in self.queries],
+            "open": [list(_joined(self._open))] if self._open else [],
+            "late": [list(_joined(self._tardy))] if self._tardy else [],
+            "newest": self._newest_us,
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None) -> RawSlicer:
+        """The twin of `snapshot`. known: queries by (id, revision)."""
+        queries = tuple(known[query, revision] for query, revision in state["queries"])
+        era = cls(state["from"], state["until"], queries, scale)
+        era._open = [(time, key, order, value) for time, key, order, value in state["open"]]
+        era._tardy = [(time, key, order, value) for time, key, order, value in state["late"]]
+        era._newest_us = state["newest"]
+        return era
+
+    def check(self) -> None:
+        """Invariants, for tests."""
+        assert self.plan is not None or not self.pending
+        for time, *_ in self._open:
+            assert len(time)
+            assert self.from_us <= time.min()
+            assert time.max() < (self.until_us if self.until_us < FAR_US else FAR_US)
+
+
+def rows_by_key(run: SortedBatch, basis: tuple[str, ...], scale: int | None, *, apart: bool = False) -> Partials:
+    """Readings of a run as raw rows: one a key; apart: one a key and time. run: at least one reading."""
+    return _partials(_rows_of(run), basis, scale, apart=apart)
+
+
+def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
+    time, key, order, value = rows
+    by = np.lexsort((order, time, key))
+    time, key = time[by], key[by]
+    new = key[1:] != key[:-1]
+    if apart:
+        new |= time[1:] != time[:-1]
+    begins = np.flatnonzero(np.concatenate([[True], new]))
+    groups = Segments.runs(begins, len(time))
+    states = lift(Readings(time, value[by], order[by]), groups, basis, scale)
+    return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
+
+
+def _rows_of(run: SortedBatch) -> Rows:
+    key = np.full(len(run.time_us), run.keys, np.int64) if isinstance(run.keys, int) else run.keys.astype(np.int64)
+    return run.time_us, key, run.order().astype(np.int64), run.value
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    time, key, order, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return time, key, order, value
+
+
+def _take(rows: Rows, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+    time, key, order, value = rows
+    return time[mask], key[mask], order[mask], value[mask]

@@ -1,0 +1,60 @@
+"""Which readings of a batch are sound and wanted: numbers that can be added up, and the group's `where`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query import where, where_parser
+
+LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
+
+Mask = NDArray[np.bool_]
+
+
+class ReadingFilter:
+    """The filter of one group. What a label says is looked up once a table of labels."""
+
+    __slots__ = ("_cache", "_labels", "_scale", "_where")
+
+    def __init__(self, text: str, scale: int | None) -> None:
+        """text: the group's `where`; scale: as of Slicer. Raises: ConfigError for a text that cannot be read."""
+        self._where = where_parser.parse(text) if text.strip() else None
+        self._scale = scale
+        self._cache: dict[where.Expr, Mask] = {}
+        self._labels: object = None
+
+    def passing(self, batch: Batch, counters: dict[str, int]) -> Mask | None:
+        """Which readings pass, shape (k,); None: all. k > 0. The clean case costs two passes (least and greatest).
+
+        Counts the others as nan_skipped, bad or filtered.
+        """
+        value = batch.value
+        limit = LIMITS[value.dtype.kind]
+        keep: Mask | None = None
+        if not (-limit <= value.min() and value.max() <= limit):  # false for NaN too
+            nan = np.isnan(value)
+            with np.errstate(invalid="ignore"):
+                keep = (value >= -limit) & (value <= limit)
+            skipped = int(np.count_nonzero(nan))
+            counters["nan_skipped"] += skipped
+            counters["bad"] += len(value) - int(np.count_nonzero(keep)) - skipped
+        if self._where is not None:
+            if batch.labels is not self._labels:
+                self._cache, self._labels = {}, batch.labels
+            with np.errstate(invalid="ignore"):
+                wanted = where.evaluate(self._where, self._units(value), batch.series, batch.labels, self._cache)
+            sound = len(value) if keep is None else int(np.count_nonzero(keep))
+            keep = wanted if keep is None else keep & wanted
+            counters["filtered"] += sound - int(np.count_nonzero(keep))
+        return None if keep is None or keep.all() else keep
+
+    def _units(self, value: Array) -> Array:
+        """Values in the sensor's unit, as the filter means them."""
+        if not self._scale:
+            return value
+        return value / 10.0**-self._scale if self._scale < 0 else value * 10.0**self._scale

@@ -1,0 +1,42 @@
+"""Readings on their way into slices: sound, wanted and in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.partials.arrays import Array, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class SortedBatch:
+    """Sound readings in the order of time.
+
+    keys: a code for all, or one a reading; all below `limit`. index: position of each in its batch, None: as they
+    come. base: arrival number of position 0. numbers: as of Readings.
+    """
+
+    time_us: Ints
+    value: Array
+    keys: int | Ints
+    limit: int
+    index: Ints | None
+    base: int
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def part(self, first: int, last: int) -> SortedBatch:
+        """Rows first..last-1."""
+        if first == 0 and last == len(self.time_us):
+            return self
+        rows = slice(first, last)
+        keys = self.keys if isinstance(self.keys, int) else self.keys[rows]
+        index, base = (None, self.base + first) if self.index is None else (self.index[rows], self.base)
+        numbers = {label: said[rows] for label, said in self.numbers.items()}
+        return SortedBatch(self.time_us[rows], self.value[rows], keys, self.limit, index, base, numbers)
+
+    def order(self) -> Ints:
+        """Arrival numbers."""
+        return self.base + (np.arange(len(self.time_us)) if self.index is None else self.index)

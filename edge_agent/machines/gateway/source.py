@@ -1,0 +1,125 @@
+"""How far one sensor's event time has come (docs/protocol.md 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Sensor
+from edge_agent.machines.events import Read
+from edge_agent.machines.gateway.value_changes import ValueChanges
+
+
+@dataclass(slots=True)
+class Source:
+    """One sensor at this node. heard_us: node time of its last reading; clock_us: its own clock if it has one.
+
+    mark_us: a promise the source made itself (a recording's marker); it then says all there is to say.
+    """
+
+    sensor: Sensor
+    heard_us: int
+    newest_us: int = NEVER_US
+    own_clock: bool = False
+    clock_us: int = NEVER_US
+    mark_us: int | None = None
+    ended: bool = False
+    position: object = None
+    readings: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    markers: list[Marker] = field(default_factory=list)
+    changes: ValueChanges = field(default_factory=ValueChanges)
+    buffered: int = 0
+
+    def take(self, read: Read, now_us: int) -> None:
+        """Buffer the readings of an event until the next step; many small batches are sliced as one."""
+        rows = len(read.batch.time_us)
+        if rows:
+            self.heard_us = now_us
+            self.newest_us = max(self.newest_us, int(read.batch.time_us.max()))
+            self.readings += rows
+            self.buffered += rows
+            self.batches.append(read.batch)
+        self.markers += read.markers
+        if read.clock_us is not None:
+            self.own_clock, self.clock_us = True, read.clock_us
+        if read.mark_us is not None:
+            self.mark_us = read.mark_us
+        if read.position is not None:
+            self.position = read.position
+        self.ended = self.ended or read.ended
+
+    def drain(self) -> list[Batch]:
+        """The buffered readings in arrival order, joined where they share a table of labels."""
+        batches, self.batches, self.buffered = self.batches, [], 0
+        if len(batches) < 2:
+            return batches
+        out: list[Batch] = []
+        run: list[Batch] = []
+        for batch in batches:
+            if run and (batch.labels is not run[0].labels or batch.value.dtype != run[0].value.dtype):
+                out.append(_joined(run))
+                run = []
+            run.append(batch)
+        out.append(_joined(run))
+        return out
+
+    def reached_us(self, now_us: int) -> int:
+        """The event time below which nothing more is expected, lateness not yet subtracted.
+
+        Newest reading, capped at the clock; a source silent for its timeout moves with its clock minus its delay; an
+        ended one holds nothing back. NEVER_US while nothing is known.
+        """
+        if self.mark_us is not None:
+            return self.mark_us
+        if self.ended:
+            return max(now_us, self.newest_us + 1)
+        clock_us = self.clock_us if self.own_clock else now_us
+        reached_us = min(self.newest_us, clock_us)
+        if now_us - self.heard_us >= self.sensor.timeout_us:
+            reached_us = max(reached_us, clock_us - self.sensor.delay_us)
+        return reached_us
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "newest": self.newest_us,
+            "position": self.position,
+            "clock": self.clock_us if self.own_clock else None,
+            "ended": self.ended,
+            "readings": self.readings,
+            "changes": self.changes.snapshot(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The twin of `snapshot`."""
+        self.newest_us, self.position = state["newest"], state["position"]
+        self.ended, self.readings = state["ended"], state["readings"]
+        self.changes = ValueChanges.restore(state["changes"])
+        if state["clock"] is not None:
+            self.own_clock, self.clock_us = True, state["clock"]
+
+
+def _joined(run: list[Batch]) -> Batch:
+    if len(run) == 1:
+        return run[0]
+    return Batch(
+        np.concatenate([b.time_us for b in run]),
+        np.concatenate([b.value for b in run]),
+        _joined_series(run),
+        run[0].labels,
+    )
+
+
+def _joined_series(run: list[Batch]) -> Any:
+    """Concatenated series; a zero-stride view where every batch has the same single one: no pass over readings."""
+    first = run[0].series
+    if all(b.series.strides == (0,) and b.series[0] == first[0] for b in run):
+        return np.broadcast_to(first[:1], (sum(len(b.series) for b in run),))
+    return np.concatenate([b.series for b in run])

@@ -1,0 +1,301 @@
+"""One stretch of event time in which one set of queries is fed: its plan, its edges, and what is open of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
+from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials, in_windows
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.query.planner import plan
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.sliding.incremental import WindowStore
+from edge_agent.algebra.span import FAR_US, NO_EDGE
+from edge_agent.algebra.windows.edges import Edges
+from edge_agent.machines.gateway.slice_extents import SliceExtents
+from edge_agent.machines.gateway.sorted_batch import SortedBatch
+
+_SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
+_SMALL: Final = 1_024
+
+NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
+
+
+class TimeSlicer:
+    """Readings with from_us <= ts < until_us are sliced here. plan: of the rows on time; None: no query is fed."""
+
+    def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
+        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        self.from_us = from_us
+        self.until_us = until_us
+        self.queries = queries
+        self.scale = scale
+        placements = plan(queries, scale)
+        self.plan: Plan | None = placements[0].plan if placements else None
+        self._late_plan = placements[-1].plan if placements else None
+        basis = self.plan.basis if self.plan else ()
+        self._basis = basis
+        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
+        self._windows = list({query.time_window: None for query in queries})
+        self._edges = Edges(self._windows) if queries else None
+        self._store: Store | WindowStore = Store(basis, self.plan.unit_us if self.plan else None, NODES)
+        if self.plan is not None and self.plan.kind == "window":
+            self._store = WindowStore(basis, self._windows, NODES)
+        self._late = Store(basis, None, NODES)
+        self._newest_us = NEVER_US
+        self._closed_us = NEVER_US  # the frontier as of the last `close`
+        self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: not there to move
+        self._extents = SliceExtents()  # of slices that may move to another plan
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is open or waits to leave."""
+        return bool(len(self._store) or len(self._late))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that are wanted as numbers of each reading."""
+        return labels_of(self._basis)
+
+    # --- readings -----------------------------------------------------------------------------------------------
+
+    def push(self, run: SortedBatch) -> int:
+        """Slice readings on time. Answers how many lie in no window."""
+        run, outside = self._inside(run)
+        if not len(run.time_us):
+            return outside
+        slices, rows, start = self._slice(run)
+        self._newest_us = max(self._newest_us, int(run.time_us[-1]))
+        if self._moves:
+            last = np.empty_like(rows)
+            np.subtract(rows[1:], 1, out=last[:-1])
+            last[-1] = len(run.time_us) - 1
+            self._extents.add(start, run.time_us[rows], run.time_us[last])
+        self._keep(slices)
+        return outside
+
+    def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
+        """Readings below the frontier as deltas of their own. Answers how many lie in no window, how many miss one."""
+        run, outside = self._inside(run)
+        if not len(run.time_us):
+            return outside, 0
+        slices, _rows, _start = self._slice(run, spans=True)
+        if self._late_plan is None or self._late_plan.kind == "slice":
+            self._late.add(slices)
+            return outside, 0
+        lost = 0
+        if self.queries[0].late == "per_window":  # in windows with end > frontier, lost for the others
+            gone = np.zeros(len(slices), np.bool_)
+            for window in self._windows:
+                rows, start = window.assign(slices.start, slices.end)
+                gone[rows[window.ends(start) <= frontier_us]] = True
+            lost = int(slices.states["count"][gone].sum())
+            rows_of = in_windows(slices, self._windows)
+            self._late.add(rows_of.take(rows_of.end > frontier_us))
+        else:
+            self._late.add(in_windows(slices, self._windows))
+        return outside, lost
+
+    def _inside(self, run: SortedBatch) -> tuple[SortedBatch, int]:
+        """The readings between the first edge and the last, and how many are not."""
+        many = first = last = len(run.time_us)
+        if self._edges is not None:
+            if run.time_us[0] >= self._edges.first_us and run.time_us[-1] < self._edges.last_us:
+                return run, 0
+            first, last = np.searchsorted(run.time_us, [self._edges.first_us, self._edges.last_us]).tolist()
+        if first:
+            self.gone_until(int(run.time_us[first - 1]))
+        if last < many:
+            self.gone_until(int(run.time_us[-1]))
+        return run.part(first, last), first + many - last
+
+    def _slice(self, run: SortedBatch, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
+        """Lift readings by (slice, key). Answers the partials, and of each slice its first row and its start.
+
+        spans: [first, last + 1 us) of its own readings as the range of each partial, not that of the slice.
+        """
+        assert self._edges is not None
+        rows, start, end = self._edges.cut(run.time_us)
+        start, end = self._clipped(start, end)
+        slot: Ints | slice = slice(None)  # the slice of each partial
+        if isinstance(run.keys, int):
+            groups, key = Segments.runs(rows, len(run.time_us)), np.full(len(rows), run.keys, np.int64)
+        else:
+            groups, label = self._grouped(run, rows)
+            slot, key = np.divmod(label, run.limit)
+        order = run.order() if self._numbered else NO_INTS
+        readings = Readings(run.time_us, run.value, order, numbers=run.numbers)
+        states = lift(readings, groups, self._basis, self.scale)
+        if spans:
+            return Partials(run.time_us[groups.first()], run.time_us[groups.last()] + 1, key, states), rows, start
+        return Partials(start[slot], end[slot], key, states), rows, start
+
+    @staticmethod
+    def _grouped(run: SortedBatch, rows: Ints) -> tuple[Segments, Ints]:
+        """Groups by slice * limit + key, and that number for each group."""
+        assert not isinstance(run.keys, int)
+        k, many = len(run.time_us), len(rows)
+        codes = run.keys
+        if many > 1:
+            codes = np.repeat(np.arange(many) * run.limit, np.diff(rows, append=k)) + codes
+        if many * run.limit <= _SPARSE * k + _SMALL:
+            groups = Segments.coded(codes, many * run.limit)
+            return groups, groups.label
+        label, codes = np.unique(codes, return_inverse=True)
+        return Segments.coded(codes, len(label)), label
+
+    def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """An edge is cut where the plan changes (docs/protocol.md 6.3)."""
+        if self.from_us > NEVER_US:
+            start = np.maximum(start, self.from_us)
+        if self.until_us < FAR_US:
+            end = np.minimum(end, self.until_us)
+        return start, end
+
+    def _keep(self, slices: Partials) -> None:
+        self._store.add(slices)
+
+    # --- what leaves --------------------------------------------------------------------------------------------
+
+    def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
+        """(plan, late, rows): what ends by the frontier (FAR_US: everything that is open), and all that is late."""
+        if frontier_us == FAR_US:
+            self.gone_until(self._newest_us)
+            done = self._store.flush()
+        else:
+            self._closed_us = frontier_us
+            done = self._store.close(frontier_us)
+        for plan_, late, rows in (
+            (self.plan, False, done),
+            (self._late_plan, True, self._late.flush()),
+        ):
+            if len(rows):
+                assert plan_ is not None
+                yield plan_, late, rows
+        if self._extents.many:
+            self._joined()
+
+    def gone_until(self, newest_us: int) -> None:
+        """Readings up to there (NEVER_US: none) are no longer here to move."""
+        if newest_us > NEVER_US:
+            self._gone_us = max(self._gone_us, newest_us + 1)
+
+    # --- a change of plan ---------------------------------------------------------------------------------------
+
+    @property
+    def _moves(self) -> bool:
+        """Whether open rows can move to another plan: whole windows cannot, their readings are in several."""
+        return self.plan is not None and self.plan.kind == "slice"
+
+    def earliest_switch(self, trial: TimeSlicer, cuts: Ints, at_us: int) -> int:
+        """The earliest event time >= at_us from which the queries of `trial` can be fed exactly.
+
+        Readings at or after it must be in slices whose states `trial` can use and that none of its edges, nor a cut,
+        parts; else it comes after them.
+        """
+        at_us = max(at_us, self._gone_us)
+        if self.plan is None or self._newest_us < max(at_us, NEVER_US + 1):
+            return at_us
+        if not self._moves:
+            return self._newest_us + 1
+        _start, low, high = self._joined()
+        fits = (low >= at_us) | (high < at_us)
+        if trial._edges is not None:
+            _, after = trial._edges.around(low)
+            whole = after > high
+            whole &= np.searchsorted(cuts, low, side="right") == np.searchsorted(cuts, high, side="right")
+            whole &= set(trial._basis) <= set(self._basis)
+            fits &= whole | (high < at_us)
+        return at_us if fits.all() else int(high[~fits][-1]) + 1
+
+    def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
+        """End the era at at_us. Answers (first reading, last reading, slice) of all after it, in the order of time."""
+        if self.until_us <= at_us:
+            return []
+        self.until_us = max(at_us, self.from_us)
+        if not self._moves or not len(self._store):
+            return []
+        start, low, high = self._joined()
+        first = int(np.searchsorted(low, at_us))  # slices are disjoint: their first readings are in order too
+        self._extents = SliceExtents(start[:first], low[:first], high[:first])
+        rows = self._store.flush()
+        rows = Partials(rows.start, np.minimum(rows.end, self.until_us), rows.key, rows.states)
+        if not len(start):
+            self._store.add(rows)
+            return []
+        row = np.minimum(np.searchsorted(start, rows.start), len(start) - 1)
+        moves = (row >= first) & (start[row] == rows.start)  # a slice without an extent lies below the frontier
+        self._store.add(rows.take(~moves))
+        return [(low[row[moves]], high[row[moves]], rows.take(moves))]
+
+    def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
+        """Take slices of another plan that fit this one. Answers how many readings lie in no window."""
+        if self._edges is None:
+            self.gone_until(int(high.max()))
+            return int(slices.states["count"].sum())
+        start, end = self._edges.around(low)
+        inside = (start != NO_EDGE) & (end != FAR_US)
+        outside = int(slices.states["count"][~inside].sum())
+        if outside:
+            self.gone_until(int(high[~inside].max()))
+            start, end, low, high, slices = start[inside], end[inside], low[inside], high[inside], slices.take(inside)
+        if not len(slices):
+            return outside
+        start, end = self._clipped(start, end)
+        self._newest_us = max(self._newest_us, int(high.max()))
+        if self._moves:
+            self._extents.add(start, low, high)
+        self._keep(Partials(start, end, slices.key, {name: slices.states[name] for name in self._basis}))
+        return outside
+
+    def _joined(self) -> tuple[Ints, Ints, Ints]:
+        """Start, first and last reading of each slice that is open."""
+        return self._extents.joined(self._edges, self._closed_us)
+
+    # --- the spool ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "from": self.from_us,
+            "until": self.until_us,
+            "queries": [[query.id, query.revision] for query in self.queries],
+            "open": self._store.snapshot(),
+            "late": self._late.snapshot(),
+            "newest": self._newest_us,
+            "closed": self._closed_us,
+            "gone": self._gone_us,
+            "extents": list(self._joined()),
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None) -> TimeSlicer:
+        """The twin of `snapshot`. known: queries by (id, revision)."""
+        queries = tuple(known[query, revision] for query, revision in state["queries"])
+        era = cls(state["from"], state["until"], queries, scale)
+        era._store.restore(state["open"])
+        era._late.restore(state["late"])
+        era._newest_us, era._closed_us, era._gone_us = state["newest"], state["closed"], state["gone"]
+        era._extents = SliceExtents(*state["extents"])
+        return era
+
+    def check(self) -> None:
+        """Invariants, for tests."""
+        rows = self._store.view()
+        if self.plan is None:
+            assert not self.pending
+        elif self.plan.kind == "slice":
+            assert (rows.start >= self.from_us).all()
+            assert (rows.end <= self.until_us).all()
+            assert (rows.end > rows.start).all()
+            start, low, high = self._joined()
+            assert (start <= low).all()
+            assert (low <= high).all()
+            assert (high[:-1] < low[1:]).all()

@@ -1,0 +1,46 @@
+"""Changes of a sensor's value: the markers that a state gives (docs/configure.md, punctuation windows)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import key_text
+
+
+@dataclass(slots=True)
+class ValueChanges:
+    """The last value of each series of a sensor, by the text of its labels; of a new one nothing is known to change."""
+
+    last: dict[str, float] = field(default_factory=dict)
+
+    def of(self, batches: Iterable[Batch], scale: int | None) -> list[tuple[int, float]]:
+        """(time, new value) of every change, in no order. scale: as of the sensor; values are in its unit."""
+        out: list[tuple[int, float]] = []
+        for batch in batches:
+            for series in np.unique(batch.series).tolist():
+                rows = np.flatnonzero(batch.series == series)
+                rows = rows[np.argsort(batch.time_us[rows], kind="stable")]
+                value = batch.value[rows] * 10.0 ** (scale or 0)
+                rows, value = rows[np.isfinite(value)], value[np.isfinite(value)]
+                if not len(value):
+                    continue
+                labels = batch.labels[series]
+                name = key_text(labels, tuple(label for label, _ in labels))
+                new = np.concatenate([[value[0] != self.last.get(name, value[0])], value[1:] != value[:-1]])
+                self.last[name] = float(value[-1])
+                out += zip(batch.time_us[rows[new]].tolist(), value[new].tolist(), strict=True)
+        return out
+
+    def snapshot(self) -> dict[str, float]:
+        """Plain values."""
+        return dict(self.last)
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> ValueChanges:
+        """The twin of `snapshot`."""
+        return cls({name: float(value) for name, value in state.items()})

@@ -1,0 +1,159 @@
+"""The frames of one step in the making: as many as the limit of a frame asks for (docs/protocol.md 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+
+from edge_agent.algebra.frame import (
+    MAX_FRAME_BYTES,
+    Birth,
+    Define,
+    Frame,
+    GroupPart,
+    Leaf,
+    Members,
+    Plan,
+    Section,
+    Serving,
+)
+from edge_agent.algebra.partials import row_splitting
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.uplink import size_bounds
+
+BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # sizes are upper bounds of the parts; the rest is headers
+LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
+SERVINGS_A_FRAME: Final = 500
+SERVING_BYTES: Final = 40  # revision and three times at their longest
+
+
+@dataclass(slots=True)
+class DraftFrame:
+    """A frame in the making. parts: group number -> its sections on time and late; size_bytes: an upper estimate."""
+
+    keys: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    groups: list[tuple[int, Group]] = field(default_factory=list)
+    plans: list[tuple[int, int, Plan]] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    sensors: list[str] = field(default_factory=list)
+    parts: dict[int, tuple[list[Section], list[Section]]] = field(default_factory=dict)
+    members: list[Members] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class FramePacker:
+    """What is added goes into the last frame, or into a new one after it where it has no room."""
+
+    def __init__(self) -> None:
+        self._all = [DraftFrame()]
+
+    def _fit(self, size_bytes: int) -> DraftFrame:
+        """The draft that takes so much more."""
+        last = self._all[-1]
+        if last.size_bytes and last.size_bytes + size_bytes > BUDGET_BYTES:
+            last = DraftFrame()
+            self._all.append(last)
+        last.size_bytes += size_bytes
+        return last
+
+    # --- definitions --------------------------------------------------------------------------------------------
+
+    def define_key(self, text: str) -> None:
+        """The key of the next number."""
+        self._fit(len(text.encode()) + 3).keys.append(text)
+
+    def define_node(self, text: str) -> None:
+        """The node of the next number."""
+        self._fit(len(text.encode()) + 3).nodes.append(text)
+
+    def define_group(self, number: int, group: Group) -> None:
+        """A group and its number."""
+        self._fit(size_bounds.of_group(group)).groups.append((number, group))
+
+    def define_plan(self, number: int, group_number: int, plan: Plan) -> None:
+        """A plan, its number and that of its group."""
+        self._fit(size_bounds.of_plan(plan)).plans.append((number, group_number, plan))
+
+    def say(self, kind: Literal["queries", "sensors"], text: str) -> None:
+        """The text of a definition."""
+        getattr(self._fit(len(text.encode()) + 5), kind).append(text)
+
+    # --- what holds and what leaves -----------------------------------------------------------------------------
+
+    def list_leaves(self, number: int, leaves: Sequence[Leaf]) -> None:
+        """Leaves of the group of that number."""
+        for start in range(0, len(leaves), LEAVES_A_FRAME):
+            some = tuple(leaves[start : start + LEAVES_A_FRAME])
+            self._fit(sum(len(leaf.node) + 16 for leaf in some)).members.append(Members(number, some))
+
+    def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
+        """Which queries of the group of that number are fed, and when."""
+        for start in range(0, len(serving), SERVINGS_A_FRAME):
+            some = tuple(serving[start : start + SERVINGS_A_FRAME])
+            size_bytes = sum(len(each.query) + SERVING_BYTES for each in some)
+            self._fit(size_bytes).members.append(Members(number, (), (), some))
+
+    def add_rows(self, number: int, plan_number: int, plan: Plan, rows: Partials, *, late: bool) -> None:
+        """Rows of a plan, under the numbers of the epoch, of the group of that number."""
+        row_bytes = size_bounds.of_row(plan.basis)
+        if row_splitting.is_cut(plan.basis):
+            value_bytes = size_bounds.of_value(rows)
+            rows = row_splitting.cut(rows, plan.basis, plan.scale, BUDGET_BYTES // 2 // value_bytes)
+            upto = np.cumsum(row_bytes + value_bytes * row_splitting.sizes(rows))
+        else:
+            upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
+        upto += np.cumsum(size_bounds.of_bounded(rows))
+        done, done_bytes = 0, 0
+        while done < len(rows):
+            draft = self._all[-1]
+            room = BUDGET_BYTES - draft.size_bytes
+            last = int(np.searchsorted(upto, done_bytes + room, side="right"))
+            if last <= done and draft.size_bytes:
+                self._all.append(DraftFrame())
+                continue
+            last = max(last, done + 1)  # a row as large as that has a frame of its own: sizes are upper estimates
+            chunk = rows if last - done == len(rows) else rows.take(slice(done, last))
+            draft.size_bytes += int(upto[last - 1]) - done_bytes + 16
+            done, done_bytes = last, int(upto[last - 1])
+            on_time, tardy = draft.parts.setdefault(number, ([], []))
+            (tardy if late else on_time).append(Section.of(plan_number, plan, chunk))
+
+    def last_sections(self, number: int) -> Iterable[Section]:
+        """Those that the last frame, as it is so far, has of the group of that number."""
+        on_time, late = self._all[-1].parts.get(number, ([], []))
+        return (*on_time, *late)
+
+    def frames(
+        self,
+        epoch: int,
+        seq: int,
+        keys: Mapping[str, int],
+        nodes: Mapping[str, int],
+        *,
+        birth: Birth | None = None,
+        flush: int | None = None,
+    ) -> list[Frame]:
+        """Them all, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
+        out = []
+        for i, draft in enumerate(self._all):
+            define = Define(
+                (_first(keys, draft.keys), tuple(draft.keys)),
+                (_first(nodes, draft.nodes), tuple(draft.nodes)),
+                tuple(draft.groups),
+                tuple(draft.plans),
+                tuple(draft.queries),
+                tuple(draft.sensors),
+            )
+            parts = tuple(GroupPart(n, None, tuple(rows), tuple(late)) for n, (rows, late) in draft.parts.items())
+            said = None if define == Define() else define
+            out.append(Frame(epoch, seq + i, birth if i == 0 else None, said, tuple(draft.members), parts, flush=flush))
+        return out
+
+
+def _first(known: Mapping[str, int], texts: list[str]) -> int:
+    return known[texts[0]] if texts else 0

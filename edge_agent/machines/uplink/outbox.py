@@ -1,0 +1,290 @@
+"""Custody upward: numbers frames, publishes them from the spool until the parent's receipt, then lets them go.
+
+Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
+the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
+that names the last seq before it (1.3); what a broker says about a frame means room in flight and nothing else (3);
+what is receipted is deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
+(3.3); a frame that the parent refuses to receipt while it receipts later ones becomes a gap record after 5 re-sendings
+(3.6); heartbeats are neither spooled nor receipted (2.5).
+
+    SPOOLED --mark--> MARKED --publish--> SENT --receipt--> gone
+                        ^------ link down / back-off ---'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+from edge_agent.algebra.frame import NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.events import Note, Publish, SpooledFrame
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import Step
+
+RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
+RESEND_MOST_US: Final = 60_000_000
+POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
+MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receipt; bounds what a duplicate storm costs
+
+
+@dataclass(slots=True)
+class Pending:
+    """A spooled frame. sent_us: last publish since the link came up. refused: receipts that went past it."""
+
+    marked: bool
+    sent_us: int | None = None
+    tries: int = 0
+    refused: int = 0
+
+
+class Outbox:
+    """One node's frames to its parent."""
+
+    def __init__(self, node: str, random: Random, *, version: str, in_flight: int = 20) -> None:
+        """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed."""
+        self.node, self.version, self.in_flight = node, version, in_flight
+        self.random = random
+        self.journal: int | None = None
+        self.epoch_id = 0
+        self.seq = 0
+        self.predecessor: tuple[int, int] | None = None
+        self.numbering = EpochEncoder()
+        self.pending: dict[tuple[int, int], Pending] = {}
+        self.forget: list[tuple[int, int]] = []
+        self.replaced: list[Frame] = []
+        self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
+        self.link_up = False
+        self._flying: set[tuple[int, int]] = set()
+        self._uncommitted: list[tuple[int, int]] = []
+        self.said_us = NEVER_US
+
+    @property
+    def epoch(self) -> int:
+        """What frames of the present epoch carry: its first 32 bits (1.1)."""
+        return self.epoch_id >> 32
+
+    def draw(self) -> None:
+        """Draw the id of a new epoch; `open` comes next, with a birth that knows it."""
+        if self.epoch_id:
+            self.predecessor = (self.epoch, self.seq - 1)
+        used = {epoch for epoch, _ in self.pending} | {self.epoch}
+        while self.epoch in used:
+            self.epoch_id = self.random.getrandbits(64) or 1
+        self.numbering, self.seq = EpochEncoder(), 0
+
+    def open(self, step: Step) -> list[Frame]:
+        """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
+        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version)
+        frames = self._add(self.numbering.compose(self.epoch, 0, step, birth))
+        if self.journal is None:
+            self.births[self.epoch] = frames[0]
+        return frames
+
+    def put(self, step: Step) -> list[Frame]:
+        """The frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was numbered)."""
+        return self._add(self.numbering.compose(self.epoch, self.seq, step))
+
+    def flush(self, step: Step) -> list[Frame]:
+        """The last frames of the present epoch (1.3)."""
+        return self.put(replace(step, flush=self.seq - 1))
+
+    def restate(self) -> list[Frame]:
+        """Frames that repeat what the numbers of this epoch mean (2.4)."""
+        return self._add(self.numbering.restate(self.epoch, self.seq))
+
+    def _add(self, frames: list[Frame]) -> list[Frame]:
+        for frame in frames:
+            self.pending[frame.epoch, frame.seq] = Pending(marked=False)
+            self._uncommitted.append((frame.epoch, frame.seq))
+        self.seq += len(frames)
+        return frames
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Frames to mark as sent in the commit that is being made: those about to be published for the first time."""
+        if not self.link_up or self.journal is None:
+            return []
+        room = MARK_AHEAD - sum(p.marked for p in self.pending.values())
+        fresh = [key for key, p in self.pending.items() if not p.marked][: max(room, 0)]
+        for key in fresh:
+            self.pending[key].marked = True
+        self._uncommitted += fresh
+        return fresh
+
+    def committed(self) -> None:
+        """What was put before is durable now and may be published."""
+        self._uncommitted.clear()
+
+    def learnt_journal(self) -> list[Frame]:
+        """Births that wait for the journal, now with it, as replacements in the spool; none when none waits."""
+        if self.journal is None:
+            return []
+        births = [
+            replace(frame, birth=replace(frame.birth, journal=self.journal))
+            for frame in self.births.values()
+            if frame.birth is not None
+        ]
+        self._uncommitted += [(frame.epoch, frame.seq) for frame in births]
+        self.births.clear()
+        return births
+
+    def take_replaced(self) -> list[Frame]:
+        """Gap records that stand in for given-up frames since the last call, for the commit that is being made."""
+        out, self.replaced = self.replaced, []
+        self._uncommitted += [(frame.epoch, frame.seq) for frame in out]
+        return out
+
+    def take_forgotten(self) -> list[tuple[int, int]]:
+        """Receipted frames since the last call, for the commit that is being made."""
+        out, self.forget = self.forget, []
+        return out
+
+    def publish(self, now_us: int) -> list[Publish]:
+        """What to send now: marked frames in order while there is room, and those whose receipt is overdue."""
+        if not self.link_up or self.journal is None or self.births:
+            return []
+        waiting = set(self._uncommitted)
+        out: list[Publish] = []
+        room = self.in_flight - len(self._flying)
+        for key, pending in self.pending.items():
+            if room <= len(out) or not pending.marked:  # marks are given in order: behind the first without are none
+                break
+            if key in self._flying or key in waiting:
+                continue
+            if pending.sent_us is not None:
+                waited_us = now_us - pending.sent_us
+                backoff_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US)
+                if waited_us < backoff_us * 0.75 or waited_us < backoff_us * (0.75 + 0.5 * self.random.random()):
+                    continue
+            pending.sent_us = now_us
+            pending.tries += 1
+            out.append(Publish(*key))
+        self._flying.update((p.epoch, p.seq) for p in out)
+        if out:
+            self.said_us = now_us
+        return out
+
+    def sent(self, epoch: int, seq: int) -> None:
+        """The broker took it: room for another."""
+        self._flying.discard((epoch, seq))
+
+    def link(self, *, up: bool) -> None:
+        """The connection came or went; what was in flight may be lost and is sent again."""
+        self.link_up = up
+        self.said_us = NEVER_US
+        self._flying.clear()
+        for pending in self.pending.values():
+            pending.sent_us, pending.tries = None, 0
+
+    def receipt(self, receipt: Receipt, load: Callable[[int, int], Frame]) -> list[Note]:
+        """Let go what the parent has. load: a spooled frame's content, asked for only when it is given up (3.6)."""
+        notes: list[Note] = []
+        if self.journal is None:
+            self.journal = receipt.journal
+            notes.append(Note("parent.journal", {"journal": receipt.journal}))
+        elif receipt.journal != self.journal:
+            return [Note("parent.journal_changed", {"known": self.journal, "got": receipt.journal})]
+        top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
+        for key in [k for k in self.pending if k[0] == receipt.epoch]:
+            seq, pending = key[1], self.pending[key]
+            if seq < receipt.upto or any(low <= seq <= high for low, high in receipt.above):
+                del self.pending[key]
+                self._flying.discard(key)
+                self.forget.append(key)
+            elif seq < top and pending.tries > pending.refused + 1:
+                pending.refused = pending.tries - 1
+                if pending.refused >= POISON_TRIES:
+                    notes.append(self._give_up(key, load(*key)))
+        if receipt.quarantined:
+            notes.append(Note("frame.quarantined", {"epoch": receipt.epoch, "seqs": list(receipt.quarantined)}))
+        return notes
+
+    def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
+        """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
+        gap = gap_of(frame, self.numbering, "poison")
+        if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
+            gap = replace(gap, groups=tuple(self.numbering.groups))
+        self.replaced.append(
+            Frame(
+                frame.epoch, frame.seq, frame.birth, frame.define, frame.members, _promises(frame), (*frame.gaps, gap)
+            )
+        )
+        self.pending[key] = Pending(marked=True)
+        return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
+
+    def damaged(self, epoch: int, seq: int) -> list[Note]:
+        """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6)."""
+        key = (epoch, seq)
+        if key not in self.pending:
+            return []
+        gap = Gap(tuple(self.numbering.groups), 0, 0, -1, (), "damaged", 0, "sha256")
+        self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
+        self._flying.discard(key)
+        self.pending[key] = Pending(marked=True)
+        return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
+
+    def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
+        """A heartbeat if nothing was said for an interval. Before the journal is known it asks for a receipt."""
+        if not self.link_up or now_us - self.said_us < interval_us:
+            return None
+        self.said_us = now_us
+        if self.journal is None or self.births:
+            return Heartbeat(self.epoch, -1, ())
+        known = [(self.numbering.groups[g], f) for g, f in frontiers.items() if g in self.numbering.groups]
+        return Heartbeat(self.epoch, self.seq - 1, tuple((n, f) for n, f in known if f > NEVER_US))
+
+    @property
+    def spooled(self) -> int:
+        """Frames without a receipt."""
+        return len(self.pending)
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values of the identity; numbering is a slot of its own since it is larger and changes less."""
+        return {
+            "epoch_id": self.epoch_id,
+            "seq": self.seq,
+            "journal": self.journal,
+            "predecessor": list(self.predecessor) if self.predecessor else None,
+        }
+
+    def restore(self, state: Mapping[str, Any], numbering: Mapping[str, Any], frames: tuple[SpooledFrame, ...]) -> None:
+        """The twin of `snapshot`, with the frames found in the spool. Births without a journal come decoded."""
+        self.epoch_id, self.seq, self.journal = state["epoch_id"], state["seq"], state["journal"]
+        self.predecessor = tuple(state["predecessor"]) if state["predecessor"] else None
+        self.numbering = EpochEncoder.restore(numbering)
+        for spooled in frames:
+            self.pending[spooled.epoch, spooled.seq] = Pending(marked=spooled.sent)
+            frame = spooled.frame
+            if frame is not None and frame.birth is not None and frame.birth.journal == 0:
+                self.births[frame.epoch] = frame
+
+    def check(self) -> None:
+        """Invariants, for tests: in flight is spooled and bounded; nothing flies before the journal is known."""
+        assert self._flying <= self.pending.keys() or not self._flying
+        assert len(self._flying) <= self.in_flight
+        assert self.journal is not None or not self._flying
+        assert all(seq < self.seq for epoch, seq in self.pending if epoch == self.epoch)
+
+
+def _promises(frame: Frame) -> tuple[Any, ...]:
+    return tuple(replace(part, sections=(), late=()) for part in frame.groups)
+
+
+def gap_of(frame: Frame, numbering: EpochEncoder, reason: str) -> Gap:
+    """What is lost with a frame's rows (3.5). detail 'sha256' asks the rim for the hash of the bytes."""
+    by_number = {n: g for g, n in numbering.groups.items()}
+    groups, start, end, readings = [], 2**62, NEVER_US, 0
+    for part in frame.groups:
+        for section in (*part.sections, *part.late):
+            rows = section.partials
+            if len(rows):
+                start, end = min(start, int(rows.start.min())), max(end, int(rows.end.max()))
+                counts = next(iter(rows.states.values()))  # of every basis the first; in the spool it has no name
+                readings += int(counts.sum())
+        if part.group in by_number and (part.sections or part.late):
+            groups.append(by_number[part.group])
+    if end < start:
+        start = end = 0
+    return Gap(tuple(groups), start, end, readings, (), reason, 0, "sha256")

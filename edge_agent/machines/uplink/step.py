@@ -1,0 +1,96 @@
+"""What a slicer or a merger lets go: rows of one plan with the tables that name their keys and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Gap, Leaf, Plan, Serving
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Rows that leave. partials.key indexes `keys`, columns of kind node index `nodes`.
+
+    keys, nodes: append-only tables of the holder (the same list object every time). late: rows of late readings.
+    """
+
+    plan: Plan
+    late: bool
+    partials: Partials
+    keys: Sequence[str]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Earliest starts of sessions not sent yet (docs/protocol.md 5.2).
+
+    codes: shape (n,), int64, index `keys`, the holder's table; starts: shape (n,), int64, us. A key may stand more
+    than once: its least start counts.
+    """
+
+    keys: Sequence[str]
+    codes: Ints
+    starts: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """One group's share of a step: what leaves, and what holds once it has left. None = unchanged.
+
+    promised_us: the frontier that holds with this step, said or not; hints: of a group of sessions, all of them.
+    """
+
+    group: Group
+    frontier_us: int | None = None
+    releases: tuple[StepRows, ...] = ()
+    exceptions: tuple[ExcludedLeaf, ...] | None = None
+    leaves: tuple[Leaf, ...] = ()
+    dropped: tuple[str, ...] = ()
+    serving: tuple[Serving, ...] = ()
+    promised_us: int = NEVER_US
+    hints: Hints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All that one commit sends upward. queries, sensors: canonical definition texts. flush, leave: see Frame."""
+
+    groups: tuple[GroupStep, ...] = ()
+    queries: tuple[str, ...] = ()
+    sensors: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    flush: int | None = None
+    leave: int | None = None
+
+
+def without_promise(step: Step) -> Step:
+    """The step with no frontier and no hints: the epoch's before hold until the frame with the first ones (1.2)."""
+    return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
+
+
+def halves(step: Step) -> tuple[Step, Step]:
+    """The step in two, with about half of the keys each; only the second promises and says anything else (2.3)."""
+    first, second = [], []
+    for group in step.groups:
+        cut = [_cut(release) for release in group.releases]
+        first.append(GroupStep(group.group, releases=tuple(low for low, _ in cut)))
+        second.append(replace(group, releases=tuple(high for _, high in cut)))
+    return Step(tuple(first)), replace(step, groups=tuple(second))
+
+
+def _cut(release: StepRows) -> tuple[StepRows, StepRows]:
+    keys = release.partials.key
+    low = keys <= (int(np.median(keys)) if len(keys) else 0)
+    if low.all() and len(keys):
+        low = keys < keys.max()
+    return (
+        replace(release, partials=release.partials.take(low)),
+        replace(release, partials=release.partials.take(~low)),
+    )
