@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.decision.work import Beyond, Work
 from cloud_job.decode import Page
 from cloud_job.tables import LATE, QUARANTINE, arrow_schema, small
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.root.decision.work import TooLate, Work
 from edge_agent.wire import heads
 
 REASON: Final = "beyond the correction horizon"
@@ -42,7 +42,7 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
     return rows.select(*(made.get(name, F.col(name)).alias(name) for name in QUARANTINE.columns))
 
 
-def parts_of(frames: DataFrame, beyond: Sequence[Beyond]) -> pa.Table:
+def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
     """The parts that hold them: node, epoch, seq, part, plan, payload. They are few, and rare."""
     wanted = small(frames.sparkSession, [(b.node, b.epoch, b.seq, b.part) for b in beyond], _PARTS)
     found = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
@@ -76,7 +76,7 @@ def late(
     return pa.concat_tables(made) if made else arrow_schema(LATE).empty_table()
 
 
-def _gone(rows: Partials, basis: tuple[str, ...], beyond: Beyond) -> Partials:
+def _gone(rows: Partials, basis: tuple[str, ...], beyond: TooLate) -> Partials:
     """What of a part is in no result, with its `count`: whole rows, of raw ones only their readings before."""
     gone = rows.take((rows.end - 1 if beyond.lasting else rows.start) < beyond.before_us)
     columns = list(gone.states.values())

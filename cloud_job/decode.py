@@ -16,8 +16,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job.decision.names import Names
-from cloud_job.decision.work import Order, Span
 from cloud_job.native import cells, plan
 from cloud_job.native.partials import WIDE, blocks, to_arrow
 from edge_agent import packages
@@ -31,7 +29,9 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.algebra.windows import Sliding
 from edge_agent.errors import WireError
-from edge_agent.machines.instants import slices_of
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.root.instant_slices import slices_of
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
@@ -75,10 +75,10 @@ class Lookup:
 
     pages: Mapping[tuple[str, int], Page]
     owners: Sequence[tuple[int, str]]
-    orders: Mapping[bytes, tuple[Order, ...]]
+    orders: Mapping[bytes, tuple[ReadRequest, ...]]
     ranges: Mapping[int, Sequence[tuple[int, int]]]
     columns: Mapping[str, str]
-    spans: Sequence[Span] = ()
+    spans: Sequence[WindowRange] = ()
     bases: Sequence[tuple[str, ...]] = ()
     nodes: Sequence[str] = ()
 
@@ -168,7 +168,7 @@ class Counted:
 
     sent: Sent
     page: Page
-    orders: tuple[Order, ...]
+    orders: tuple[ReadRequest, ...]
     rows: Partials
 
 
@@ -177,10 +177,10 @@ class _Decoding:
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
-        self.keys, self.nodes = Names(), Names()
+        self.keys, self.nodes = TextNumbers(), TextNumbers()
         self.nodes.of(lookup.nodes)
         self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
-        self._stores: dict[tuple[Order, bool], Store] = {}
+        self._stores: dict[tuple[ReadRequest, bool], Store] = {}
 
     def take(self, part: Counted) -> None:
         """One part, as far as it is wanted."""
@@ -199,7 +199,7 @@ class _Decoding:
                 chosen = chosen if order.lifted else recoded(chosen, order.basis, *codes)
                 self._store(order, part.sent.late).add(chosen)
 
-    def _wanted(self, rows: Partials, order: Order) -> Ints | None:
+    def _wanted(self, rows: Partials, order: ReadRequest) -> Ints | None:
         """Rows within the ranges of an order; None for all of them."""
         mask = np.zeros(len(rows), np.bool_)
         whole = order.kind != "session"  # a session that only reaches into a range counts too
@@ -207,7 +207,7 @@ class _Decoding:
             mask |= (rows.start >= low) & (rows.end <= high) if whole else (rows.start < high) & (rows.end > low)
         return None if mask.all() else np.flatnonzero(mask)
 
-    def _store(self, order: Order, late: bool) -> Store:
+    def _store(self, order: ReadRequest, late: bool) -> Store:
         store = self._stores.get((order, late))
         if store is None:
             store = self._stores[order, late] = Store(order.lifted or order.basis, None, self.nodes.texts)
@@ -215,7 +215,7 @@ class _Decoding:
 
     def windows(self) -> Iterator[pa.RecordBatch]:
         """The windows of every span, combined."""
-        fed: dict[int, list[tuple[int, Span]]] = {}
+        fed: dict[int, list[tuple[int, WindowRange]]] = {}
         for number, span in enumerate(self.lookup.spans):
             for order_number in span.orders:
                 fed.setdefault(order_number, []).append((number, span))
@@ -290,7 +290,9 @@ def same(number: int, rows: Partials) -> pa.Array:
     return pa.array(np.full(len(rows), number, np.int32))
 
 
-def windows_in(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool) -> Partials:
+def windows_in(
+    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool
+) -> Partials:
     """The windows of the span that contain ranges of rows, combined; exact: that equal them (protocol 6.2).
 
     At a constant cost a row, so that what a task sends to Spark is a row a window, however many rows are in it.
@@ -304,7 +306,7 @@ def windows_in(rows: Partials, span: Span, basis: tuple[str, ...], ranks: Ints |
     return combine(rows.take(wanted), basis, span.slide_us, ranks)
 
 
-def _picked(rows: Partials, span: Span, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
+def _picked(rows: Partials, span: WindowRange, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
     """The window of a span from the rows that it picks of an order, combined. rows: in order of their starts.
 
     Between markers of all nodes there are many windows, of many rows each: no row is looked at for every window.
@@ -320,7 +322,7 @@ def _picked(rows: Partials, span: Span, order: int, basis: tuple[str, ...], rank
     return combine(Partials(start, end, chosen.key, chosen.states), basis, None, ranks)
 
 
-def _named(rows: Partials, order: Order) -> Partials:
+def _named(rows: Partials, order: ReadRequest) -> Partials:
     if len(rows.states) != len(order.basis):
         raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
     return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))

@@ -13,8 +13,8 @@ from cloud_job import tables
 from edge_agent.algebra.frame import Frame, Heartbeat, Plan
 from edge_agent.config import topics
 from edge_agent.errors import WireError
-from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import BadFrame
+from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames, heads, landing
 
 if TYPE_CHECKING:

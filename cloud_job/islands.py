@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.decision.work import Islands, Work
 from cloud_job.native import plan
 from cloud_job.results import RESULT_COLUMNS, shown
 from cloud_job.tables import small
 from edge_agent.algebra.span import FAR_US
+from edge_agent.root.decision.work import Islands, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,18 +26,19 @@ from pyspark.sql import DataFrame
 from cloud_job import islands, tables
 from cloud_job.aside import late, parts_of, quarantined
 from cloud_job.central.positions import Made
-from cloud_job.decision import complete, state
-from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.work import Row, Work
 from cloud_job.failures import Failures
 from cloud_job.intake import Intake, Parts
 from cloud_job.lease import Lease
 from cloud_job.lookups import Lookups
 from cloud_job.revise import merge, merge_sessions, withdraw, withdraw_over
 from cloud_job.rows import Rows
+from cloud_job.spark import decision_checkpoint
 from cloud_job.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from edge_agent.errors import ProtocolError
-from edge_agent.machines.decider import Decider, Decision
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.decision import decide
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Row, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ class Settings:
     landing: str
     checkpoint: str
     grace_us: int = 60_000_000
-    limits: Limits = field(default_factory=Limits)
+    limits: RootLimits = field(default_factory=RootLimits)
     members: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
 
@@ -74,7 +75,7 @@ class Job:
         self.decider = Decider(0, settings.grace_us, settings.members)
         # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
         self.decider.parent.household.link(0, up=False)
-        self.ledger = Ledger(settings.limits)
+        self.ledger = RootState(settings.limits)
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
@@ -98,7 +99,7 @@ class Job:
 
     def _resume(self, last: SparkRow) -> None:
         """Go on after the decision of that row of ops.batches."""
-        self.decider, self.ledger, self.parts = state.loads(
+        self.decider, self.ledger, self.parts = decision_checkpoint.loads(
             bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
         )
         self._files = frozenset(last["files"])
@@ -157,7 +158,7 @@ class Job:
         }
         self.ledger.own(number, self.owner)
         books, gaps = self.decider.parent.books, self.decider.gaps
-        work = complete.step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
+        work = decide.step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
         self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
@@ -193,7 +194,7 @@ class Job:
                 ]
             ),
             "work": work.dumps(),
-            "state": state.dumps(self.decider, self.ledger, self.parts),
+            "state": decision_checkpoint.dumps(self.decider, self.ledger, self.parts),
         }
         self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
         self._held().check(self.spark, work.number)

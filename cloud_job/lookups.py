@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cloud_job.decision.ledger import Ledger
-from cloud_job.decision.work import Order, Span, Work, identity
 from cloud_job.decode import Lookup, Page
 from cloud_job.native.plan import Shape, state_columns
 from cloud_job.results import ranges_of
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identity
 
 Line = tuple[str, int]  # node and epoch
 Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low, high) of event time
@@ -22,7 +22,7 @@ class Lookups:
     """books: of the epochs. ledger: as the last decision left it."""
 
     books: Mapping[Line, EpochDictionary]
-    ledger: Ledger
+    ledger: RootState
 
     def page(self, line: Line) -> Page | None:
         """What the numbers of an epoch mean; None while nothing of it counts."""
@@ -46,18 +46,18 @@ class Lookups:
         """What counts of these epochs, and what their numbers mean."""
         return Lookup(pages, tuple(self.ledger.owners), {}, {}, {})
 
-    def of_windows(self, work: Work, spans: Sequence[Span]) -> Lookup:
+    def of_windows(self, work: Work, spans: Sequence[WindowRange]) -> Lookup:
         """All that the windows of these spans are made of."""
-        found: dict[int, list[Span]] = {}
+        found: dict[int, list[WindowRange]] = {}
         for span in spans:
             for number in span.orders:
                 found.setdefault(number, []).append(span)
         return self.of(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
-    def of(self, work: Work, ranges: Ranges, spans: Sequence[Span] = ()) -> Lookup:
+    def of(self, work: Work, ranges: Ranges, spans: Sequence[WindowRange] = ()) -> Lookup:
         """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
         pages = self.pages([span for found in ranges.values() for span in found])
-        orders: dict[bytes, tuple[Order, ...]] = {}
+        orders: dict[bytes, tuple[ReadRequest, ...]] = {}
         for order in work.orders:
             if order.number in ranges:
                 orders[order.plan] = (*orders.get(order.plan, ()), order)

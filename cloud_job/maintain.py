@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cloud_job.decision.ledger import Limits
-from cloud_job.decision.state import loads
+from cloud_job.spark.decision_checkpoint import loads
 from cloud_job.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.root.decision.root_state import RootLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ class Done:
 
 
 def maintain(
-    spark: SparkSession, place: Place, limits: Limits, say: Callable[[str], None], keep_hours: int = KEPT_HOURS
+    spark: SparkSession, place: Place, limits: RootLimits, say: Callable[[str], None], keep_hours: int = KEPT_HOURS
 ) -> list[Done]:
     """Expire, compact and vacuum every table. A root may run meanwhile: what it commits first, wins and is retried."""
     expire(spark, place, limits, say)
@@ -51,7 +51,7 @@ def maintain(
     return out
 
 
-def expire(spark: SparkSession, place: Place, limits: Limits, say: Callable[[str], None]) -> None:
+def expire(spark: SparkSession, place: Place, limits: RootLimits, say: Callable[[str], None]) -> None:
     """Payloads that no result can need any more, and states of old batches (docs/protocol.md 8.4)."""
     last = place.read(spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
     if not last:
@@ -67,7 +67,7 @@ def expire(spark: SparkSession, place: Place, limits: Limits, say: Callable[[str
         spark.sql(f"UPDATE {messages} SET payload = NULL WHERE {old}")  # noqa: S608 - as above
 
 
-def expired_before(state: bytes, limits: Limits) -> int:
+def expired_before(state: bytes, limits: RootLimits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, ledger, _parts = loads(state, limits, 0)
     lengths = [extent_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cloud_job import session, tables
-from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.lander import SUFFIX
 from cloud_job.stream import Stream
 from edge_agent.config import topics
+from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.wire import landing
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _work(
     for number in range(batches):
         shares = [sent[len(sent) * number // batches : len(sent) * (number + 1) // batches] for sent in recordings]
         _write(files, number, shares, received_us + number, journal)
-    limits = Limits(revise_every_us=0, horizon_us=ENDLESS_US)
+    limits = RootLimits(revise_every_us=0, horizon_us=ENDLESS_US)
     job = Job(spark, place, Settings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
     job.open()
     Stream(job, once=True, max_bytes=1).run()

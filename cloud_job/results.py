@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cloud_job import tables
-from cloud_job.decision.spans import join
-from cloud_job.decision.work import Span, Work
 from cloud_job.decode import READ, Lookup, Reader, windows_of
 from cloud_job.native import lower, plan
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import WindowRange, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
     return frames.where(wanted)
 
 
-def ranges_of(spans: Sequence[Span]) -> list[tuple[int, int]]:
+def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
     """[low, high) of event time that holds all rows of the spans; far apart ones apart, at most four."""
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
@@ -94,7 +94,7 @@ def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
     return plan.combine(rows, WINDOW, shapes, {"readings_late": late})
 
 
-def lowered(states: DataFrame, spans: Sequence[Span], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
+def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
     """Rows of gold.results, first revision."""
     told = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
     rows = states.withColumn("about", F.get(told, F.col("span")))
@@ -125,7 +125,7 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
     return rows.select(*(made.get(name, F.col(f"{told}{name}")).alias(name) for name in RESULT_COLUMNS))
 
 
-def about(spans: Sequence[Span]) -> str:
+def about(spans: Sequence[WindowRange]) -> str:
     """What rows say of their spans, as JSON of the type ABOUT."""
     return json.dumps(
         [

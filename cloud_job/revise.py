@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.decision.work import Gone, Over, Span
 from cloud_job.tables import RESULTS, Place, small
+from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -34,7 +34,7 @@ _WITHDRAWN: Final = pa.schema(  # low, bound: of start and end
 )
 
 
-def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Span]) -> None:
+def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
     """Upsert by replacement: done twice it changes nothing more. rows: of `spans`, unique by what names a row.
 
     A revision is a change of the set of readings or of the coverage; another rounding of a sum is none
@@ -70,7 +70,7 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
     )
 
 
-def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: int) -> None:
+def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
     """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
     windows = {(g.query, g.revision, g.node, g.start_us, g.end_us) for g in gone}
     near = _near({g.query for g in gone}, min(g.start_us for g in gone), max(g.start_us for g in gone))
@@ -78,7 +78,7 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[Gone], number: in
     _withdraw(spark, place, sorted(windows), bounds, number)
 
 
-def withdraw_over(spark: SparkSession, place: Place, over: Sequence[Over], number: int) -> None:
+def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
     """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
     lows: dict[tuple[str, int, str], tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
     for o in over:

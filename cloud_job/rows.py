@@ -15,27 +15,27 @@ from pyspark.sql import DataFrame
 
 from cloud_job import islands
 from cloud_job.central.positions import Central, Made
-from cloud_job.decision.kept import kept_plans
-from cloud_job.decision.ledger import Ledger
-from cloud_job.decision.spans import join
-from cloud_job.decision.work import Span, Work
 from cloud_job.decode import Lookup, pieces_of
 from cloud_job.intake import Parts
 from cloud_job.lookups import Lookups
 from cloud_job.recent import Recent, no_parts, stored_end_us
 from cloud_job.results import between, decoded, decoded_here, ranges_of, results, results_of
 from cloud_job.slices import READ_BACK, Applied, Sending, Slices, slices_of
+from cloud_job.spark.slice_cache_plan import kept_plans
 from cloud_job.tables import MESSAGES, Place
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ProtocolError
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import WindowRange, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from edge_agent.algebra.query.query import Query
-    from edge_agent.machines.decider import Decision
+    from edge_agent.root.completeness import Decision
 
 
 class Rows:
@@ -50,7 +50,7 @@ class Rows:
         self.recent, self.slices = Recent(NEVER_US), Slices()
         self.central = Central(spark, place)
 
-    def resume(self, ledger: Ledger, parts: Parts) -> None:
+    def resume(self, ledger: RootState, parts: Parts) -> None:
         """Go on over tables with rows. ledger: after the last decision. parts: heads of what has not taken effect."""
         self.recent = Recent(stored_end_us(ledger.extent.values(), parts))
         self.slices = Slices(ledger.plans)
@@ -76,7 +76,7 @@ class Rows:
         self.recent.forget(needed_us)
         self.slices.forget()
 
-    def windows(self, work: Work, spans: tuple[Span, ...], lookups: Lookups) -> DataFrame:
+    def windows(self, work: Work, spans: tuple[WindowRange, ...], lookups: Lookups) -> DataFrame:
         """The rows of these windows."""
         lookup = lookups.of_windows(work, spans)
         self._read_back(lookup, lookups)
@@ -133,7 +133,7 @@ class Rows:
         return self._place.read(self._spark, MESSAGES)
 
 
-def _query(ledger: Ledger, name: str, revision: int) -> Query:
+def _query(ledger: RootState, name: str, revision: int) -> Query:
     query = ledger.query((name, revision))
     if query is None:
         raise ProtocolError(f"query {name} revision {revision} has work but no definition")

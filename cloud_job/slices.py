@@ -21,11 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.decision.kept import Kept
-from cloud_job.decision.names import Names
-from cloud_job.decision.work import Order, Span
 from cloud_job.decode import READ, Counted, Lookup, Reader, batch_of, counted, recoded, same, windows_in
 from cloud_job.recent import MOST_ASKED_BYTES
+from cloud_job.spark.slice_cache_plan import CachedPlan
 from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.frame import NEVER_US
@@ -34,6 +32,8 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
@@ -56,7 +56,7 @@ class _Held:
     again_us: they are not read back for windows that start before.
     """
 
-    kept: Kept
+    kept: CachedPlan
     blocks: dict[bool, Blocks]
     from_us: int
     again_us: int = NEVER_US
@@ -70,8 +70,8 @@ class _Held:
 class _Coder:
     """Parts with the numbers of their epochs to rows with those of one table, of the columns that are kept."""
 
-    keys: Names = field(default_factory=Names)
-    nodes: Names = field(default_factory=Names)
+    keys: TextNumbers = field(default_factory=TextNumbers)
+    nodes: TextNumbers = field(default_factory=TextNumbers)
     _codes: dict[Line, tuple[Ints, Ints]] = field(default_factory=dict)
 
     def rows(self, part: Counted) -> Partials:
@@ -100,7 +100,7 @@ class Slices:
         self._coder = _Coder()
         self._large = False  # the last batch was too large to be decoded here
 
-    def keep(self, kept: Mapping[bytes, Kept], plans: Iterable[bytes]) -> bool:
+    def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
         """Keep slices of these plans and of no others; is there any? After each decision. plans: all that have come."""
         for identity in self._held.keys() - kept.keys():
             del self._held[identity]
@@ -195,7 +195,9 @@ class Slices:
                     made += self._formed(number, span, order, self._held[identity], lookup)
         return formed, made
 
-    def _formed(self, number: int, span: Span, order: Order, held: _Held, lookup: Lookup) -> Iterator[pa.RecordBatch]:
+    def _formed(
+        self, number: int, span: WindowRange, order: ReadRequest, held: _Held, lookup: Lookup
+    ) -> Iterator[pa.RecordBatch]:
         basis, whole = lookup.bases[span.shape], order.kind == "window"
         shared = (FAR_US, NEVER_US) if whole else (span.high_us, span.low_us + span.length_us)
         for late, blocks in held.blocks.items():
@@ -210,7 +212,7 @@ class Slices:
                 about = {"span": same(number, found)}
                 yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
-    def _plans(self, span: Span, lookup: Lookup) -> dict[bytes, Order]:
+    def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
         """The plans that feed windows which can be formed from what is kept of these; none where they cannot."""
         orders = {order.number: order for found in lookup.orders.values() for order in found}
         plans = {orders[number].plan: orders[number] for number in span.orders}
@@ -219,7 +221,7 @@ class Slices:
         long = all(i in self._held and span.length_us <= self._held[i].kept.longest_us for i in plans)
         return plans if fits and long else {}
 
-    def _empty(self, plan: Kept, from_us: int, again_us: int = NEVER_US) -> _Held:
+    def _empty(self, plan: CachedPlan, from_us: int, again_us: int = NEVER_US) -> _Held:
         columns, nodes = kept_columns(plan.order.basis), self._coder.nodes.texts
         blocks = {late: Blocks(columns, plan.longest_us, nodes) for late in (False, True)}
         return _Held(plan, blocks, from_us, again_us)

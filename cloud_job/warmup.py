@@ -6,11 +6,11 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from cloud_job import tables
-from cloud_job.decision.work import Order, Span, Work
 from cloud_job.decode import READ, Lookup
 from cloud_job.native.plan import Shape, state_columns
 from cloud_job.results import results, results_of
 from edge_agent.algebra.query.query import Aggregate
+from edge_agent.root.decision.work import ReadRequest, WindowRange, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +22,8 @@ def warm(spark: SparkSession) -> None:
     """Write, read and compute once with made-up tables, so that Spark has loaded and compiled what it needs."""
     aggregates = (Aggregate("avg", "avg"), Aggregate("count", "count"))
     shape = Shape(aggregates, None)
-    span = Span("warm", 1, 0, 0, 10, 10, 10, 0, 0, 0, (0,), "", 0, 0, complete=True)
-    order = Order(0, b"", "slice", shape.basis, None, None)
+    span = WindowRange("warm", 1, 0, 0, 10, 10, 10, 0, 0, 0, (0,), "", 0, 0, complete=True)
+    order = ReadRequest(0, b"", "slice", shape.basis, None, None)
     work = Work(0, ((aggregates, None),), (order,), (span,))
     lookup = Lookup({}, (), {}, {}, state_columns([shape]), work.closing, (shape.basis,))
     with tempfile.TemporaryDirectory(prefix="headwater-warm-") as folder:

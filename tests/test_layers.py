@@ -123,7 +123,7 @@ def test_every_import_points_inward() -> None:
         ("edge_agent/config/topics.py", "import importlib\nimportlib.import_module('paho.mqtt.client')"),
         ("cloud_job/job.py", "from edge_agent.machines.slicer import Slicer"),
         ("cloud_job/query.py", "import pyspark"),
-        ("cloud_job/decision/spans.py", "import pyspark"),
+        ("edge_agent/root/decision/window_ranges.py", "import pyspark"),
         ("edge_agent/errors.py", "import numpy as np"),
         ("edge_agent/loop.py", "from edge_agent.cli import main"),
     ],

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.decision.work import Ordering
 from cloud_job.decode import Counted, Lookup, Reader, counted
 from cloud_job.native import cells
 from edge_agent import packages
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.root.decision.work import Ordering
 
 COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.positions, whose own the next five are
     "number": "int",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cloud_job.central.chunks import FLOATS, Chunks, bodies, same, texts_of
 from cloud_job.tables import POSITIONS
 from edge_agent.algebra.partials.arrays import Ints
-from edge_agent.machines.central import Positions
+from edge_agent.root.positions import KeyPositions
 
 PlaceOf = tuple[str, str]  # query and node: what positions are of
 STATES: Final = {name: kind for name, (kind, _) in POSITIONS.columns.items() if name != "batch"}
@@ -37,7 +37,7 @@ class Known:
     rows, since, scale: of each key of positions: how many rows hold it, from which batch on, the scale of its values.
     """
 
-    positions: Positions
+    positions: KeyPositions
     rows: Ints
     since: Ints
     scale: Ints
@@ -57,7 +57,7 @@ def restored(chunks: Chunks) -> Known:
     chunks = chunks.take(np.lexsort((chunks.seq, chunks.key)))  # readings in the order of positions
     last = np.flatnonzero(np.append(chunks.key[1:] != chunks.key[:-1], True)[: len(chunks.key)])
     rows = np.diff(last, prepend=-1)
-    found = Positions()
+    found = KeyPositions()
     for scale in np.unique(chunks.scale[last]).tolist():
         mine = np.flatnonzero(np.repeat(chunks.scale[last] == scale, rows))
         these = _of_one_scale(chunks.take(mine), scale)
@@ -65,7 +65,7 @@ def restored(chunks: Chunks) -> Known:
     return Known(found, rows, chunks.since[last], chunks.scale[last])
 
 
-def _of_one_scale(chunks: Chunks, scale: int) -> Positions:
+def _of_one_scale(chunks: Chunks, scale: int) -> KeyPositions:
     last = np.flatnonzero(np.append(chunks.key[1:] != chunks.key[:-1], True))
     rows = np.diff(last, prepend=-1)
     first = chunks.seq - chunks.sizes  # position of the first reading of each row
@@ -75,10 +75,10 @@ def _of_one_scale(chunks: Chunks, scale: int) -> Positions:
     about = (chunks.key[last], chunks.epoch[last], chunks.row[last], chunks.seq[last])
     held = chunks.seq[last] - chunks.kept[last]
     value = chunks.values(scale)[kept]
-    return Positions(*about, held, chunks.readings[kept, 0], value, None if scale == FLOATS else scale)
+    return KeyPositions(*about, held, chunks.readings[kept, 0], value, None if scale == FLOATS else scale)
 
 
-def changed(known: Known, now: Positions, name: PlaceOf, keys: Sequence[str], number: int) -> pa.Table:
+def changed(known: Known, now: KeyPositions, name: PlaceOf, keys: Sequence[str], number: int) -> pa.Table:
     """Rows of silver.positions: of each key what came since its last one, or all that it holds.
 
     known: before the batch of that number. now: of the keys that changed. name, keys: what its codes mean.

@@ -19,11 +19,11 @@ from cloud_job import tables
 from cloud_job.central import chunks, held
 from cloud_job.central import windows as central
 from cloud_job.central.held import PlaceOf
-from cloud_job.decision.spans import join
-from cloud_job.decision.work import Ordering, Work
 from cloud_job.decode import Lookup
 from cloud_job.results import between, decoded
 from cloud_job.tables import MESSAGES, POSITIONS, Place
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import Ordering, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

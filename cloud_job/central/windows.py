@@ -1,7 +1,7 @@
 """Count and state windows from raw readings: chunks of one key meet the state of the key, and get their positions.
 
 Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
-(edge_agent/machines/central.py), called once a task and query for all keys; here stands what brings it the readings and
+(edge_agent/root/positions.py), called once a task and query for all keys; here stands what brings it the readings and
 turns its answers into rows. The state of a key stands in silver.positions (cloud_job/central/held.py).
 """
 
@@ -18,14 +18,14 @@ from pyspark.sql import functions as F
 
 from cloud_job.central.chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
 from cloud_job.central.held import AS_CHUNKS, PlaceOf, changed, restored
-from cloud_job.decision.work import Cell, Ordering
 from cloud_job.decode import Reader
 from cloud_job.results import RESULT_COLUMNS, labels
 from cloud_job.tables import small
 from edge_agent import packages
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
-from edge_agent.machines.central import Made as Windows
-from edge_agent.machines.central import Raw, advance, at_scale
+from edge_agent.root.decision.work import CoverageCell, Ordering
+from edge_agent.root.positions import OrderedWindows as Windows
+from edge_agent.root.positions import UnorderedReadings, advance, at_scale
 
 if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Query
@@ -143,7 +143,7 @@ def advanced(
     return pa.concat_tables([_NO_ROWS, *made]), pa.concat_tables(states)
 
 
-def _raw(chunks: Chunks, target: int | None) -> Raw:
+def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
     """Readings at the scale that is asked for, in the order in which they came; as floats where it leaves 64 bits."""
     scales = np.unique(chunks.scale).tolist()
     parts = [chunks.take(np.flatnonzero(chunks.scale == scale)) for scale in scales] if len(scales) > 1 else [chunks]
@@ -158,7 +158,7 @@ def _raw(chunks: Chunks, target: int | None) -> Raw:
         came = [np.repeat(np.flatnonzero(chunks.scale == s), p.sizes) for p, s in zip(parts, scales, strict=True)]
         order = np.argsort(np.concatenate(came), kind="stable")
         value, readings, key = value[order], readings[order], key[order]
-    return Raw(key, readings[:, 0], value, readings[:, 2], readings[:, 3], target)
+    return UnorderedReadings(key, readings[:, 0], value, readings[:, 2], readings[:, 3], target)
 
 
 def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
@@ -182,7 +182,7 @@ def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) 
     return pa.table([columns[name] for name in MADE], list(MADE))
 
 
-def covered(cells: Sequence[Cell], first: Ints, last: Ints) -> Ints:
+def covered(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
     """The cell of each window with these first and last readings (docs/protocol.md 4.7)."""
     out = np.zeros(len(first), np.int64)
     for number, cell in enumerate(cells):
@@ -191,7 +191,7 @@ def covered(cells: Sequence[Cell], first: Ints, last: Ints) -> Ints:
     return out
 
 
-def _told(cells: Sequence[Cell], name: str, cell: Ints) -> pa.Array:
+def _told(cells: Sequence[CoverageCell], name: str, cell: Ints) -> pa.Array:
     kinds = {"coverage_id": pa.string(), "complete": pa.bool_()}
     return pa.array([getattr(each, name) for each in cells], kinds.get(name, pa.int32())).take(pa.array(cell))
 

@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Do it, and say what was done."""
     from cloud_job import query, session, tables
-    from cloud_job.decision.ledger import Limits
     from cloud_job.maintain import maintain
+    from edge_agent.root.decision.root_state import RootLimits
 
     folder = folder_of(args)
     query.tables_in(folder)
     spark = session.start("headwater-maintain")
     try:
-        limits = Limits(horizon_us=int(args.horizon_days * 86_400e6))
+        limits = RootLimits(horizon_us=int(args.horizon_days * 86_400e6))
         found = maintain(spark, tables.Place(folder), limits, _say, args.keep_hours)
     finally:
         spark.stop()

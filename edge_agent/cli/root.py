@@ -40,11 +40,11 @@ def main(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(settings)
     from cloud_job import session, tables
-    from cloud_job.decision.ledger import Limits
     from cloud_job.job import Job
     from cloud_job.job import Settings as JobSettings
     from cloud_job.stream import Stream
     from cloud_job.warmup import warm
+    from edge_agent.root.decision.root_state import RootLimits
 
     log = logging.getLogger("headwater.root")
     for name in ("py4j", "pyspark"):  # they tell every call
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
             settings.lander.folder,
             settings.root.checkpoint,
             settings.grace_us,
-            Limits(settings.root.revise_every_us, settings.root.horizon_us),
+            RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
             lower.members if lower is not None else (),
             lower.retired if lower is not None else (),
         ),

@@ -22,10 +22,10 @@ from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.results import Row as Result
-from edge_agent.machines.root import Root
 from edge_agent.ports.sensors import Sensors
 from edge_agent.recording.run import JOURNAL, Host
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row as Result
 from edge_agent.wire import frames, receipts
 
 HELP = (
@@ -126,7 +126,7 @@ class Simulated:
         settings = NodeSettings(NODE, "simulate", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
-        self._root = Root(JOURNAL, grace_us=FAR_US, parse=query_of, named=[NODE], horizon_us=FAR_US)
+        self._root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=[NODE], horizon_us=FAR_US)
         self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)

@@ -40,11 +40,11 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
 from edge_agent.recording.form import MS, Recording, names_of
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.recording.streams import item_times
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames, receipts
 
 JOURNAL: Final = 1
@@ -121,7 +121,7 @@ class Tree:
         self._by_name = {host.name: host for host in (*self.leaves.values(), *self.mergers.values())}
         self.messages: list[Message] = []
         top = [self.names[node] for node in recording.root]
-        self.root = Root(JOURNAL, grace_us=FAR_US, parse=query_of, named=top, horizon_us=FAR_US)
+        self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=top, horizon_us=FAR_US)
 
     def _host(self, name: str) -> Host:
         settings = NodeSettings(self.names[name], "replay", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from cloud_job import session, tables
-from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.stream import Stream
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Session
+from edge_agent.root.decision.root_state import RootLimits
 from tests.benchmarks.bench import bench, record
 from tests.cloud import children
 from tests.cloud.children import SECOND, START, Child
@@ -83,7 +83,7 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
         job = Job(
             spark,
             tables.place(str(base / "tables")),
-            Settings(str(base / "landing"), str(base / "checkpoint"), limits=Limits()),
+            Settings(str(base / "landing"), str(base / "checkpoint"), limits=RootLimits()),
         )
         job.open()
         warm(spark)

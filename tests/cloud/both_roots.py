@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from cloud_job import tables
-from cloud_job.decision.ledger import Limits
 from cloud_job.job import FAILPOINT, Job, Settings
 from edge_agent.config.definitions import query_of
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
+from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from tests.cloud.recorded import File, RecordedFleet, content, grouped
 from tests.simulation.fleet import GRACE
 from tests.simulation.world import RootHost
@@ -46,7 +46,7 @@ def sent(fleets: Iterable[RecordedFleet], batches: int, random: Random) -> list[
 
 def plain(groups: list[list[Sent]], place_of: Callable[[Row], Place]) -> dict[Place, Row]:
     """The rows of the plain-Python root as they stand at the end."""
-    root = Root(0, grace_us=GRACE, parse=query_of)
+    root = NumpyRoot(0, grace_us=GRACE, parse=query_of)
     rows: dict[Place, Row] = {}
     for group in groups:
         for (_, objects), journal in group:
@@ -66,7 +66,7 @@ def through_crashes(
 ) -> list[Any]:
     """Rows of gold.results after all micro-batches. crashes: batch -> failpoint at which the job dies in it."""
     place = tables.place(str(folder / "tables"))
-    settings = Settings(str(folder), str(folder / "checkpoint"), GRACE, Limits(revise_every_us=0))
+    settings = Settings(str(folder), str(folder / "checkpoint"), GRACE, RootLimits(revise_every_us=0))
 
     def crash(_code: int) -> None:
         raise CrashedError

@@ -11,8 +11,8 @@ from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import BadFrame, Configured
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames, landing
 from tests.simulation.fleet import GRACE, Fleet
 from tests.simulation.world import SECOND, Chaos, RootHost
@@ -28,8 +28,8 @@ class RecordedFleet(Fleet):
         texts = tuple(canonical_query(query) for query in queries)
         return Configured((self.sensor,), queries, (canonical_sensor(self.sensor),), texts)
 
-    def _root(self, journal: int) -> Root:
-        return Root(journal, grace_us=GRACE, parse=query_of)
+    def _root(self, journal: int) -> NumpyRoot:
+        return NumpyRoot(journal, grace_us=GRACE, parse=query_of)
 
 
 def fleet(
@@ -72,7 +72,7 @@ def write(files: Iterable[File], journal: int, folder: Path, first: int = 0) -> 
 
 def plain_rows(groups: Iterable[Sequence[File]], journal: int, **settings: Any) -> list[Row]:
     """The rows, every revision, of the plain-Python root over the same batches; nothing put off at the end."""
-    root = Root(journal, grace_us=GRACE, parse=query_of, **settings)
+    root = NumpyRoot(journal, grace_us=GRACE, parse=query_of, **settings)
     rows: list[Row] = []
     at_us = 0
     for group in groups:

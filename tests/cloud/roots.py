@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_job import tables
-from cloud_job.decision.ledger import Limits
 from cloud_job.job import Job, Settings
 from cloud_job.tables import Place
+from edge_agent.root.decision.root_state import RootLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ class Roots:
         self.spark, self.base = spark, base
         self.landing = base / "landing"
         self.landing.mkdir()
-        self.limits = Limits(**{"revise_every_us": 0, **limits})
+        self.limits = RootLimits(**{"revise_every_us": 0, **limits})
         self.place = tables.place(str(base / "tables"))
         self.files = self.batches = 0
         self.job = self.start()

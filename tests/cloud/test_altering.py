@@ -14,7 +14,7 @@ import pytest
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import Configured
-from edge_agent.machines.root import Root
+from edge_agent.root.numpy.executor import NumpyRoot
 from tests.cloud.both_roots import Sent, plain, same, sent, through_crashes
 from tests.cloud.recorded import RecordedFleet
 from tests.simulation.altering import FILTER, AlteringFleet
@@ -52,8 +52,8 @@ class NamedFleet(AlteringFleet, RecordedFleet):
         texts = tuple(canonical_query(query) for query in queries)
         return Configured((self.sensor,), queries, (canonical_sensor(self.sensor),), texts)
 
-    def _root(self, journal: int) -> Root:
-        return Root(journal, grace_us=GRACE, parse=query_of)
+    def _root(self, journal: int) -> NumpyRoot:
+        return NumpyRoot(journal, grace_us=GRACE, parse=query_of)
 
 
 class MutedFleet(NamedFleet):

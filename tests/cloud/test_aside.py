@@ -11,8 +11,8 @@ import pytest
 
 from cloud_job import tables
 from cloud_job.aside import parts_of
-from cloud_job.decision.work import Beyond
 from cloud_job.tables import MESSAGES
+from edge_agent.root.decision.work import TooLate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +31,9 @@ def test_parts_of_a_thousand_late_gateways_are_found_at_once(spark: SparkSession
     frames = tables.frame(
         spark, pa.Table.from_pylist(content, schema=tables.arrow_schema(MESSAGES)), tables.schema(MESSAGES)
     )
-    beyond = [Beyond(f"gw-{i}", 1 + i % 2, 5, 1 + i % 2, "s", 0) for i in range(GATEWAYS)]
+    beyond = [TooLate(f"gw-{i}", 1 + i % 2, 5, 1 + i % 2, "s", 0) for i in range(GATEWAYS)]
     began_s = time.monotonic()
-    found = parts_of(frames, [*beyond, Beyond("gw-0", 1, 7, 1, "s", 0), beyond[0]])
+    found = parts_of(frames, [*beyond, TooLate("gw-0", 1, 7, 1, "s", 0), beyond[0]])
     assert time.monotonic() - began_s < 20
     rows = zip(*(found[name].to_pylist() for name in ("node", "epoch", "seq", "part", "plan", "payload")), strict=True)
     wanted = [(b.node, b.epoch, b.seq, b.part, 0, f"{b.node} {b.epoch}".encode()) for b in beyond]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.decision.orderings import Run, ordering
-from cloud_job.decision.spans import Cover
 from edge_agent.algebra.coverage import session_coverage, window_coverage
 from edge_agent.algebra.frame import LATEST_US, Gap, Serving
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.machines.decider import GroupView
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.ordered_queries import OrderedQueryAtDecision, ordering
+from edge_agent.root.decision.window_ranges import CoverageRef
 
 GAP_US, FAR = 5, 1_000
 SESSIONS = Group("s", "", (), 0, gap_us=GAP_US)
@@ -58,7 +58,7 @@ def test_every_count_window_finds_its_own_coverage(
     gaps = [Gap((group,), start, start + length, -1, (node,), "lost") for start, length, node in lost]
     serving = {("q", 1): Serving("q", 1)}
     view = GroupView(70, leaves, serving, {("q", 1): begins})
-    made = ordering(Run(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
+    made = ordering(OrderedQueryAtDecision(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
     assert made is not None
     names = {cover.id: cover for cover in made[1]}
     for first, last in spans:
@@ -66,6 +66,6 @@ def test_every_count_window_finds_its_own_coverage(
             continue
         wanted = window_coverage(leaves, gaps, group, first, last + 1, begins=begins)
         cells = [c for c in made[0].cells if c.first_low <= first < c.first_high and c.end_low <= last < c.end_high]
-        assert [names[cell.coverage_id] for cell in cells] == [Cover.of(wanted)]
+        assert [names[cell.coverage_id] for cell in cells] == [CoverageRef.of(wanted)]
         for leaf, begin in begins.items():
             assert ((leaf, "began") in wanted.missing) == (first < begin <= last)

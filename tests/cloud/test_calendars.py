@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloud_job.decision.work import Span
 from cloud_job.decode import windows_in
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Calendar, FixedBand, Window
+from edge_agent.root.decision.work import WindowRange
 from tests import oracle_windows, strategies
 
 S = 1_000_000
@@ -23,7 +23,7 @@ def made(
     for comb in window.runs(after_us, upto_us):
         low, high = max(comb.after_us + 1 - comb.length_us, 0), comb.upto_us - comb.length_us
         sizes = (comb.length_us, comb.slide_us, comb.offset_us, low, high)
-        span = Span("q", 1, 0, comb.after_us, comb.upto_us, *sizes, (), "", 0, 0, False)
+        span = WindowRange("q", 1, 0, comb.after_us, comb.upto_us, *sizes, (), "", 0, 0, False)
         found = windows_in(rows, span, ("count",), None, exact=exact)
         columns = (found.start.tolist(), found.end.tolist(), found.states["count"].tolist())
         for start, end, count in zip(*columns, strict=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.decision.cells import Known, grid
-from cloud_job.decision.open_sessions import Where
-from cloud_job.decision.spans import Cover
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.decider import GroupView
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.session_coverage import CoverageSources, grid
+from edge_agent.root.decision.session_tracker import SessionBounds
+from edge_agent.root.decision.window_ranges import CoverageRef
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
@@ -33,7 +33,7 @@ VIEWS = st.builds(
     st.dictionaries(st.sampled_from(["x", "y"]), TIMES),
 )
 KNOWN = st.builds(
-    lambda view, gaps, begins: Known(GROUP, view, gaps, begins, -1),
+    lambda view, gaps, begins: CoverageSources(GROUP, view, gaps, begins, -1),
     VIEWS,
     st.lists(GAPS, max_size=6),
     st.dictionaries(st.sampled_from(LEAVES), TIMES),
@@ -42,7 +42,7 @@ KNOWN = st.builds(
 
 @settings(deadline=None)  # on a machine that does other things too
 @given(known=KNOWN, rows=st.lists(st.tuples(TIMES, st.integers(0, 20), st.sampled_from(["", "x", "y"])), min_size=1))
-def test_the_cell_of_a_row_says_its_coverage(known: Known, rows: list[tuple[int, int, str]]) -> None:
+def test_the_cell_of_a_row_says_its_coverage(known: CoverageSources, rows: list[tuple[int, int, str]]) -> None:
     """protocol 4.7: by the rows' own places; a key that a leaf holds back has cells of its own."""
     view, frontier = known.view, known.view.frontier_us
     spans = [(first, first + lasted, key) for first, lasted, key in rows if first + lasted + GROUP.gap_us < frontier]
@@ -50,7 +50,9 @@ def test_the_cell_of_a_row_says_its_coverage(known: Known, rows: list[tuple[int,
         return
     firsts, ends = [first for first, _, _ in spans], [last + GROUP.gap_us for _, last, _ in spans]
     longest = max(end - first for first, end in zip(firsts, ends, strict=True))
-    where = Where((min(firsts), max(firsts)), (min(ends), max(ends)), longest, frozenset(key for *_, key in spans))
+    where = SessionBounds(
+        (min(firsts), max(firsts)), (min(ends), max(ends)), longest, frozenset(key for *_, key in spans)
+    )
     cells, covers = grid(known, where, None)
     names = {cover.id: cover for cover in covers}
     own = {cell.key for cell in cells}
@@ -64,7 +66,7 @@ def test_the_cell_of_a_row_says_its_coverage(known: Known, rows: list[tuple[int,
         )
         mine = {leaf: view.leaf_bound_us(leaf, key) for leaf in LEAVES}
         wanted = session_coverage(mine, known.gaps, GROUP, first, last, begins=known.begins)
-        assert names[cell.coverage_id] == Cover.of(wanted)
+        assert names[cell.coverage_id] == CoverageRef.of(wanted)
         told = len(wanted.expected), wanted.received, wanted.complete
         assert (cell.expected, cell.received, cell.complete) == told
 
@@ -74,18 +76,18 @@ def test_a_thousand_gap_records_make_few_cells() -> None:
     gaps = [Gap((GROUP,), i * HOUR, i * HOUR + SECOND, -1, (f"gw-{i}",), "stopped") for i in range(1_000)]
     now = 1_000 * HOUR
     view = GroupView(now, {}, {}, {}, {}, {f"gw-{i}": now for i in range(1_000)}, {})
-    known = Known(GROUP, view, gaps, {}, 0)
-    recent = Where((now - HOUR, now), (now - HOUR, now), HOUR, None)
+    known = CoverageSources(GROUP, view, gaps, {}, 0)
+    recent = SessionBounds((now - HOUR, now), (now - HOUR, now), HOUR, None)
     cells, covers = grid(known, recent, None)
     assert len(cells) <= 4
     assert len(covers) <= 3
     assert max(len(cover.missing) for cover in covers) == 1
-    week = Where((0, now), (0, now), HOUR, None)
+    week = SessionBounds((0, now), (0, now), HOUR, None)
     assert len(grid(known, None, week)[0]) < 5_000
 
 
 def test_rows_made_again_have_cells_of_their_own() -> None:
     view = GroupView(50, {}, {}, {}, {}, dict.fromkeys(LEAVES, 50), {})
-    where = Where((0, 40), (5, 45), 45, None)
-    cells, _ = grid(Known(GROUP, view, [], {}, 0), where, where)
+    where = SessionBounds((0, 40), (5, 45), 45, None)
+    cells, _ = grid(CoverageSources(GROUP, view, [], {}, 0), where, where)
     assert [cell.revising for cell in cells] == [False, True]

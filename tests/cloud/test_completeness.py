@@ -11,18 +11,30 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.decision import state
-from cloud_job.decision.complete import step
-from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.spans import Cover, covers, join
-from cloud_job.decision.work import Beyond, Cell, Gone, Islands, Keyed, Order, Ordering, Over, Refused, Span, Work
 from cloud_job.intake import Intake, Parts
 from cloud_job.recent import Recent, stored_end_us
+from cloud_job.spark import decision_checkpoint
 from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query.query import Aggregate, Group
-from edge_agent.machines.decider import Decider
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.decide import step
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.window_ranges import CoverageRef, covers, join
+from edge_agent.root.decision.work import (
+    CoverageCell,
+    Islands,
+    Ordering,
+    ReadRequest,
+    RefusedFrame,
+    SessionKey,
+    SupersededRows,
+    TooLate,
+    WindowRange,
+    WithdrawnWindow,
+    Work,
+)
 from edge_agent.wire.heads import Part
 from tests.cloud import recorded
 from tests.simulation.test_fleets import everything
@@ -73,7 +85,7 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
     after, size, length = numbers
     upto = after + size
     begins = {leaf: start for leaf, start in begins.items() if leaf in leaves}
-    whole = Span(
+    whole = WindowRange(
         "q", 1, 0, after, upto, length, 1, 0, after + 1 - length, upto - length, (0,), "", 0, 0, complete=False
     )
     seen = []
@@ -81,7 +93,7 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
         for end in range(span.after_us + 1, span.upto_us + 1):
             seen.append(end)
             wanted = window_coverage(leaves, gaps, GROUP, end - length, end, begins=begins)
-            assert cover == Cover.of(wanted)
+            assert cover == CoverageRef.of(wanted)
             assert (span.expected, span.received, span.complete) == (
                 len(wanted.expected),
                 wanted.received,
@@ -93,17 +105,17 @@ def test_every_window_of_a_span_has_the_coverage_that_the_span_says(
 
 def test_work_comes_back_from_its_bytes() -> None:
     """protocol 8.1: what a restart carries out is what was decided."""
-    keys = (Keyed("site=a", 9, 7, (2, 3)), Keyed("site=b", 9, 7))
-    cells = (Cell("=site=a", -5, 5, 0, 9, "id", 2, 1, complete=False, revising=True),)
-    span = Span("q", 3, 0, -(2**62), 9, 5, 5, 0, 0, 4, (0, 1), "id", 2, 1, complete=False)
+    keys = (SessionKey("site=a", 9, 7, (2, 3)), SessionKey("site=b", 9, 7))
+    cells = (CoverageCell("=site=a", -5, 5, 0, 9, "id", 2, 1, complete=False, revising=True),)
+    span = WindowRange("q", 3, 0, -(2**62), 9, 5, 5, 0, 0, 4, (0, 1), "id", 2, 1, complete=False)
     work = Work(
         7,
         (((Aggregate("var", "v", (("ddof", 0),)),), -1),),
-        (Order(0, b"12345678", "slice", ("count", "sum"), -1, None),),
+        (ReadRequest(0, b"12345678", "slice", ("count", "sum"), -1, None),),
         (span,),
         (replace(span, revision=4),),
-        (Beyond("gw", 1, 2, 3, "s", 4),),
-        (Refused("gw", 1, 9, "why"),),
+        (TooLate("gw", 1, 2, 3, "s", 4),),
+        (RefusedFrame("gw", 1, 9, "why"),),
         2,
         ({"coverage_id": "id", "leaf": "gw", "reason": "behind", "batch": 7},),
         (),
@@ -112,8 +124,8 @@ def test_work_comes_back_from_its_bytes() -> None:
         ({"node": "gw"},),
         (Islands("q", 3, 0, 5, 0, (1,), 9, 7, 2, True, (1, 4), None, 8, None, 0, "gw", True, keys, cells),),
         (Ordering("q", 3, "", -1, (0, 1), 4, 9, cells),),
-        (Gone("q", 3, "gw", 4, 9),),
-        (Over("q", 2, "", 4, -9),),
+        (WithdrawnWindow("q", 3, "gw", 4, 9),),
+        (SupersededRows("q", 2, "", 4, -9),),
     )
     assert Work.loads(work.dumps()) == work
     assert Work.loads(replace(work, nodes=None).dumps()).nodes is None
@@ -123,10 +135,10 @@ def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
     """protocol 8.2: a root that is restarted before every batch asks for the same work."""
     fleet, files = recorded.fleet(7, everything(Random(7)), changes=True)
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
-    limits = Limits(revise_every_us=15_000_000)
+    limits = RootLimits(revise_every_us=15_000_000)
     grace_us = 20_000_000
-    one: tuple[Decider, Ledger, Parts] = (Decider(journal, grace_us), Ledger(limits), {})
-    other: tuple[Decider, Ledger, Parts] = (Decider(journal, grace_us), Ledger(limits), {})
+    one: tuple[Decider, RootState, Parts] = (Decider(journal, grace_us), RootState(limits), {})
+    other: tuple[Decider, RootState, Parts] = (Decider(journal, grace_us), RootState(limits), {})
     works: list[list[Work]] = [[], []]
     for number, group in enumerate(recorded.grouped(files, 12, Random(1))):
         for (decider, ledger, parts), out in zip((one, other), works, strict=True):
@@ -136,7 +148,7 @@ def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
             decision = decider.decide(intake.now_us)
             applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
             out.append(step(ledger, decision, applied, decider.parent.books, decider.gaps))
-        other = state.loads(state.dumps(*other), limits, grace_us)
+        other = decision_checkpoint.loads(decision_checkpoint.dumps(*other), limits, grace_us)
     assert [replace(w, nodes=()) for w in works[0]] == [replace(w, nodes=()) for w in works[1]]
     assert any(work.revising for work in works[0])
 

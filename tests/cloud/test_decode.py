@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.decision.work import Span
 from cloud_job.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows import Sliding
+from edge_agent.root.decision.work import WindowRange
 from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "median"))
 
 
-def span(window: Sliding, low: int, high: int) -> Span:
+def span(window: Sliding, low: int, high: int) -> WindowRange:
     """Windows that start from low to high."""
     bounds = {"after_us": low + window.length_us - 1, "upto_us": high + window.length_us}
     fixed = {"length_us": window.length_us, "slide_us": window.slide_us, "offset_us": window.offset_us}
     about = {"coverage_id": "", "expected": 1, "received": 1, "complete": True}
-    return Span("q", 1, 0, **bounds, **fixed, low_us=low, high_us=high, orders=(0,), **about)  # type: ignore[arg-type]
+    return WindowRange("q", 1, 0, **bounds, **fixed, low_us=low, high_us=high, orders=(0,), **about)  # type: ignore[arg-type]
 
 
 @settings(deadline=None)  # on a machine that does other things too

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cloud_job.decision import state
-from cloud_job.decision.complete import step
-from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.spans import Cover
-from cloud_job.decision.work import Span, Work
 from cloud_job.decode import READ, windows_of
 from cloud_job.intake import Intake, Parts
 from cloud_job.lookups import Lookups
+from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.decider import Decider
-from edge_agent.machines.results import Row
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.decide import step
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.work import WindowRange, Work
+from edge_agent.root.numpy.rows import Row
 from tests.cloud.recorded import File, RecordedFleet, content, grouped, plain_rows
 from tests.simulation.fleet import GRACE
 from tests.simulation.marked import MarkedFleet
@@ -42,14 +42,14 @@ class Twin:
     """Batches in, rows as they stand, with their revision and whether they are withdrawn."""
 
     journal: int
-    limits: Limits = field(default_factory=lambda: Limits(revise_every_us=0))
+    limits: RootLimits = field(default_factory=lambda: RootLimits(revise_every_us=0))
     decider: Decider = field(default_factory=lambda: Decider(0, GRACE))
     parts: Parts = field(default_factory=dict)
     rows: dict[Place, tuple[Told, int, bool]] = field(default_factory=dict)
     stored: list[pa.RecordBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.limits)
+        self.ledger = RootState(self.limits)
 
     def batch(self, group: Sequence[File], *, flush: bool = False) -> None:
         """One micro-batch; its work and its ledger go through bytes, as a restart would have them."""
@@ -71,9 +71,11 @@ class Twin:
             for place, (told, revision, _) in self.rows.items():
                 if place[:2] == (gone.query, gone.node) and (place[3], told[0]) == (gone.start_us, gone.end_us):
                     self.rows[place] = (told, revision + 1, True)
-        _, self.ledger, _ = state.loads(state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE)
+        _, self.ledger, _ = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE
+        )
 
-    def _formed(self, work: Work, spans: Sequence[Span]) -> dict[int, dict[str, list[int]]]:
+    def _formed(self, work: Work, spans: Sequence[WindowRange]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
         lookup = Lookups(self.decider.parent.books, self.ledger).of_windows(work, spans)
         out: dict[int, dict[str, list[int]]] = {}
@@ -85,7 +87,7 @@ class Twin:
                 counts[1] += count if late else 0
         return out
 
-    def _show(self, span: Span, found: Mapping[str, Sequence[int]], work: Work) -> None:
+    def _show(self, span: WindowRange, found: Mapping[str, Sequence[int]], work: Work) -> None:
         end_us = span.low_us + span.length_us
         for key, (readings, tardy) in found.items():
             place = (span.query, span.node, key, span.low_us, end_us if span.by_end else 0)
@@ -105,7 +107,7 @@ def final(rows: Sequence[Row], fleet: MarkedFleet) -> dict[Place, Any]:
         window = next(query.window for query in fleet.queries if query.id == row.query)
         if isinstance(window, Punctuation):
             place = (row.query, row.node, row.key, row.start, row.end if window.by_end else 0)
-            told = (row.end, row.readings, row.late, Cover.of(row.coverage).id, row.complete)
+            told = (row.end, row.readings, row.late, CoverageRef.of(row.coverage).id, row.complete)
             out[place] = (told, row.revision, row.withdrawn)
     return out
 

@@ -8,15 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from cloud_job.decision import state
-from cloud_job.decision.ledger import Limits
-from cloud_job.decision.spans import Cover
-from cloud_job.decision.work import Work
+from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.results import Row
+from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.work import Work
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
 from tests.cloud.children import JOURNAL, SECOND, START, Child, lifted, query
 from tests.cloud.recorded import RecordedFleet, fleet, grouped, plain_rows
@@ -35,7 +35,7 @@ def final(rows: list[Row], made: RecordedFleet) -> dict[tuple[str, str, int], tu
 
 def told(row: Row) -> tuple[object, ...]:
     """A row without its values."""
-    return row.end, row.readings, row.withdrawn, row.late, Cover.of(row.coverage).id, row.revision
+    return row.end, row.readings, row.withdrawn, row.late, CoverageRef.of(row.coverage).id, row.revision
 
 
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
@@ -46,7 +46,7 @@ def test_the_job_decides_on_sessions_as_the_plain_root_does(chaos: Callable[[Ran
     groups = grouped(files, min(len(files) - 1, 12), Random(seed))
     root = made.world.hosts["root"]
     assert isinstance(root, RootHost)
-    twin = Twin(root.journal, Limits(revise_every_us=0))
+    twin = Twin(root.journal, RootLimits(revise_every_us=0))
     for group in groups:
         twin.batch(group)
     twin.batch([], flush=True)
@@ -76,7 +76,10 @@ def starts(*seconds: float) -> Ints:
 
 def test_a_session_that_lasted_longer_than_the_horizon_is_not_beyond_it() -> None:
     """protocol 4.2: its last reading says how old it is; one whose last reading is too old is set aside."""
-    twin, child = Twin(JOURNAL, Limits(revise_every_us=0, horizon_us=10 * SECOND)), Child("gw", (query(window=GAP),))
+    twin, child = (
+        Twin(JOURNAL, RootLimits(revise_every_us=0, horizon_us=10 * SECOND)),
+        Child("gw", (query(window=GAP),)),
+    )
     batch(twin, at(1), (child, child.birth()), (child, child.rows(at(100))))
     long = child.rows(at(110), starts(20), length_us=80 * SECOND + 1)
     assert batch(twin, at(2), (child, long)).beyond == ()
@@ -106,7 +109,7 @@ def holding(child: Child, frontier_us: int, *seconds: float, until: float | None
 
 def pair(revise_every_us: int = 0, window: Session = GAP) -> tuple[Twin, Child, Child]:
     """A root that has heard the births of two children."""
-    twin = Twin(JOURNAL, Limits(revise_every_us=revise_every_us, horizon_us=3_600 * SECOND))
+    twin = Twin(JOURNAL, RootLimits(revise_every_us=revise_every_us, horizon_us=3_600 * SECOND))
     one, two = (Child(name, (query(window=window),)) for name in ("gw-1", "gw-2"))
     batch(twin, at(0), (one, one.birth()), (two, two.birth()))
     return twin, one, two
@@ -125,7 +128,7 @@ def test_a_session_whose_pieces_come_batches_apart_is_one_row() -> None:
 
 def test_a_key_that_is_held_back_does_not_hold_another_one() -> None:
     """protocol 5.2: one register a key."""
-    twin = Twin(JOURNAL, Limits(revise_every_us=0))
+    twin = Twin(JOURNAL, RootLimits(revise_every_us=0))
     child = Child("gw", (query(window=GAP),), ("site=a", "site=b"))
     batch(twin, at(0), (child, child.birth()))
     time = starts(10, 10)
@@ -170,14 +173,14 @@ def test_a_joined_row_that_is_joined_again_keeps_its_coverage_and_its_place() ->
 
 def test_what_is_kept_between_batches_does_not_grow_with_the_sessions_that_have_ended() -> None:
     """Extents of open sessions only; of ended ones not even their keys."""
-    twin = Twin(JOURNAL, Limits(revise_every_us=0))
+    twin = Twin(JOURNAL, RootLimits(revise_every_us=0))
     child = Child("gw", (query(window=GAP),), tuple(f"site={n}" for n in range(100)))
     batch(twin, at(0), (child, child.birth()))
     sizes = []
     for turn in range(1, 13):
         rows = child.rows(at(10 * turn + 5), starts(*[10 * turn] * 100), key=np.arange(100), length_us=1)
         batch(twin, at(30 * turn), (child, rows))
-        sizes.append(len(state.dumps(twin.decider, twin.ledger, twin.parts)))
+        sizes.append(len(decision_checkpoint.dumps(twin.decider, twin.ledger, twin.parts)))
     assert len(twin.rows) == 1_200
     assert max(sizes[2:]) - min(sizes[2:]) < 64
     (track,) = twin.ledger.sessions.tracks.values()

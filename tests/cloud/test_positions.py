@@ -20,21 +20,21 @@ from cloud_job.central import windows as central
 from cloud_job.central.chunks import chunks_of
 from cloud_job.central.held import STATES
 from cloud_job.central.positions import Positions
-from cloud_job.decision import state
-from cloud_job.decision.complete import step
-from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.work import Work
 from cloud_job.decode import READ
 from cloud_job.intake import Intake, Parts
 from cloud_job.lookups import Lookups
+from cloud_job.spark import decision_checkpoint
 from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.config.definitions import query_of
-from edge_agent.machines.decider import Decider
-from edge_agent.machines.root import Root
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.decide import step
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Work
+from edge_agent.root.numpy.executor import NumpyRoot
 from tests.cloud import recorded
 from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.raws import Reading, raw_rows
@@ -53,12 +53,12 @@ class Dry:
 
     grace_us: int = GRACE_US
     chain: int = held.CHAIN
-    limits: Limits = field(default_factory=lambda: Limits(revise_every_us=0))
+    limits: RootLimits = field(default_factory=lambda: RootLimits(revise_every_us=0))
     rows: list[dict[str, Any]] = field(default_factory=list)
     aside: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.decider, self.ledger, self.parts = Decider(0, self.grace_us), Ledger(self.limits), Parts()
+        self.decider, self.ledger, self.parts = Decider(0, self.grace_us), RootState(self.limits), Parts()
         self.states, self.stored = Positions(), arrow_schema(MESSAGES).empty_table()
 
     def batch(self, records: Sequence[bytes]) -> Work:
@@ -90,8 +90,8 @@ class Dry:
             columns = ["node", "epoch", "seq", "part", "plan", "payload"]
             bases = {digest: plan.basis for digest, (_, plan) in self.ledger.plans.items()}
             self.aside += late(self.stored.select(columns), work, lookups.pages(), bases).to_pylist()
-        self.decider, self.ledger, self.parts = state.loads(
-            state.dumps(self.decider, self.ledger, self.parts), self.limits, self.grace_us
+        self.decider, self.ledger, self.parts = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, self.grace_us
         )
         return work
 
@@ -212,7 +212,7 @@ def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Rand
     host = fleet.world.hosts["root"]
     assert isinstance(host, RootHost)
     files = [(at_us, tuple(objects)) for at_us, objects in host.files]
-    plain, dry, rows = Root(0, grace_us=GRACE, parse=query_of), Dry(GRACE), []
+    plain, dry, rows = NumpyRoot(0, grace_us=GRACE, parse=query_of), Dry(GRACE), []
     for group in recorded.grouped(files, 6, Random(seed)):
         for _, objects in group:
             plain.decider.parent.inbox.journal = host.journal

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cloud_job import islands, tables
-from cloud_job.decision.work import Gone, Islands, Over
 from cloud_job.revise import withdraw, withdraw_over
 from cloud_job.tables import RESULTS, Place
+from edge_agent.root.decision.work import Islands, SupersededRows, WithdrawnWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,8 +59,15 @@ def changed(spark: SparkSession, place: Place) -> set[Name]:
 
 def test_thousands_of_windows_are_withdrawn_at_once(spark: SparkSession, place: Place) -> None:
     """protocol 5.4, 8.1: a marker that comes late may join all windows of a day. One condition each took minutes."""
-    gone = [Gone("q", 1 if i < WINDOWS // 2 else 2, "", i * LENGTH, (i + 1) * LENGTH) for i in range(1, WINDOWS, 2)]
-    gone += [Gone("other", 1, "gw-1", 50, 60), Gone("other", 1, "", 70, 81), Gone("q", 2, "", 0, 10)]
+    gone = [
+        WithdrawnWindow("q", 1 if i < WINDOWS // 2 else 2, "", i * LENGTH, (i + 1) * LENGTH)
+        for i in range(1, WINDOWS, 2)
+    ]
+    gone += [
+        WithdrawnWindow("other", 1, "gw-1", 50, 60),
+        WithdrawnWindow("other", 1, "", 70, 81),
+        WithdrawnWindow("q", 2, "", 0, 10),
+    ]
     began_s = time.monotonic()
     withdraw(spark, place, [*gone, gone[0]], 7)
     assert time.monotonic() - began_s < 60
@@ -73,12 +80,16 @@ def test_thousands_of_windows_are_withdrawn_at_once(spark: SparkSession, place: 
 def test_rows_of_an_older_revision_are_withdrawn_where_a_newer_one_holds(spark: SparkSession, place: Place) -> None:
     """protocol 6.3: from its begin on, but not beyond the horizon; of contradicting definitions the lower bounds."""
     half = WINDOWS // 2 * LENGTH
-    over = [Over("q", 1, "", half - 500, half - 300), Over("q", 1, "", half - 400, 0), Over("other", 1, "gw-1", 900, 0)]
+    over = [
+        SupersededRows("q", 1, "", half - 500, half - 300),
+        SupersededRows("q", 1, "", half - 400, 0),
+        SupersededRows("other", 1, "gw-1", 900, 0),
+    ]
     withdraw_over(spark, place, over, 7)
     meant = {("q", 1, "", start) for start in range(half - 500, half, LENGTH)}
     meant |= {("other", 1, "gw-1", start) for start in range(900, 1_000, LENGTH)}
     assert changed(spark, place) == meant
-    withdraw_over(spark, place, [Over("q", 2, "", 0, 2 * half - 30)], 7)
+    withdraw_over(spark, place, [SupersededRows("q", 2, "", 0, 2 * half - 30)], 7)
     meant |= {("q", 2, "", start) for start in range(2 * half - 30, 2 * half, LENGTH)}
     assert changed(spark, place) == meant, "what ended before the horizon stays"
     withdraw_over(spark, place, over, 8)

@@ -16,19 +16,19 @@ import pyarrow as pa
 import pytest
 
 from cloud_job import slices
-from cloud_job.decision import state
-from cloud_job.decision.kept import kept_plans
-from cloud_job.decision.ledger import Limits
-from cloud_job.decision.work import Work
 from cloud_job.decode import Lookup, windows_of
 from cloud_job.job import Job, Settings
 from cloud_job.recent import Recent
 from cloud_job.slices import Slices, slices_of
+from cloud_job.spark import decision_checkpoint
+from cloud_job.spark.slice_cache_plan import kept_plans
 from cloud_job.tables import Table
 from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding import prefix_blocks
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
+from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.root.decision.work import Work
 from tests.cloud.children import SECOND, START, Child, query, record, tick
 from tests.cloud.recorded import RecordedFleet, content, grouped
 from tests.cloud.roots import CrashError
@@ -47,11 +47,11 @@ class Dry(Job):
         """last: the state after the last decision, None for none."""
         place: Any = Kept(stored)
         spark: Any = None
-        super().__init__(spark, place, Settings("", "", GRACE, Limits(revise_every_us=0)))
+        super().__init__(spark, place, Settings("", "", GRACE, RootLimits(revise_every_us=0)))
         self.kept, self.last, self.crash = stored, last, ""
         self.seen: Counter[str] = Counter()
         if last is not None:
-            self.decider, self.ledger, self.parts = state.loads(last, self.settings.limits, GRACE)
+            self.decider, self.ledger, self.parts = decision_checkpoint.loads(last, self.settings.limits, GRACE)
             self._rows.recent, self._rows.slices = Recent(0), Slices(self.ledger.plans)
 
     def batch(self, *files: bytes) -> None:
@@ -69,7 +69,7 @@ class Dry(Job):
             raise CrashError
 
     def _decide(self, *_: object) -> None:
-        self.last = state.dumps(self.decider, self.ledger, self.parts)
+        self.last = decision_checkpoint.dumps(self.decider, self.ledger, self.parts)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
         lookups = self._lookups()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloud_job.decision import state
-from cloud_job.decision.complete import step
-from cloud_job.decision.ledger import Ledger, Limits
-from cloud_job.decision.work import Islands, Work
 from cloud_job.intake import Intake, Parts
+from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.decider import Decider
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.decide import step
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Islands, Work
 from edge_agent.wire import heads
 from tests.cloud.recorded import File, content
 from tests.simulation.fleet import GRACE
@@ -40,9 +40,9 @@ class Shown:
 class Twin:
     """Batches in, rows as they stand."""
 
-    def __init__(self, journal: int, limits: Limits) -> None:
+    def __init__(self, journal: int, limits: RootLimits) -> None:
         self.journal, self.limits = journal, limits
-        self.decider, self.ledger, self.parts = Decider(0, GRACE), Ledger(limits), Parts()
+        self.decider, self.ledger, self.parts = Decider(0, GRACE), RootState(limits), Parts()
         self.pieces: dict[tuple[str, int, str], list[Piece]] = {}  # query, revision, key
         self.bodies: dict[tuple[str, int, int], list[tuple[bool, int, bytes]]] = {}
         self.rows: dict[tuple[str, str, int], Shown] = {}
@@ -80,7 +80,9 @@ class Twin:
         work = Work.loads(work.dumps())
         for islands in work.islands:
             self._perform(islands)
-        _, self.ledger, _ = state.loads(state.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE)
+        _, self.ledger, _ = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE
+        )
         return work
 
     def _perform(self, islands: Islands) -> None:

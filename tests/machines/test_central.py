@@ -20,9 +20,9 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import ORDERED, CountSliding, CountTumbling, State
 from edge_agent.errors import ConfigError
-from edge_agent.machines import central
-from edge_agent.machines.central import Positions, Raw, advance, at_scale, decided_us, waits
-from edge_agent.machines.decider import GroupView
+from edge_agent.root import positions
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.positions import KeyPositions, UnorderedReadings, advance, at_scale, decided_us, waits
 from edge_agent.wire import snapshot
 from tests import oracle, strategies
 from tests.oracle import Reading
@@ -41,15 +41,15 @@ def query_of(window: Any, revision: int = 1) -> Query:
     return Query("q", revision, "s", window, ASKED, by=("k",))
 
 
-def raw_of(rows: list[tuple[int, tuple[int, int, int, int]]], scale: int | None) -> Raw:
+def raw_of(rows: list[tuple[int, tuple[int, int, int, int]]], scale: int | None) -> UnorderedReadings:
     """Rows with their arrival numbers."""
     columns = [[row[i] for _, row in rows] for i in range(4)]
     time, key, node, value = (np.array(column, np.int64) for column in columns)
     order = np.array([order for order, _ in rows], np.int64)
-    return Raw(key, time, value / 2 if scale is None else value, node, order, scale)
+    return UnorderedReadings(key, time, value / 2 if scale is None else value, node, order, scale)
 
 
-def table(made: central.Made) -> Table:
+def table(made: positions.OrderedWindows) -> Table:
     out: Table = {}
     for i, (key, start, end) in enumerate(zip(made.key.tolist(), made.start.tolist(), made.end.tolist(), strict=True)):
         place = (KEYS[key], start, end)
@@ -86,8 +86,8 @@ def assert_same(got: Table, want: Table) -> None:
 
 
 def stepped(
-    query: Query, rows: Line, scale: int | None, random: Random, before: tuple[Positions, list[int]]
-) -> tuple[Positions, Table]:
+    query: Query, rows: Line, scale: int | None, random: Random, before: tuple[KeyPositions, list[int]]
+) -> tuple[KeyPositions, Table]:
     """All readings in steps of event time, those of a step in any order; the state goes through its bytes.
 
     before: the state and the times at which steps begin.
@@ -100,7 +100,7 @@ def stepped(
         random.shuffle(some)
         raw = raw_of(some, scale)
         concerned = np.isin(positions.key, raw.key)
-        positions = Positions.restore(snapshot.loads(snapshot.dumps(positions.snapshot())))
+        positions = KeyPositions.restore(snapshot.loads(snapshot.dumps(positions.snapshot())))
         now, made = advance(query, positions.take(concerned), raw, KEYS)
         positions = positions.take(~concerned).joined(now)
         rows_now = table(made)
@@ -121,7 +121,7 @@ def test_windows_are_those_of_one_list_of_all_readings_whatever_the_steps(
 ) -> None:
     """protocol 7.4"""
     query, by_key = query_of(window), naive(rows, scale)
-    positions, got = stepped(query, rows, scale, random, (Positions(), sorted(cuts)))
+    positions, got = stepped(query, rows, scale, random, (KeyPositions(), sorted(cuts)))
     assert_same(got, wanted(query, by_key))
     assert dict(zip(positions.key.tolist(), positions.position.tolist(), strict=True)) == {
         key: len(mine) for key, mine in by_key.items()
@@ -135,7 +135,7 @@ def test_a_new_revision_goes_on_from_the_next_position(old: Any, new: Any, rows:
     """protocol 6.3, 7.4: windows that the older one left open give no row."""
     before, after = query_of(old), query_of(new, 2)
     early, late = ([row for row in rows if (row[0] < at) == first] for first in (True, False))
-    positions, got = stepped(before, early, 0, random, (Positions(), []))
+    positions, got = stepped(before, early, 0, random, (KeyPositions(), []))
     positions, more = stepped(after, late, 0, random, (positions, [at]))
     assert_same(got, wanted(before, naive(early, 0)))
     first = {key: len(mine) for key, mine in naive(early, 0).items()}
@@ -162,7 +162,9 @@ def test_every_function_answers_for_a_count_window_as_for_a_slice(aggregate: Agg
     value = units / 8 if scale is None else units
     time, order, zero = np.sort(random.integers(0, 30, 2 * k)), np.arange(2 * k), np.zeros(2 * k, np.int64)
     query = replace(query_of(CountTumbling(k)), by=("area", "weight"), aggregates=(aggregate,))
-    _, made = advance(query, Positions(), Raw(zero, time, value, zero, order, scale), ["area=3,weight=2"])
+    _, made = advance(
+        query, KeyPositions(), UnorderedReadings(zero, time, value, zero, order, scale), ["area=3,weight=2"]
+    )
     basis = basis_of([aggregate], scale)
     numbers = {"area": np.full(2 * k, 3.0), "weight": np.full(2 * k, 2.0)}
     groups = Segments.runs(np.array([0, k]), 2 * k)
@@ -179,11 +181,11 @@ def test_unequal_scales_meet_at_the_finer_one_and_at_floats() -> None:
     """protocol 7.1"""
     query = query_of(CountTumbling(3))
     for first, second, third in ((-1, -2, None), (None, -1, 0), (0, 0, -3)):
-        positions, answers = Positions(), []
+        positions, answers = KeyPositions(), []
         for at, scale in enumerate((first, second, third)):
             value = np.array([3.0]) if scale is None else np.array([3 * 10**-scale])
             one = np.array([at])
-            raw = Raw(0 * one, one, value, 0 * one, one, scale)
+            raw = UnorderedReadings(0 * one, one, value, 0 * one, one, scale)
             positions, made = advance(query, positions, raw, KEYS)
             answers += made.answers["sum"].value.tolist()
         assert answers == [9.0]
@@ -196,8 +198,8 @@ def test_unequal_scales_meet_at_the_finer_one_and_at_floats() -> None:
 def test_a_finer_scale_beyond_64_bits_makes_floats() -> None:
     query = query_of(CountTumbling(2))
     zero = np.zeros(1, np.int64)
-    positions, _ = advance(query, Positions(), Raw(zero, zero, np.array([2**53]), zero, zero, 0), KEYS)
-    fine = Raw(zero, zero + 1, np.array([1]), zero, zero, -6)
+    positions, _ = advance(query, KeyPositions(), UnorderedReadings(zero, zero, np.array([2**53]), zero, zero, 0), KEYS)
+    fine = UnorderedReadings(zero, zero + 1, np.array([1]), zero, zero, -6)
     _, made = advance(query, positions, fine, KEYS)
     assert made.answers["sum"].value.tolist() == [2.0**53]
 
@@ -205,17 +207,17 @@ def test_a_finer_scale_beyond_64_bits_makes_floats() -> None:
 def test_many_overlapping_windows_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     query = query_of(CountSliding(20, 3))
     rows: Line = [(at // 4, at % 2, at % 3, at % 7) for at in range(120)]
-    want = table(advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1])
-    monkeypatch.setattr(central, "_BLOCK", 50)
-    assert table(advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]) == want
+    want = table(advance(query, KeyPositions(), raw_of(list(enumerate(rows)), 0), KEYS)[1])
+    monkeypatch.setattr(positions, "_BLOCK", 50)
+    assert table(advance(query, KeyPositions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]) == want
     assert len(want) > 20
 
 
 def test_answers_in_details_stay_with_their_rows_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(central, "_BLOCK", 1)
+    monkeypatch.setattr(positions, "_BLOCK", 1)
     query = replace(query_of(CountTumbling(2)), aggregates=(Aggregate("sequence", "s"),))
     rows: Line = [(at, 0, 0, at) for at in range(6)]
-    made = advance(query, Positions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]
+    made = advance(query, KeyPositions(), raw_of(list(enumerate(rows)), 0), KEYS)[1]
     lowered: Lowered = made.answers["s"]
     assert lowered.details is not None
     assert [json.loads(str(text)) for text in lowered.details] == [[0, 1], [2, 3], [4, 5]]
@@ -264,7 +266,7 @@ def test_a_revision_waits_until_the_readings_of_the_older_one_have_their_places(
 def test_a_reading_is_of_the_revision_in_force_at_its_time(serving: Serving, mine: list[int]) -> None:
     """protocol 6.3"""
     times = np.arange(1, 5)
-    assert times[central.belongs(times, serving)].tolist() == mine
+    assert times[positions.belongs(times, serving)].tolist() == mine
 
 
 def test_a_condition_on_a_label_that_is_not_of_the_key_is_refused() -> None:
@@ -278,7 +280,9 @@ def test_a_weight_is_a_label_of_the_key() -> None:
     heavy = Aggregate("weighted_avg", "w", (("weight", "k"),))
     query = replace(query_of(CountTumbling(2, keyed=True)), aggregates=(heavy,))
     one = np.zeros(2, np.int64)
-    _, made = advance(query, Positions(), Raw(one, one, np.array([4.0, 8.0]), one, np.arange(2), None), ["k=3"])
+    _, made = advance(
+        query, KeyPositions(), UnorderedReadings(one, one, np.array([4.0, 8.0]), one, np.arange(2), None), ["k=3"]
+    )
     assert made.answers["w"].value.tolist() == [6.0]
     with pytest.raises(ConfigError, match="'k': add it to `by`"):
         plan((replace(query, by=()),), None)

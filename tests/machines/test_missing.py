@@ -8,10 +8,10 @@ from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.punctuation.markers import cut_key, key_of
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.decider import Decision, GroupView
 from edge_agent.machines.downlink.children import Children
-from edge_agent.machines.marked import Marked
-from edge_agent.machines.marker_windows import Found, Joint
+from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.punctuation import PunctuationWindows
+from edge_agent.root.punctuation_windows import JointWindow, WindowChanges
 from edge_agent.wire import snapshot
 
 KEY = ("q", 1)
@@ -25,7 +25,7 @@ class Bench:
 
     interpretation: str
     on_missing: str
-    marked: Marked = field(default_factory=Marked)
+    marked: PunctuationWindows = field(default_factory=PunctuationWindows)
 
     def __post_init__(self) -> None:
         window = Punctuation(self.interpretation)
@@ -38,7 +38,9 @@ class Bench:
     def number(self, node: str, number: int, start_us: int, end_us: int) -> None:
         self.marked.tell(node, [key_of(number)], [start_us], [end_us])
 
-    def step(self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int) -> Found:
+    def step(
+        self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int
+    ) -> WindowChanges:
         """leaves: how far each is."""
         serving = {KEY: Serving(*KEY)}
         counted = [us for leaf, us in leaves.items() if leaf not in stuck] or [NEVER_US]
@@ -51,15 +53,15 @@ class Bench:
         members = {node: (self.query.group_at(node), view) for node, view in views.items()}
         decision = Decision(0, (), {}, {}, (), (), ())
         found = self.marked.step(KEY, members, decision, (), due_us=due_us, horizon_us=HORIZON_US)
-        self.marked = Marked.restore(snapshot.loads(snapshot.dumps(self.marked.snapshot())))
+        self.marked = PunctuationWindows.restore(snapshot.loads(snapshot.dumps(self.marked.snapshot())))
         return found
 
 
-def spans(joints: tuple[Joint, ...]) -> Spans:
+def spans(joints: tuple[JointWindow, ...]) -> Spans:
     return [joint.place[1:] for joint in joints]
 
 
-def missing(joint: Joint) -> list[str]:
+def missing(joint: JointWindow) -> list[str]:
     return [leaf for leaf, _ in joint.coverage.missing]
 
 
@@ -67,7 +69,7 @@ def test_one_stream_waits_for_a_node_that_is_left_out() -> None:
     """protocol 7.4"""
     bench = Bench("central", "hold")
     bench.cut(10, 20)
-    assert bench.step(a=30, b=15, stuck="b") == Found()
+    assert bench.step(a=30, b=15, stuck="b") == WindowChanges()
     (closing,) = bench.step(a=30, b=21, stuck="b").closing
     assert (closing.place, closing.coverage.complete) == (("", 10, 20), True)
 
@@ -76,8 +78,8 @@ def test_one_stream_waits_for_a_node_longer_than_rows_are_revised() -> None:
     """protocol 7.4, 4.2: the horizon is counted from what has been shown, not from where the others are."""
     bench = Bench("central", "hold")
     bench.cut(10, 20)
-    assert bench.step(a=3 * HORIZON_US, b=15, stuck="b") == Found()
-    assert bench.step(a=3 * HORIZON_US + 1, b=15, stuck="b") == Found()
+    assert bench.step(a=3 * HORIZON_US, b=15, stuck="b") == WindowChanges()
+    assert bench.step(a=3 * HORIZON_US + 1, b=15, stuck="b") == WindowChanges()
     bench.cut(17)
     assert spans(bench.step(a=3 * HORIZON_US, b=30).closing) == [(10, 17), (17, 20)]
 
@@ -125,7 +127,7 @@ def test_a_window_that_is_one_again_is_no_first_row() -> None:
 def test_windows_by_number_wait_for_a_node_that_says_nothing() -> None:
     bench = Bench("order", "hold")
     bench.number("a", 0, 10, 20)
-    assert bench.step(a=30, b=5, stuck="b") == Found()
+    assert bench.step(a=30, b=5, stuck="b") == WindowChanges()
     bench.number("b", 0, 15, 40)
     (closing,) = bench.step(a=50, b=50).closing
     assert (closing.place, closing.coverage.complete) == (("", 10, 40), True)
@@ -136,7 +138,7 @@ def test_windows_by_number_leave_out_a_node_that_stands_still_where_the_query_sa
     bench = Bench("order", "skip")
     bench.number("a", 0, 10, 20)
     bench.number("a", 1, 20, 30)
-    assert bench.step(a=50, b=50) == Found()  # it is there, and has no first window yet
+    assert bench.step(a=50, b=50) == WindowChanges()  # it is there, and has no first window yet
     found = bench.step(a=50, b=5, stuck="b", unheard=("c",))
     assert spans(found.closing) == [(10, 20), (20, 30)]
     assert [missing(joint) for joint in found.closing] == [["b", "c"], ["b", "c"]]

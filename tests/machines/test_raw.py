@@ -15,12 +15,12 @@ from edge_agent.algebra.partials.series import flat
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
-from edge_agent.machines.central_results import REASON
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.region.partial_store import PartialStore
-from edge_agent.machines.results import Row
 from edge_agent.machines.uplink.step import StepRows
+from edge_agent.root.numpy.ordered import REASON
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import snapshot
 from tests.machines.sender import S, Sender
 from tests.machines.test_root import root_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.results import Row
+from edge_agent.root.numpy.rows import Row
 from tests.machines.sender import S, Sender
 from tests.machines.test_root import SUM, root_of
 

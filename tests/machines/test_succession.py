@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.succession import Key, Servings, agreed, narrowed
+from edge_agent.root.revision_handover import Key, Servings, agreed, narrowed
 
 ONE, OTHER = Group("s", "", (), 0), Group("s", "value > 0", (), 0)
 TIMES = st.none() | st.integers(0, 50)

@@ -13,9 +13,9 @@ import pytest
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.frame import Gap
 from edge_agent.demo.processes import Broker, Child
-from edge_agent.machines.decider import Decider, Decision
 from edge_agent.machines.node import FAILED
 from edge_agent.packages import LEFT_OUT, NEVER, installed
+from edge_agent.root.completeness import Decider, Decision
 from tests.processes.hearing import retained
 from tests.processes.tree import Top, gateway, wait_for
 

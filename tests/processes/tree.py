@@ -15,14 +15,14 @@ from edge_agent.config.definitions import query_of
 from edge_agent.config.numbering import Numberer
 from edge_agent.demo.processes import Child
 from edge_agent.machines.events import BadEnvelope
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link, Messages, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.sensors.simulated import Simulation
 from edge_agent.ports.waiter import Waiter
 from edge_agent.rim.region import heard
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import receipts
 
 RowKey = tuple[str, str, str, int]
@@ -58,7 +58,7 @@ class Top:
 
     def __init__(self, broker: str, name: str = "root", grace_us: int = 60_000_000) -> None:
         self.name = name
-        self.root = Root(4711, grace_us=grace_us, parse=query_of)
+        self.root = NumpyRoot(4711, grace_us=grace_us, parse=query_of)
         self.rows: dict[RowKey, Row] = {}
         self.revisions = 0
         self.payload_bytes = 0

@@ -9,12 +9,12 @@ import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions import query_of
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
 from edge_agent.recording.form import Recording, parse
 from edge_agent.recording.run import JOURNAL, Tree
 from edge_agent.recording.streams import FAR_US
 from edge_agent.recording.tell import Teller, Told
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
 from tests.recording.probes import PROBES, Place, Probe, ones, query, tree
 
@@ -66,7 +66,7 @@ def test_a_message_delivered_twice_counts_once() -> None:
     running = Tree(recording)
     list(running.run())
     named = sorted({message.node for message in running.messages})
-    root = Root(JOURNAL, grace_us=FAR_US, parse=query_of, named=named, horizon_us=FAR_US)
+    root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=named, horizon_us=FAR_US)
     rows: list[Row] = []
     known = next(n for n, message in enumerate(running.messages) if holds_rows(message.payload))
     for message in [*running.messages[:known], *sorted(running.messages[known:], key=lambda m: m.node)]:
@@ -84,7 +84,7 @@ def test_a_child_that_never_speaks_is_missing_from_a_row_not_a_reason_to_wait() 
     list(running.run())
     speaking = running.messages[0].node
     grace_us = 60_000_000
-    root = Root(JOURNAL, grace_us=grace_us, parse=query_of, named=(speaking, "silent"))
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, named=(speaking, "silent"))
     for message in running.messages:
         root.take(message.node, frames.decode(message.payload), message.received_us)
     now_us = running.messages[-1].received_us

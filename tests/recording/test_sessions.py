@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_agent.machines.results import Row
-from edge_agent.machines.session_results import Shown
+from edge_agent.root.numpy.rows import Row
+from edge_agent.root.numpy.sessions import ShownSessions
 from tests.recording.made import reach, told_rows
 from tests.recording.made_sessions import expected_sessions, made_sessions
 from tests.recording.test_run import answered
@@ -32,13 +32,13 @@ def test_sessions_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
 def test_rows_that_stand_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round of late readings touches a few sessions; the hundreds that stand cost a look."""
     made: list[int] = []
-    put = Shown.put
+    put = ShownSessions.put
 
-    def counted(self: Shown, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
+    def counted(self: ShownSessions, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
         made.append(row.start)
         return put(self, row, gap_us, max_us)
 
-    monkeypatch.setattr(Shown, "put", counted)
+    monkeypatch.setattr(ShownSessions, "put", counted)
     stream: list[list[Any]] = []
     for turn in range(300):
         stream += [[10 * turn, 0, 1], ["wm", 10 * turn + 3]]

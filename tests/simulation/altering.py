@@ -14,8 +14,8 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from tests import oracle
 from tests.simulation.fleet import GRACE, LABELS, START, Fleet, GatewayHost, _text
 from tests.simulation.world import MS, SECOND, Chaos, Host, RootHost
@@ -66,11 +66,11 @@ class AlteringFleet(Fleet):
             queries = (self.altered, *kept, *(self.again if version > 1 else ()))
         return Configured((self.sensor,), queries, (), tuple(_text(q) for q in queries))
 
-    def _root(self, journal: int) -> Root:
+    def _root(self, journal: int) -> NumpyRoot:
         def parse(text: str) -> Query:  # asked for when everything is made
             return {_text(q): q for q in (*self.queries, self.altered, *self.again)}[text]
 
-        return Root(journal, grace_us=GRACE, parse=parse)
+        return NumpyRoot(journal, grace_us=GRACE, parse=parse)
 
     def wrong(self) -> list[str]:
         """Rows that are not their own revision's, rows that two revisions share, rows that are not there."""

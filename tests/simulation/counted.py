@@ -14,7 +14,7 @@ from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindo
 from edge_agent.machines.events import Configured, Restored
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.root import Root
+from edge_agent.root.numpy.executor import NumpyRoot
 from tests import oracle
 from tests.simulation.fleet import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost, _text
 from tests.simulation.world import MS, SECOND, Chaos, Host, RootHost
@@ -57,9 +57,9 @@ class CountedFleet(Fleet):
         queries = (self.queries[0], self.altered, *self.queries[2:]) if version else self.queries
         return Configured((self.sensor,), queries, (), tuple(_text(query) for query in queries))
 
-    def _root(self, journal: int) -> Root:
+    def _root(self, journal: int) -> NumpyRoot:
         by_text = {_text(query): query for query in (*self.queries, *self.later)}
-        return Root(journal, grace_us=GRACE, parse=by_text.__getitem__)
+        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
@@ -74,12 +74,12 @@ class CountedFleet(Fleet):
         return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
 
     @property
-    def root(self) -> Root:
+    def root(self) -> NumpyRoot:
         """The machine at the top."""
         host = self.world.hosts["root"]
         assert isinstance(host, RootHost)
         machine = host.root
-        assert isinstance(machine, Root)
+        assert isinstance(machine, NumpyRoot)
         return machine
 
     def wrong(self) -> list[str]:

@@ -18,8 +18,8 @@ from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.results import Row
-from edge_agent.machines.root import Root
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
 from tests import oracle
 from tests.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World
 from tests.tolerance import close
@@ -163,9 +163,9 @@ class Fleet:
             del queries[0]
         return Configured((self.sensor,), tuple(queries), (), tuple(_text(q) for q in queries))
 
-    def _root(self, journal: int) -> Root:
+    def _root(self, journal: int) -> NumpyRoot:
         by_text = {_text(q): q for q in (*self.queries, self.added)}
-        return Root(journal, grace_us=GRACE, parse=by_text.__getitem__)
+        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)

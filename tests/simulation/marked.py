@@ -16,7 +16,7 @@ from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
 from edge_agent.machines.events import Read, Restored
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.results import Row
+from edge_agent.root.numpy.rows import Row
 from tests import oracle, oracle_markers
 from tests.simulation.fleet import GRACE, LABELS, START, Fleet, GatewayHost, Reading
 from tests.simulation.world import MS, SECOND, Chaos, Host, RootHost

@@ -16,7 +16,6 @@ from random import Random
 from typing import Any, Protocol
 
 from edge_agent.algebra.frame import Frame, Receipt
-from edge_agent.machines.decider import Decider
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -39,6 +38,7 @@ from edge_agent.machines.events import (
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.machines.region.merger import Merger
+from edge_agent.root.completeness import Decider
 
 MS = 1_000
 SECOND = 1_000_000

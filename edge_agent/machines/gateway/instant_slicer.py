@@ -1,8 +1,8 @@
 """One stretch of event time in which one set of queries is fed whose windows the markers of all nodes cut.
 
 Readings leave as they are once the frontier has passed them, of each key those of one step together; the root makes
-slices of them (machines/instants.py). Under the policy per_window a late one is a row by itself, and its range reaches
-past the frontier that it missed: so it lies in its window only where that was still open.
+slices of them (root/instant_slices.py). Under the policy per_window a late one is a row by itself, and its range
+reaches past the frontier that it missed: so it lies in its window only where that was still open.
 """
 
 from __future__ import annotations

@@ -1,0 +1,126 @@
+"""The root's state of completeness <-> bytes in the decision's row: a restart goes on from the last one."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, replace
+from typing import Any, Final
+
+from cloud_job.intake import Parts, bare
+from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
+from edge_agent.algebra.partials.partial import NOTHING
+from edge_agent.errors import WireError
+from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.events import BadFrame
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.punctuation_queries import PunctuationQueries
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.session_queries import SessionQueries
+from edge_agent.root.decision.session_tracker import OpenSessions
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.work import identity
+from edge_agent.wire import frames, snapshot
+from edge_agent.wire.heads import Part
+
+VERSION: Final = 1
+
+
+def dumps(decider: Decider, ledger: RootState, parts: Parts) -> bytes:
+    """Everything that the next decision needs."""
+    plain = {
+        "version": VERSION,
+        "decider": decider.snapshot(_pack),
+        "journal": decider.parent.inbox.journal,
+        "ledger": _ledger(ledger),
+        "parts": [[*key, [list(astuple(part))[:-1] for part in found]] for key, found in parts.items()],
+    }
+    return zlib.compress(snapshot.dumps(plain), 1)
+
+
+def loads(
+    content: bytes, limits: RootLimits, grace_us: int, members: Iterable[str] = ()
+) -> tuple[Decider, RootState, Parts]:
+    """The twin of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
+    plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
+    if plain["version"] != VERSION:
+        raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
+    decider = Decider(plain["journal"], grace_us, members)
+    decider.restore(plain["decider"], _unpack)
+    parts = {(n, e, s): tuple(Part(*[*part, b""]) for part in found) for n, e, s, found in plain["parts"]}
+    return decider, _restored(plain["ledger"], limits), parts
+
+
+def _pack(message: Frame | BadFrame) -> object:
+    """A frame that waits, without rows: those stand in bronze.messages."""
+    if isinstance(message, BadFrame):
+        return [message.epoch, message.seq, message.reason]
+    heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]
+    return [frames.encode(bare(message)), heads]
+
+
+def _heads(sections: tuple[Section, ...]) -> list[object]:
+    return [[section.plan, None if section.extent is None else list(astuple(section.extent))] for section in sections]
+
+
+def _unpack(packed: Any) -> Frame | BadFrame:
+    if len(packed) == 3:
+        epoch, seq, reason = packed
+        return BadFrame(epoch, seq, reason, b"")
+    payload, heads = packed
+    frame = frames.decode(payload)
+    assert isinstance(frame, Frame)
+    sections = {group: (on_time, late) for group, on_time, late in heads}
+    return replace(frame, groups=tuple(_with_sections(part, *sections[part.group]) for part in frame.groups))
+
+
+def _with_sections(part: GroupPart, on_time: list[Any], late: list[Any]) -> GroupPart:
+    return replace(part, sections=_sections(on_time), late=_sections(late))
+
+
+def _sections(heads: list[Any]) -> tuple[Section, ...]:
+    return tuple(Section(plan, NOTHING, None if extent is None else Extent(*extent)) for plan, extent in heads)
+
+
+def _ledger(ledger: RootState) -> dict[str, object]:
+    return {
+        "number": ledger.number,
+        "decided": ledger.decided_us,
+        "queries": [[*key, text] for key, text in ledger.queries.items()],
+        "scales": [[*key, sorted(scales, key=repr)] for key, scales in ledger.scales.items()],
+        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in ledger.plans.values()],
+        "closed": [[*key, us] for key, us in ledger.closed.items()],
+        "revised": [[*key, us] for key, us in ledger.revised.items()],
+        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in ledger.pending.items()],
+        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in ledger.applied.items()],
+        "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
+        "owners": [list(owner) for owner in ledger.owners],
+        "covers": sorted(ledger.covers_known),
+        "sessions": [[*key, track.snapshot(ledger.sessions.names)] for key, track in ledger.sessions.tracks.items()],
+        "markers": ledger.markers.snapshot(),
+        "met": [[*place, us] for place, us in ledger.met.items()],
+    }
+
+
+def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
+    plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
+    names = TextNumbers()
+    tracks = {(*place,): OpenSessions.restore(found, names) for *place, found in plain["sessions"]}
+    return RootState(
+        limits,
+        plain["number"],
+        plain["decided"],
+        {(query, revision): text for query, revision, text in plain["queries"]},
+        {(query, revision): set(scales) for query, revision, scales in plain["scales"]},
+        {identity(group, plan): (group, plan) for group, plan in plans},
+        {(query, revision, node): us for query, revision, node, us in plain["closed"]},
+        {(query, revision, node): us for query, revision, node, us in plain["revised"]},
+        {(*place,): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
+        {(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
+        {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
+        [(first, owner) for first, owner in plain["owners"]],
+        set(plain["covers"]),
+        sessions=SessionQueries(tracks, names),
+        markers=PunctuationQueries.restore(plain["markers"]),
+        met={(query, node): us for query, node, us in plain["met"]},
+    )

@@ -1,0 +1,48 @@
+"""Of which plans the root keeps slices at hand, and from where on (docs/protocol.md 8.6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.sliding.prefix_blocks import kept_us
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import ReadRequest
+
+MORE: Final = 4  # a fourth of the longest window more is kept: late readings revise windows that have just closed
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPlan:
+    """A plan of which slices are kept: those that start at from_us or later.
+
+    order: its rows in its own scale, cut to the columns that are kept. longest_us: of the windows formed from them.
+    """
+
+    order: ReadRequest
+    longest_us: int
+    from_us: int
+
+
+def kept_plans(ledger: RootState, groups: Mapping[Group, GroupView]) -> dict[bytes, CachedPlan]:
+    """The plans of which slices are kept, by identity: those with a query that pays, and what came late for it."""
+    found: dict[bytes, CachedPlan] = {}
+    sliced: set[tuple[str, int]] = set()
+    for identity, (group, plan) in ledger.plans.items():
+        view = groups.get(group)
+        if plan.kind not in ("slice", "window") or group.form or view is None:
+            continue
+        served = [key for key in plan.queries if key in view.serving]
+        longest_us = kept_us((query for key in served if (query := ledger.query(key)) is not None), plan.scale)
+        if not longest_us:
+            continue
+        closed_us = min(ledger.closed.get((*key, group.node), NEVER_US) for key in served)
+        order = ReadRequest(0, identity, plan.kind, plan.basis, plan.scale, plan.scale)
+        found[identity] = CachedPlan(order, longest_us, closed_us - longest_us - longest_us // MORE)
+        if plan.kind == "slice":
+            sliced |= set(served)
+    return {i: kept for i, kept in found.items() if sliced & set(ledger.plans[i][1].queries)}

@@ -1,0 +1,219 @@
+"""What may close now: the completeness half of the root, shared by the plain-Python root and the Spark job.
+
+It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
+took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
+keeps in its decision row (docs/protocol.md 8.1, 8.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.codec import (
+    gap_from_plain,
+    gap_to_plain,
+    group_from_plain,
+    group_to_plain,
+    serving_from_plain,
+    serving_to_plain,
+)
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.events import BadFrame
+from edge_agent.root import revision_handover
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
+
+    serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
+    longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
+    never (LATEST_US): not expected in windows that start before.
+    stuck: it has not risen for the grace time. unheard: named children that have never been heard.
+    Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
+    bound whatever the key; registers: leaf -> what its member holds, key by key.
+    """
+
+    frontier_us: int
+    leaves: Mapping[str, int]
+    serving: Mapping[tuple[str, int], Serving]
+    begins: Mapping[tuple[str, int], Mapping[str, int]]
+    hints: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    stuck: bool = False
+    unheard: tuple[str, ...] = ()
+
+    def bound_us(self, key: str) -> int:
+        """No session of the key starts before it any more, but for members left out (5.1)."""
+        return min(self.frontier_us, self.hints.get(key, self.frontier_us))
+
+    def leaf_bound_us(self, leaf: str, key: str) -> int:
+        """The same of one leaf, left out or not (4.7)."""
+        bound_us = self.bounds[leaf]
+        return min(bound_us, self.registers.get(leaf, {}).get(key, bound_us))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One step of the root.
+
+    effects: frames that took effect since the last decision, in order (Effect.frame None = settled without content).
+    caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
+    another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts first
+    seen. ended: groups that nobody serves any more, none of whose rows can change: here for the last time.
+    """
+
+    now_us: int
+    effects: tuple[Effect, ...]
+    groups: Mapping[Group, GroupView]
+    caught_up: Mapping[tuple[Group, str], tuple[int, int]]
+    gaps: tuple[tuple[str, Gap], ...]
+    queries: tuple[str, ...]
+    sensors: tuple[str, ...]
+    ended: tuple[Group, ...] = ()
+    narrowed: Mapping[tuple[Group, tuple[str, int]], int] = field(default_factory=dict)
+
+
+class Decider:
+    """Feed with `take`, ask with `decide`."""
+
+    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
+        """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
+        self.parent = ChildFrames(journal, grace_us, named)
+        self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
+        self._new_gaps: list[tuple[str, Gap]] = []
+        self._effects: list[Effect] = []
+        self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._behind: dict[tuple[Group, str], int] = {}
+        self._texts: set[str] = set()
+        self._new_queries: list[str] = []
+        self._new_sensors: list[str] = []
+
+    def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
+        """One message in the order of the landing files; received_us is the lander's time."""
+        for applied in self.parent.take(node, message, received_us):
+            self._effects.append(applied.effect)
+            frame = applied.effect.frame
+            if frame is None:
+                payload = message.payload if isinstance(message, BadFrame) else b""
+                gaps = self.parent.loss_of(node, applied.effect.why, payload, received_us)
+                self._new_gaps += [(node, gap) for gap in gaps]
+                continue
+            self._new_gaps += [(node, gap) for gap in frame.gaps]
+            if frame.define is not None:
+                for texts, new in (
+                    (frame.define.queries, self._new_queries),
+                    (frame.define.sensors, self._new_sensors),
+                ):
+                    for text in texts:
+                        if text not in self._texts:
+                            self._texts.add(text)
+                            new.append(text)
+
+    def decide(self, now_us: int) -> Decision:
+        """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
+        passed = {group: family.published_us for group, family in self.parent.household.families.items()}
+        self.parent.household.weigh(now_us)
+        groups: dict[Group, GroupView] = {}
+        caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
+        families = self.parent.household.families
+        frontiers = {group: family.published_us for group, family in families.items()}
+        told = {group: family.serving(now_us) for group, family in families.items()}
+        before, self._serving = self._serving, revision_handover.agreed(self._serving, told, passed)
+        for group, family in families.items():
+            leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
+            for name in () if group.node else self.parent.household.unheard():
+                leaves.setdefault(name, NEVER_US)
+            self._note_behind(group, leaves, frontiers[group], caught_up)
+            groups[group] = GroupView(
+                frontiers[group],
+                leaves,
+                dict(self._serving[group]),
+                family.begins(),
+                family.hints(),
+                dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
+                family.registers(),
+                self.parent.household.stuck(group, now_us),
+                tuple(sorted(self.parent.household.unheard())),
+            )
+        decision = Decision(
+            now_us,
+            tuple(self._effects),
+            groups,
+            caught_up,
+            tuple(self._new_gaps),
+            tuple(self._new_queries),
+            tuple(self._new_sensors),
+            tuple(group for group, family in families.items() if family.gone),
+            revision_handover.narrowed(before, self._serving, frontiers),
+        )
+        for group in decision.ended:
+            del families[group], self._serving[group]
+            for leaf in [leaf for of, leaf in self._behind if of == group]:
+                del self._behind[group, leaf]
+        self.gaps += self._new_gaps
+        self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
+        return decision
+
+    def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
+        """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
+
+        One of which nobody knows what was in it, as of a frame damaged on disk, stays.
+        reach: of a query's revision, how long after a reading a row that holds it may end; None: not known.
+        """
+        before: dict[Group, int] = {}
+        for group, view in decision.groups.items():
+            longest = [reach(key) for key in view.serving]
+            if not group.form and None not in longest:  # windows between markers may be as long as they like
+                before[group] = view.frontier_us - horizon_us - max((us for us in longest if us is not None), default=0)
+        self.gaps = [
+            (node, gap)
+            for node, gap in self.gaps
+            if gap.end_us <= gap.start_us or any(gap.end_us > before.get(group, NEVER_US) for group in gap.groups)
+        ]
+
+    def _note_behind(
+        self,
+        group: Group,
+        leaves: Mapping[str, int],
+        frontier_us: int,
+        caught_up: dict[tuple[Group, str], tuple[int, int]],
+    ) -> None:
+        for leaf, own_us in leaves.items():
+            before = self._behind.get((group, leaf))
+            if before is not None and own_us > before:
+                caught_up[group, leaf] = (before, own_us)
+            if own_us < frontier_us:
+                self._behind[group, leaf] = own_us
+            else:
+                self._behind.pop((group, leaf), None)
+
+    def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
+        """Plain values of everything that the next decision needs. Call it right after `decide`."""
+        return {
+            "parent": self.parent.snapshot(pack),
+            "gaps": [[node, gap_to_plain(gap)] for node, gap in self.gaps],
+            "serving": [
+                [group_to_plain(g), [serving_to_plain(s) for s in servings.values()]]
+                for g, servings in self._serving.items()
+            ],
+            "behind": [[group_to_plain(g), leaf, f] for (g, leaf), f in self._behind.items()],
+            "texts": sorted(self._texts),
+        }
+
+    def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
+        """The twin of `snapshot`, on a new Decider."""
+        self.parent.restore(state["parent"], unpack)
+        self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
+        self._serving = {
+            group_from_plain(g): {(s[0], s[1]): serving_from_plain(s) for s in servings}
+            for g, servings in state["serving"]
+        }
+        self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
+        self._texts = set(state["texts"])

@@ -1,0 +1,261 @@
+"""What may close and what must be revised now: from the decision on frames to spans of windows. Pure.
+
+Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for windows
+that have closed revises them, whether it came as a late one or from a member that was left out (4.2); so does a change
+of their coverage (4.7); beyond the correction horizon nothing is revised (4.2); a window is revised at most once in
+`revise_every` (8.3); a window belongs to the revision in force at its start (6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from edge_agent.algebra.frame import NEVER_US, Gap, Plan
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.root.completeness import Decision
+from edge_agent.root.decision import ops_rows, ordered_queries
+from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe
+from edge_agent.root.decision.read_plan import Key, Place, QueryAtDecision, ReadPlan, makings_of
+from edge_agent.root.decision.root_state import Line, Ranges, RootState
+from edge_agent.root.decision.session_tracker import SessionDecisionView
+from edge_agent.root.decision.too_late import beyond
+from edge_agent.root.decision.window_ranges import CoverageRef, join
+from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SupersededRows, TooLate, WindowRange, Work
+from edge_agent.root.punctuation_windows import reached_us
+from edge_agent.wire.heads import Part
+
+Covers = tuple[CoverageRef, ...]
+
+
+def step(
+    ledger: RootState,
+    decision: Decision,
+    parts: Mapping[tuple[str, int, int], tuple[Part, ...]],
+    books: Mapping[Line, EpochDictionary],
+    gaps: Iterable[tuple[str, Gap]],
+    *,
+    unread: int = 0,
+    flush: bool = False,
+) -> Work:
+    """The next batch's work. parts: of the frames that took effect. gaps: all known.
+
+    unread: messages of the batch that could not be read. flush: put nothing off.
+    """
+    ledger.number += 1
+    ledger.decided_us = decision.now_us
+    queries = ledger.learn(decision.queries)
+    now = _Step(ledger, decision, flush)
+    now.take(parts, books)
+    now.recover()
+    over = tuple(now.over())
+    makings = now.makings(gaps)
+    revisions = ordered_queries.revisions(decision.groups, ledger.query)
+    for group, view in decision.groups.items():
+        for key in view.serving:
+            query = ledger.query(key)
+            if query is not None:
+                now.run(QueryAtDecision(key, query, group, view), makings, revisions)
+    marks = now.marks(makings)
+    spans = [*now.closing, *marks.closing]
+    closing = [(span, cover) for span, cover in spans if not now.meets(span)]
+    revising = [*now.revising, *marks.revising, *((span, cover) for span, cover in spans if now.meets(span))]
+    ledger.forget(decision)
+    ledger.need(decision)
+    used = [cover for _, cover in (*closing, *revising)]
+    used += [cover for _, covers in (*now.islands, *now.ordered) for cover in covers]
+    return Work(
+        ledger.number,
+        tuple(makings.shapes),
+        tuple(makings.orders),
+        tuple(span for span, _ in closing),
+        tuple(span for span, _ in revising),
+        tuple(now.beyond),
+        tuple(now.refused),
+        unread,
+        ledger.cover(used),
+        tuple(ops_rows.gaps(decision.gaps, ledger.number)),
+        queries,
+        tuple(ops_rows.sensors(decision.sensors, ledger.number)),
+        nodes=ledger.nodes.rows(decision, ledger.number),
+        islands=tuple(islands for islands, _ in now.islands),
+        ordering=tuple(ordering for ordering, _ in now.ordered),
+        gone=tuple(marks.gone),
+        over=over,
+    )
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step on its way. touched: (after, upto] of window ends of which rows may have changed; a superset."""
+
+    ledger: RootState
+    decision: Decision
+    flush: bool
+    touched: dict[Place, Ranges] = field(default_factory=dict)
+    beyond: list[TooLate] = field(default_factory=list)
+    refused: list[RefusedFrame] = field(default_factory=list)
+    closing: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
+    revising: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
+    islands: list[tuple[Islands, Covers]] = field(default_factory=list)
+    ordered: list[tuple[Ordering, Covers]] = field(default_factory=list)
+
+    def take(
+        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], books: Mapping[Line, EpochDictionary]
+    ) -> None:
+        """What took effect."""
+        ledger, decision = self.ledger, self.decision
+        for effect in decision.effects:
+            if effect.frame is None:
+                self.refused.append(RefusedFrame(effect.node, effect.epoch, effect.seq, effect.why))
+                continue
+            line = (effect.node, effect.epoch)
+            ledger.apply(effect)
+            for part in parts.get((*line, effect.seq), ()):
+                group, plan = books[line].plans[part.plan]
+                ledger.note(line, part, group, plan)
+                if is_marked(group):
+                    ledger.markers.touch(part, group, plan)
+                elif plan.kind not in ("session", "raw"):
+                    self._touch(part, group, plan)
+                self.beyond += beyond(ledger, effect, part, (group, plan), decision.groups.get(group))
+        ledger.sessions.join(decision, books, ledger.limits.horizon_us)
+        ledger.markers.join(decision, books)
+
+    def _touch(self, part: Part, group: Group, plan: Plan) -> None:
+        """Closed windows that may hold rows of the part."""
+        for query in self.ledger.of(plan):
+            place = (query.id, query.revision, group.node)
+            closed_us = self.ledger.closed_us(place)
+            if part.earliest_end_us <= closed_us:
+                last_us = part.last_start_us + query.time_window.longest_us
+                self.touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
+
+    def recover(self) -> None:
+        """Rows whose coverage changed: a leaf caught up, or a gap record came."""
+        for (group, _leaf), (old_us, new_us) in self.decision.caught_up.items():
+            for place in self._places(group):
+                self.touched.setdefault(place, []).append((old_us, min(new_us, self.ledger.closed_us(place))))
+        for _node, gap in self.decision.gaps:
+            for place in [place for group in gap.groups for place in self._places(group)]:
+                query = self.ledger.query(place[:2])
+                if query is not None:
+                    upto_us = min(gap.end_us + query.time_window.longest_us - 1, self.ledger.closed_us(place))
+                    self.touched.setdefault(place, []).append((gap.start_us, upto_us))
+        for place, ranges in self.touched.items():
+            self.touched[place] = [(after, upto) for after, upto in ranges if upto > after]
+
+    def _places(self, group: Group) -> tuple[Place, ...]:
+        view = self.decision.groups.get(group)
+        if view is None or group.gap_us or group.form:
+            return ()
+        return tuple((*key, group.node) for key in view.serving)
+
+    def over(self) -> Iterator[SupersededRows]:
+        """What an older revision gave beyond its end, as it turns out."""
+        for (group, (query, revision)), from_us in self.decision.narrowed.items():
+            if group.form == RAW:  # positions once given are final (7.4)
+                continue
+            frontier_us, met = self.decision.groups[group].frontier_us, self.ledger.met
+            met[query, group.node] = max(frontier_us, met.get((query, group.node), NEVER_US))
+            if not is_marked(group):  # theirs are known one by one
+                yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.ledger.limits.horizon_us)
+
+    def meets(self, span: WindowRange) -> bool:
+        """Whether rows of an older revision may stand there, so that first rows have to replace them."""
+        return self.ledger.meets(span.query, span.node, span.low_us)
+
+    def makings(self, gaps: Iterable[tuple[str, Gap]]) -> ReadPlan:
+        """How rows are made of all that is served. gaps: all known."""
+        ledger = self.ledger
+        served = {
+            group: {key: query for key in view.serving if (query := ledger.query(key)) is not None}
+            for group, view in self.decision.groups.items()
+        }
+        known = tuple(gap for _, gap in gaps)
+        return makings_of(ledger.plans.items(), served, ledger.target, gaps=known, lowest_us=ledger.lowest_us)
+
+    def run(self, run: QueryAtDecision, makings: ReadPlan, revisions: ordered_queries.Revisions) -> None:
+        """What of a query gets rows; of one of windows between markers, how far it is."""
+        if is_marked(run.group):
+            self.ledger.close(run.place, reached_us(run.group, run.view))
+        elif run.group.gap_us:
+            if run.group not in self.decision.ended:
+                self.islands += self._islands(run, makings)
+        elif run.group.form == RAW:
+            self.ordered += self._ordering(run, makings, revisions)
+        else:
+            for after, upto in self._due(run):
+                self.revising += makings.spans(run, after, upto)
+            closed_us = self.ledger.closed_us(run.place)
+            if run.view.frontier_us > closed_us:
+                self.closing += makings.spans(run, closed_us, run.view.frontier_us)
+                self.ledger.close(run.place, run.view.frontier_us)
+
+    def _due(self, run: QueryAtDecision) -> Ranges:
+        """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
+        floor_us = run.view.frontier_us - self.ledger.limits.horizon_us
+        ranges = join([*self.ledger.pending.pop(run.place, []), *self.touched.get(run.place, [])])
+        ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
+        if ranges and not self._may_revise(run.place):
+            self.ledger.pending[run.place] = ranges
+            return []
+        if ranges:
+            self.ledger.revised[run.place] = self.decision.now_us
+        return ranges
+
+    def _may_revise(self, place: Place) -> bool:
+        last_us = self.ledger.revised.get(place)
+        return self.flush or last_us is None or self.decision.now_us - last_us >= self.ledger.limits.revise_every_us
+
+    def _islands(self, run: QueryAtDecision, makings: ReadPlan) -> Iterator[tuple[Islands, Covers]]:
+        """What of a query of sessions gets rows now."""
+        ledger, view, key = self.ledger, run.view, run.key
+        gaps = tuple(gap for _, gap in self.decision.gaps)
+        floor_us, due = view.frontier_us - ledger.limits.horizon_us, self._may_revise(run.place)
+        now = SessionDecisionView(run.group, view, view.serving[key], view.begins.get(key, {}), gaps, floor_us, due)
+        ended = ledger.sessions.ended(run.place, now)
+        ledger.close(run.place, view.frontier_us)
+        if ended is None:
+            return
+        shape, orders = makings.shape(run.query), makings.of(run.place)
+        islands, covers = ledger.sessions.islands(run.query, now, ended, shape=shape, orders=orders, gaps=makings.gaps)
+        if islands.revises:
+            ledger.revised[run.place] = self.decision.now_us
+        meets = islands.low_us is not None and ledger.meets(run.query.id, run.group.node, islands.low_us)
+        yield replace(islands, meets=meets), covers
+
+    def _ordering(
+        self, run: QueryAtDecision, makings: ReadPlan, revisions: ordered_queries.Revisions
+    ) -> Iterator[tuple[Ordering, Covers]]:
+        """What of a query's raw readings gets its position."""
+        ledger, after_us = self.ledger, self.ledger.closed_us(run.place)
+        mine = ordered_queries.OrderedQueryAtDecision(
+            run.query, run.group, run.view, revisions[run.query.id, run.group.node]
+        )
+        upto_us = ordered_queries.decided(mine)
+        if upto_us <= after_us:
+            return
+        ledger.close(run.place, upto_us)
+        target, orders = ledger.target(run.key), makings.of(run.place)
+        found = ordered_queries.ordering(mine, after_us, upto_us, target=target, orders=orders, gaps=makings.gaps)
+        if found is not None:
+            yield found
+
+    def marks(self, makings: ReadPlan) -> PunctuationRequests:
+        """What of the queries of windows between markers gets rows now."""
+        ledger, now_us = self.ledger, self.decision.now_us
+
+        def making(key: Key) -> RowRecipe | None:
+            query = ledger.query(key)
+            if query is None:
+                return None
+            by_end = isinstance(query.window, Punctuation) and query.window.by_end
+            return RowRecipe(makings.shape(query), lambda node: makings.of((*key, node)), by_end)
+
+        due_us, horizon_us = now_us if self.flush else now_us - ledger.limits.revise_every_us, ledger.limits.horizon_us
+        return ledger.markers.step(self.decision, making, makings.gaps, due_us=due_us, horizon_us=horizon_us)

@@ -1,0 +1,99 @@
+"""What of raw readings gets its position at a decision. Pure.
+
+Rules (docs/protocol.md 7.4): readings with event times below the frontier are in order for good; the frontier that
+decides is the least of all expected leaves, of those left out too, unless the query says on_missing = "skip". What
+comes below it later is in no window of that query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from edge_agent.algebra.coverage import window_coverage
+from edge_agent.algebra.frame import NEVER_US, Gap
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.work import CoverageCell, Ordering
+from edge_agent.root.positions import decided_us, waits
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedQueryAtDecision:
+    """A query's revision in its group, at a decision. others: all revisions of the query with their groups' views."""
+
+    query: Query
+    group: Group
+    view: GroupView
+    others: Sequence[tuple[Query, GroupView]]
+
+
+Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
+
+
+def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[tuple[str, int]], Query | None]) -> Revisions:
+    """Of every query whose readings get positions, by its id and node. query_of: its definition, if it is known."""
+    found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
+    for group, view in groups.items():
+        for key in view.serving if group.form == RAW else ():
+            query = query_of(key)
+            if query is not None:
+                found.setdefault((query.id, group.node), []).append((query, view))
+    return found
+
+
+def decided(run: OrderedQueryAtDecision) -> int:
+    """Readings of the query below it have their positions now; minus infinity while an older revision comes first."""
+    return NEVER_US if waits(run.query, run.others) else decided_us(run.query, run.view)
+
+
+def ordering(
+    run: OrderedQueryAtDecision,
+    after_us: int,
+    upto_us: int,
+    *,
+    target: int | None,
+    orders: tuple[int, ...],
+    gaps: Iterable[Gap],
+) -> tuple[Ordering, tuple[CoverageRef, ...]] | None:
+    """The readings of [after, upto) that are of this revision, and the coverages of their windows; None: none.
+
+    target, orders: see Ordering. gaps: all known.
+    """
+    query, group, view = run.query, run.group, run.view
+    serving = view.serving[query.id, query.revision]
+    if serving.start_from_us is not None:
+        after_us = max(after_us, serving.start_from_us)
+    for until_us in (serving.start_until_us, serving.end_until_us):
+        upto_us = upto_us if until_us is None else min(upto_us, until_us)
+    if upto_us <= after_us or not orders:  # none has sent a reading of it yet
+        return None
+    begins: Mapping[str, int] = view.begins.get((query.id, query.revision), {})
+    found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], begins, (after_us, upto_us)))
+    covers = {cover.id: cover for _, cover in found}
+    cells = tuple(cell for cell, _ in found)
+    return Ordering(query.id, query.revision, group.node, target, orders, after_us, upto_us, cells), (*covers.values(),)
+
+
+def _cells(
+    group: Group, leaves: Mapping[str, int], gaps: Sequence[Gap], begins: Mapping[str, int], decided: tuple[int, int]
+) -> Iterator[tuple[CoverageCell, CoverageRef]]:
+    """Coverages by first and last reading (docs/protocol.md 4.7): the last lies in `decided`, the first anywhere."""
+    after_us, upto_us = decided
+    firsts = sorted({*begins.values(), *(gap.end_us for gap in gaps)})
+    lasts = sorted({*leaves.values(), *begins.values(), *(gap.start_us for gap in gaps)})
+    inner = [us for us in lasts if after_us < us < upto_us]
+    for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
+        last_us = max(last_low, after_us)
+        for first_low, first_high in pairwise((NEVER_US, *(us for us in firsts if us <= upto_us), FAR_US)):
+            if first_low >= last_high:
+                continue
+            ends_us = max(first_low, last_us) + 1
+            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins)
+            cover = CoverageRef.of(coverage)
+            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell("", first_low, first_high, last_low, last_high, *told), cover

@@ -1,0 +1,131 @@
+"""The queries of windows between markers at a decision: which of them get rows, as work for Spark. Pure.
+
+Which windows those are is decided in edge_agent/root/punctuation.py, for both roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.root.completeness import Decision
+from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.work import WindowRange, WithdrawnWindow
+from edge_agent.root.punctuation import PunctuationWindows
+from edge_agent.root.punctuation_windows import JointWindow, Key, members_of
+from edge_agent.wire.heads import Part
+
+Line = tuple[str, int]  # node and epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RowRecipe:
+    """How rows of a query are made. shape: of Work.shapes. orders: of the query in the group of a node.
+
+    by_end: whether rows of one start may have several ends.
+    """
+
+    shape: int
+    orders: Callable[[str], tuple[int, ...]]
+    by_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PunctuationRequests:
+    """What of all of them gets rows: for the first time, again, or none any more."""
+
+    closing: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
+    revising: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
+    gone: list[WithdrawnWindow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PunctuationQueries:
+    """marked: the windows of each query revision."""
+
+    marked: dict[Key, PunctuationWindows] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return any(marked.waiting for marked in self.marked.values())
+
+    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary]) -> None:
+        """Rows of markers that took effect, to the queries that they are of. books: of the epochs."""
+        for effect in decision.effects:
+            for part in () if effect.frame is None else effect.frame.groups:
+                for section in (*part.sections, *part.late):
+                    book = books[effect.node, effect.epoch]
+                    group, plan = book.plans[section.plan]
+                    if plan.kind == "marker":
+                        keys, start, end = (column.tolist() for column in section.pieces())
+                        for key in plan.queries:
+                            marked = self.marked.setdefault(key, PunctuationWindows())
+                            marked.tell(group.node, [book.keys[number] for number in keys], start, end)
+
+    def touch(self, part: Part, group: Group, plan: Plan) -> None:
+        """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
+        for key in plan.queries if plan.kind != "marker" else ():
+            marked = self.marked.setdefault(key, PunctuationWindows())
+            marked.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
+
+    def low_us(self, key: Key, closed_us: int) -> int:
+        """Where the rows begin that a query still waits for."""
+        low_us = self.marked[key].low_us if key in self.marked else None
+        return closed_us if low_us is None else min(closed_us, low_us)
+
+    def step(
+        self,
+        decision: Decision,
+        making: Callable[[Key], RowRecipe | None],
+        gaps: Sequence[Gap],
+        *,
+        due_us: int,
+        horizon_us: int,
+    ) -> PunctuationRequests:
+        """The work of a decision. making: None for a query that this root cannot read. gaps: all known."""
+        out = PunctuationRequests()
+        for key, members in members_of(decision).items():
+            made = making(key)
+            if made is None:
+                continue
+            marked = self.marked.setdefault(key, PunctuationWindows())
+            found = marked.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
+            out.closing.extend(_span(key, joint, made) for joint in found.closing)
+            out.revising.extend(_span(key, joint, made) for joint in found.revising)
+            out.gone.extend(WithdrawnWindow(key[0], key[1], node, start, end) for node, start, end in found.gone)
+        return out
+
+    def snapshot(self) -> list[object]:
+        """Plain values."""
+        return [[*key, marked.snapshot()] for key, marked in self.marked.items()]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> PunctuationQueries:
+        """The twin of `snapshot`."""
+        return cls({(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
+
+
+def _span(key: Key, joint: JointWindow, made: RowRecipe) -> tuple[WindowRange, CoverageRef]:
+    node, start_us, end_us = joint.place
+    cover, length_us = CoverageRef.of(joint.coverage), end_us - start_us
+    picks = tuple((order, low, high) for of, low, high in joint.picks for order in made.orders(of))
+    span = WindowRange(
+        *(*key, made.shape, end_us - 1, end_us, length_us, length_us, start_us, start_us, start_us),
+        orders=tuple(sorted({order for order, _, _ in picks})),
+        coverage_id=cover.id,
+        expected=len(joint.coverage.expected),
+        received=joint.coverage.received,
+        complete=joint.coverage.complete,
+        node=node,
+        picks=picks,
+        within=joint.within,
+        by_end=made.by_end,
+    )
+    return span, cover

@@ -1,0 +1,118 @@
+"""How rows are made at a decision, whatever closes: shapes of results, orders that are read, runs of windows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.query import Aggregate, Group, Query
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.window_ranges import CoverageRef, covers
+from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.root.instant_slices import basis_of_all, reaches
+
+Key = tuple[str, int]  # query and revision
+Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
+Target = Callable[[Key], int | None]  # the scale at which a query's plans meet
+KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAtDecision:
+    """A query's revision in its group, at a decision."""
+
+    key: Key
+    query: Query
+    group: Group
+    view: GroupView
+
+    @property
+    def place(self) -> Place:
+        """What its rows are counted under."""
+        return (*self.key, self.group.node)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Numbers of the shapes, read orders, known losses.
+
+    feeding: numbers of the orders that feed a query. target: of the shapes. lowest_us: no row starts before.
+    """
+
+    shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
+    orders: Sequence[ReadRequest]
+    feeding: Mapping[Place, list[int]]
+    target: Target
+    gaps: tuple[Gap, ...]
+    lowest_us: int
+
+    def of(self, place: Place) -> tuple[int, ...]:
+        """Numbers of the orders that feed a query."""
+        return tuple(self.feeding.get(place, ()))
+
+    def shape(self, query: Query) -> int:
+        """The number of a query's shape."""
+        return self.shapes[query.aggregates, self.target((query.id, query.revision))]
+
+    def spans(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
+        """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
+        query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
+        after_us = max(after_us, self.lowest_us)
+        for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
+            low_us = max(serving.start_from_us or 0, comb.after_us + 1 - comb.length_us, 0)
+            high_us = comb.upto_us - comb.length_us
+            if serving.start_until_us is not None:
+                high_us = min(high_us, serving.start_until_us - 1)
+            if serving.end_until_us is not None:
+                high_us = min(high_us, serving.end_until_us - comb.length_us)
+            whole = WindowRange(
+                *(query.id, query.revision, shape, comb.after_us, comb.upto_us),
+                *(comb.length_us, comb.slide_us, comb.offset_us, low_us, high_us),
+                *(self.of(run.place), "", 0, 0, False),
+                node=run.group.node,
+            )
+            pieces = covers(whole, run.group, run.view.leaves, self.gaps, run.view.begins.get(run.key, {}))
+            yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
+
+
+def makings_of(
+    plans: Iterable[tuple[bytes, tuple[Group, Plan]]],
+    groups: Mapping[Group, Mapping[Key, Query]],
+    target: Target,
+    *,
+    gaps: tuple[Gap, ...],
+    lowest_us: int,
+) -> ReadPlan:
+    """For everything that is served, whether it closes now or not: so Spark's plans stay the same.
+
+    plans: by `identity`. groups: the queries that each serves. gaps, lowest_us: see Makings.
+    """
+    served = {key for queries in groups.values() for key in queries}
+    found = {
+        (query.aggregates, target(key))
+        for group, queries in groups.items()
+        for key, query in queries.items()
+        if group.form != RAW
+    }
+    shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
+    known = dict(plans)
+    wanted: dict[tuple[bytes, int | None], set[Place]] = {}
+    for digest, (group, plan) in known.items():
+        for key in plan.queries:
+            if plan.kind in KINDS and key in served:
+                wanted.setdefault((digest, target(key)), set()).add((*key, group.node))
+    orders: list[ReadRequest] = []
+    feeding: dict[Place, list[int]] = {}
+    for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=repr)):
+        group, plan = known[digest]
+        edges = (group.gap_us, group.max_us)
+        lifted = basis_of_all(groups.get(group, {}).values(), plan.scale) if is_central(group) else ()
+        order = ReadRequest(number, digest, plan.kind, plan.basis, plan.scale, scale, *edges, lifted, reaches(group))
+        orders.append(order)
+        for place in places:
+            feeding.setdefault(place, []).append(number)
+    return ReadPlan(shapes, orders, feeding, target, gaps, lowest_us)

@@ -1,0 +1,195 @@
+"""What the root knows between decisions beside the Decider's own state: plain values, and what follows from them. Pure.
+
+What closes and is revised is decided in edge_agent/root/decision/decide.py; bytes of it are in
+cloud_job/spark/decision_checkpoint.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.config.definitions import query_of
+from edge_agent.errors import ConfigError
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.root.completeness import Decision
+from edge_agent.root.decision import ops_rows
+from edge_agent.root.decision.punctuation_queries import PunctuationQueries
+from edge_agent.root.decision.read_plan import KINDS, Key, Place
+from edge_agent.root.decision.session_queries import SessionQueries
+from edge_agent.root.decision.window_ranges import CoverageRef, coverage_rows, join
+from edge_agent.root.decision.work import Row, identity
+from edge_agent.wire.heads import Part
+
+Line = tuple[str, int]  # node and epoch
+Ranges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RootLimits:
+    """revise_every_us, horizon_us: docs/protocol.md 8.3, 4.2. revise_every_us 0: at once."""
+
+    revise_every_us: int = 60_000_000
+    horizon_us: int = 7 * 86_400_000_000
+
+
+@dataclass(slots=True)
+class RootState:
+    """All of it is kept in the decision's row.
+
+    closed: windows that end up to there have had their rows. applied: seqs that took effect with content, as inclusive
+    ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
+    `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
+    there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
+    may stand where windows start below that (docs/protocol.md 6.3).
+    """
+
+    limits: RootLimits
+    number: int = -1
+    decided_us: int = 0
+    queries: dict[Key, str] = field(default_factory=dict)
+    scales: dict[Key, set[int | None]] = field(default_factory=dict)
+    plans: dict[bytes, tuple[Group, Plan]] = field(default_factory=dict)
+    closed: dict[Place, int] = field(default_factory=dict)
+    revised: dict[Place, int] = field(default_factory=dict)
+    pending: dict[Place, Ranges] = field(default_factory=dict)
+    applied: dict[Line, Ranges] = field(default_factory=dict)
+    extent: dict[Line, tuple[int, int]] = field(default_factory=dict)
+    owners: list[tuple[int, str]] = field(default_factory=list)
+    covers_known: set[str] = field(default_factory=set)
+    needed_us: int = NEVER_US
+    sessions: SessionQueries = field(default_factory=SessionQueries)
+    markers: PunctuationQueries = field(default_factory=PunctuationQueries)
+    nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
+    met: dict[tuple[str, str], int] = field(default_factory=dict)
+    _parsed: dict[Key, Query | None] = field(default_factory=dict)
+
+    @property
+    def put_off(self) -> bool:
+        """Whether rows wait for revise_every."""
+        return bool(self.pending) or self.sessions.waiting or self.markers.waiting
+
+    @property
+    def lowest_us(self) -> int:
+        """No row that was applied starts before."""
+        return min((low for low, _ in self.extent.values()), default=self.decided_us)
+
+    def own(self, number: int, owner: str) -> None:
+        """A batch is this run's."""
+        if not self.owners or self.owners[-1][1] != owner:
+            self.owners.append((number, owner))
+
+    def owner_of(self, number: int) -> str:
+        """The run that decided a batch."""
+        return next(owner for first, owner in reversed(self.owners) if first <= number)
+
+    def query(self, key: Key) -> Query | None:
+        """The definition of a query's revision, None while it has not come or cannot be read."""
+        if key not in self._parsed and key in self.queries:
+            try:
+                self._parsed[key] = query_of(self.queries[key])
+            except ConfigError:  # of a newer version: its rows stay in bronze until this root knows it
+                self._parsed[key] = None
+        return self._parsed.get(key)
+
+    def of(self, plan: Plan) -> list[Query]:
+        """The queries of a plan, as far as they are known."""
+        return [query for query in map(self.query, plan.queries) if query is not None]
+
+    def reach(self, key: Key) -> int | None:
+        """How long after a reading a row of a query that holds it may end; None while it is not known."""
+        query = self.query(key)
+        return None if query is None else extent_us(query.window)
+
+    def target(self, key: Key) -> int | None:
+        """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
+        scales = self.scales.get(key, {None})
+        return None if None in scales else min(scale for scale in scales if scale is not None)
+
+    def closed_us(self, place: Place) -> int:
+        """Windows of a query that end up to there have had their rows."""
+        return self.closed.get(place, NEVER_US)
+
+    def close(self, place: Place, upto_us: int) -> None:
+        """Windows of a query that end up to there have their rows now."""
+        self.closed[place] = max(self.closed_us(place), upto_us)
+
+    def meets(self, query: str, node: str, low_us: int) -> bool:
+        """Whether rows of an older revision may stand where windows start there."""
+        return low_us < self.met.get((query, node), NEVER_US)
+
+    def learn(self, texts: Iterable[str]) -> tuple[Row, ...]:
+        """Definitions; their rows of ops.queries."""
+        rows = []
+        for row, query in ops_rows.queries(texts, self.number):
+            rows.append(row)
+            if query is not None:
+                self.queries.setdefault((query.id, query.revision), str(row["definition"]))
+        return tuple(rows)
+
+    def apply(self, effect: Effect) -> None:
+        """A frame took effect."""
+        _add(self.applied.setdefault((effect.node, effect.epoch), []), effect.seq)
+
+    def note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
+        """Where rows of a frame that took effect lie, and of which plan they are."""
+        low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
+        self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
+        digest = identity(group, plan)
+        if digest not in self.plans:
+            self.plans[digest] = (group, plan)
+            if plan.kind in KINDS:
+                for key in plan.queries:
+                    self.scales.setdefault(key, set()).add(plan.scale)
+
+    def cover(self, used: Iterable[CoverageRef]) -> tuple[Row, ...]:
+        """The rows of ops.coverage that these lack there."""
+        rows: list[Row] = []
+        for cover in used:
+            if cover.missing and cover.id not in self.covers_known:
+                self.covers_known.add(cover.id)
+                rows += coverage_rows(cover, self.number)
+        return tuple(rows)
+
+    def forget(self, decision: Decision) -> None:
+        """What was kept of groups that nobody serves any more and none of whose rows can change."""
+        for group in decision.ended:
+            for place in [(*key, group.node) for key in decision.groups[group].serving]:
+                for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
+                    known.pop(place, None)
+            for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
+                del self.plans[digest]
+
+    def need(self, decision: Decision) -> None:
+        """Find out where the rows begin that any query still waits for."""
+        served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
+        self.needed_us = min((us for place in served if (us := self._needs(place)) is not None), default=NEVER_US)
+
+    def _needs(self, place: Place) -> int | None:
+        """The same of one query: its open sessions; windows that have not closed."""
+        query = self.query(place[:2])
+        if query is None:
+            return None
+        closed_us, track = self.closed_us(place), self.sessions.tracks.get(place)
+        if track is not None:
+            return min(closed_us, track.low_us)
+        if is_marked(query.group):
+            return self.markers.low_us(place[:2], closed_us)
+        if query.group.form == RAW:
+            return closed_us
+        return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
+
+
+def _add(ranges: Ranges, seq: int) -> None:
+    """One more seq to inclusive ranges in order; it mostly comes next."""
+    if ranges and ranges[-1][1] == seq - 1:
+        ranges[-1] = (ranges[-1][0], seq)
+    elif not ranges or ranges[-1][1] < seq:
+        ranges.append((seq, seq))
+    else:
+        ranges[:] = [(a + 1, b) for a, b in join([(a - 1, b) for a, b in [*ranges, (seq, seq)]])]

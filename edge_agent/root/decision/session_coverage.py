@@ -1,0 +1,97 @@
+"""Where sessions have which coverage: a grid over first reading and last + gap, with one coverage a cell. Pure.
+
+Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound of the key is not past last + gap; a
+gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected,
+where it begins within it is missing.
+
+Only where rows may lie is the grid fine: with a gap record a gateway and week, a thousand of them would make half a
+million cells, all but a few of which no row is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from edge_agent.algebra.coverage import session_coverage
+from edge_agent.algebra.frame import NEVER_US, Gap
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.session_tracker import SessionBounds, behind
+from edge_agent.root.decision.window_ranges import CoverageRef, join
+from edge_agent.root.decision.work import CoverageCell
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageSources:
+    """What coverage follows from. gaps: all known; those before floor_us, the horizon, touch no row.
+
+    begins: leaf -> first reading that it serves.
+    """
+
+    group: Group
+    view: GroupView
+    gaps: Sequence[Gap]
+    begins: Mapping[str, int]
+    floor_us: int
+
+
+def grid(
+    known: CoverageSources, first: SessionBounds | None, again: SessionBounds | None
+) -> tuple[tuple[CoverageCell, ...], tuple[CoverageRef, ...]]:
+    """(cells of all keys, then of those keys that some leaf holds back; their coverages).
+
+    first, again: where rows come for the first time, and where rows are made again: each has cells of its own.
+    """
+    view, special = known.view, behind(known.view)
+    near = _runs(known)
+    own_keys = {key for own in special.values() for key in own}
+    found: list[tuple[CoverageCell, CoverageRef]] = []
+    for where, revising in ((first, False), (again, True)):
+        if where is None:
+            continue
+        made = [*_cells("", known, view.bounds, near, where)]
+        for key in sorted(own_keys if where.keys is None else own_keys & where.keys):
+            held = {leaf: own[key] for leaf, own in special.items() if key in own}
+            mine = {leaf: min(us, held.get(leaf, us)) for leaf, us in view.bounds.items()}
+            made += _cells(f"={key}", known, mine, near, where)
+        found += [(replace(cell, revising=revising), cover) for cell, cover in made]
+    return tuple(cell for cell, _ in found), tuple({cover.id: cover for _, cover in found}.values())
+
+
+def _cells(
+    key: str, known: CoverageSources, bounds: Mapping[str, int], gaps: Sequence[Gap], where: SessionBounds
+) -> Iterator[tuple[CoverageCell, CoverageRef]]:
+    """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
+    group, begins = known.group, known.begins
+    (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
+    firsts = sorted({us + group.gap_us for us in (*begins.values(), *(gap.end_us for gap in gaps))})
+    ends = sorted({*bounds.values(), *begins.values(), *(gap.start_us for gap in gaps)})
+    inner = (us for us in firsts if least_first < us <= most_first)
+    for first_low, first_high in pairwise((NEVER_US, *inner, FAR_US)):
+        low_us = max(first_low, least_first)
+        end_us = max(least_end, low_us)
+        high_us = min(most_end, min(first_high - 1, most_first) + where.longest_us, known.view.frontier_us - 1)
+        near = [gap for gap in gaps if gap.end_us > low_us - group.gap_us and gap.start_us <= high_us]
+        within = (us for us in ends if end_us < us <= high_us)
+        for end_low, end_high in pairwise((NEVER_US, *within, FAR_US)):
+            last_us = max(end_low, end_us) - group.gap_us
+            coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
+            cover = CoverageRef.of(coverage)
+            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell(key, first_low, first_high, end_low, end_high, *told), cover
+
+
+def _runs(known: CoverageSources) -> list[Gap]:
+    """The gap records of a group, those of the same leaves that touch as one."""
+    by_nodes: dict[tuple[str, ...], list[Gap]] = {}
+    for gap in known.gaps:
+        if known.group in gap.groups and gap.end_us + known.group.gap_us > known.floor_us:
+            by_nodes.setdefault(tuple(sorted(gap.nodes)), []).append(gap)
+    out = []
+    for found in by_nodes.values():
+        for start_us, end_us in join([(gap.start_us, gap.end_us) for gap in found]):
+            out.append(replace(found[0], start_us=start_us, end_us=end_us))
+    return out

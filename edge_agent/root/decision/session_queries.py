@@ -1,0 +1,109 @@
+"""The queries of sessions at a decision: pieces go to the queries that they are of, and what ends gets its work. Pure.
+
+Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_agent/root/decision/session_tracker.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import NEVER_US, Gap, Serving
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.root.completeness import Decision
+from edge_agent.root.decision.session_coverage import CoverageSources, grid
+from edge_agent.root.decision.session_tracker import ClosableSessions, OpenSessions, Pieces, SessionDecisionView
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.window_ranges import CoverageRef
+from edge_agent.root.decision.work import Islands, SessionKey
+
+Place = tuple[str, int, str]  # query and revision in the group of one node, '' where it is not local
+Line = tuple[str, int]  # node and epoch
+
+
+@dataclass(slots=True)
+class SessionQueries:
+    """tracks: what is open, by query, revision and node. names: numbers of their keys."""
+
+    tracks: dict[Place, OpenSessions] = field(default_factory=dict)
+    names: TextNumbers = field(default_factory=TextNumbers)
+    _codes: dict[Line, Ints] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return any(track.waiting for track in self.tracks.values())
+
+    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary], horizon_us: int) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
+        came: dict[Place, tuple[Group, list[Pieces]]] = {}
+        for effect in decision.effects:
+            line = (effect.node, effect.epoch)
+            for part in () if effect.frame is None else effect.frame.groups:
+                for section in (*part.sections, *part.late):
+                    group, plan = books[line].plans[section.plan]
+                    if plan.kind == "session":
+                        key, start, end = section.pieces()
+                        pieces = (self._coded(line, books[line])[key], start, end)
+                        for query in plan.queries:
+                            came.setdefault((*query, group.node), (group, []))[1].append(pieces)
+        for place, (group, found) in came.items():
+            view = decision.groups.get(group)
+            floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
+            track = self.tracks.setdefault(place, OpenSessions())
+            track.add(found, self.names, group.gap_us, group.max_us, floor_us)
+
+    def _coded(self, line: Line, book: EpochDictionary) -> Ints:
+        """The number of each key of an epoch here."""
+        codes = self._codes.get(line)
+        if codes is None or len(codes) < len(book.keys):
+            codes = self._codes[line] = self.names.of(book.keys)
+        return codes
+
+    def ended(self, place: Place, now: SessionDecisionView) -> ClosableSessions | None:
+        """What of a query gets rows now; None: nothing."""
+        return self.tracks.setdefault(place, OpenSessions()).step(now, self.names)
+
+    def stretch(self, place: Place, longest_us: int) -> None:
+        """Rows of a query have been made that reach as far, of others."""
+        if place in self.tracks:
+            self.tracks[place].stretch(longest_us)
+
+    def islands(
+        self,
+        query: Query,
+        now: SessionDecisionView,
+        ended: ClosableSessions,
+        *,
+        shape: int,
+        orders: tuple[int, ...],
+        gaps: tuple[Gap, ...],
+    ) -> tuple[Islands, tuple[CoverageRef, ...]]:
+        """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
+        serving: Serving = now.serving
+        known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us)
+        cells, covers = grid(known, ended.first, ended.again)
+        islands = Islands(
+            query=query.id,
+            revision=query.revision,
+            shape=shape,
+            gap_us=now.group.gap_us,
+            max_us=now.group.max_us,
+            orders=orders,
+            bound_us=ended.bound_us,
+            shut_us=ended.shut_us,
+            low_us=ended.low_us,
+            due=now.due,
+            touch=ended.touched,
+            start_from_us=serving.start_from_us,
+            start_until_us=serving.start_until_us,
+            end_until_us=serving.end_until_us,
+            crossing_us=self.tracks[query.id, query.revision, now.group.node].crossing_us,
+            node=now.group.node,
+            meets=False,
+            keys=tuple(SessionKey(name, *found) for name, found in ended.keyed.items()),
+            cells=cells,
+        )
+        return islands, covers

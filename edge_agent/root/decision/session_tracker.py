@@ -1,0 +1,306 @@
+"""Which sessions get rows now: where the pieces lie that no row holds yet, key by key, without their states. Pure.
+
+Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap, the bound being the
+lesser of frontier and hint (5.1); pieces within one gap are one island (5.3); an island that a piece joins after its
+row was written is made again from all its pieces (5.4), so is one whose coverage changed (4.7); a row is revised at
+most once in `revise_every` (8.3).
+
+Only extents are kept here, of what is open: states stay in bronze.messages and are read once, when a session ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.frame import NEVER_US, Gap, Serving
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.sessions import breaks
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.text_numbers import TextNumbers
+
+NO_FLAGS: Final[NDArray[np.bool_]] = np.zeros(0, np.bool_)
+Pieces = tuple[Ints, Ints, Ints]  # key code, start, end, a row a piece
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDecisionView:
+    """A decision as one group of sessions sees it. gaps: declared by the frames that took effect since the last one.
+
+    floor_us: what ended before is beyond the horizon. due: rows may be revised now.
+    """
+
+    group: Group
+    view: GroupView
+    serving: Serving
+    begins: Mapping[str, int]
+    gaps: Sequence[Gap]
+    floor_us: int
+    due: bool
+
+    def fallen(self, shut: Mapping[str, int], shut_us: int) -> bool:
+        """Whether a bound lies below what it was once: of a member that counts again after it was left out (4.4)."""
+        return any(self.view.bound_us(key) < shut.get(key, shut_us) for key in self.view.hints)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBounds:
+    """Where rows may lie: first reading and last + gap within these bounds, both ends in them, at most so far apart.
+
+    keys: whose they may be, None for any. It says which coverages are worth working out
+    (edge_agent/root/decision/session_coverage.py).
+    """
+
+    firsts: tuple[int, int]
+    ends: tuple[int, int]
+    longest_us: int
+    keys: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClosableSessions:
+    """What a step found. low_us: where the earliest island begins that gets its first row, None for none.
+
+    touched: range in which rows of any key are made again. keyed: key -> (bound, shut, range to be made again or None)
+    of keys that differ from the rest. first, again: where the rows lie that come for the first time, and those that
+    are made again.
+    """
+
+    bound_us: int
+    shut_us: int
+    low_us: int | None
+    touched: tuple[int, int] | None
+    keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
+    first: SessionBounds | None = None
+    again: SessionBounds | None = None
+
+
+@dataclass(slots=True)
+class OpenSessions:
+    """The sessions of one query revision.
+
+    code, start, end, again: a row an island that waits; again: it holds a piece that came after rows near it had been
+    written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, registers: what
+    the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
+    longest_us: no row's last + gap lies further from its first reading; `stretch` tells of rows that were joined.
+    """
+
+    code: Ints = field(default_factory=lambda: NO_INTS)
+    start: Ints = field(default_factory=lambda: NO_INTS)
+    end: Ints = field(default_factory=lambda: NO_INTS)
+    again: NDArray[np.bool_] = field(default_factory=lambda: NO_FLAGS)
+    shut_us: int = NEVER_US
+    shut: dict[str, int] = field(default_factory=dict)
+    leaves: dict[str, int] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)
+    registers: dict[str, dict[str, int]] = field(default_factory=dict)
+    touched: tuple[int, int] | None = None
+    crossing_us: int = NEVER_US
+    longest_us: int = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return self.touched is not None or bool(self.again.any())
+
+    @property
+    def low_us(self) -> int:
+        """Where the first island that waits begins; FAR_US: there is none."""
+        return int(self.start.min()) if len(self.start) else FAR_US
+
+    def add(self, pieces: Iterable[Pieces], names: TextNumbers, gap_us: int, max_us: int, floor_us: int) -> None:
+        """Pieces that took effect, in any order. floor_us: what ends before is in no result."""
+        found = [(self.code, self.start, self.end, self.again)]
+        shut = _by_code(names, self.shut, self.shut_us)
+        floor_us = min(floor_us, self.shut_us)
+        for code, start, end in pieces:
+            kept = end - 1 + gap_us > floor_us
+            code, start, end = (code, start, end) if kept.all() else (code[kept], start[kept], end[kept])
+            found.append((code, start, end, start < shut[code]))
+        code, start, end, again = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        if len(found) == 1 or not len(code):
+            return
+        order = np.lexsort((end, start, code))
+        rows = Partials(start[order], end[order], code[order], {})
+        first = breaks(rows, gap_us, max_us)
+        self.code, self.start, self.end = rows.key[first], rows.start[first], np.maximum.reduceat(rows.end, first)
+        self.again = np.logical_or.reduceat(again[order], first)
+
+    def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
+        """The islands that are complete go; None: no row has to be made."""
+        view, gap_us = now.view, now.group.gap_us
+        self._touch(now)
+        bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
+        reach = self.end - 1 + gap_us
+        done = bound[self.code] > reach
+        touched_code = np.zeros(len(names.texts), np.bool_)
+        touched_code[self.code[done & self.again]] = True
+        again = done & touched_code[self.code]  # all of such a key, so that one range of time says which they are
+        first_rows = done & ~again
+        ready = again & (bound >= shut)[self.code] & now.due
+        differs = (bound < view.frontier_us) | (shut < self.shut_us)
+        keyed = self._keyed(names, (bound, shut), again, differs, gap_us)
+        low_us = int(self.start[first_rows].min()) if first_rows.any() else None
+        touched = self.touched if now.due else None
+        if touched is not None and not now.fallen(self.shut, self.shut_us):
+            self.touched = None
+        first = self._first(names, first_rows, reach) if low_us is not None else None
+        again_there = self._again(touched, keyed) if now.due else None
+        found = ClosableSessions(view.frontier_us, self.shut_us, low_us, touched, keyed, first, again_there)
+        self._cross(now.serving, first_rows | ready, gap_us)
+        gone = first_rows | ready
+        if gone.any():
+            kept = ~gone
+            self.code, self.start, self.end = self.code[kept], self.start[kept], self.end[kept]
+            self.again = (self.again | again)[kept]
+        else:
+            self.again = self.again | again
+        self._advance(view)
+        return found if low_us is not None or touched is not None or ready.any() else None
+
+    def _first(self, names: TextNumbers, rows: NDArray[np.bool_], reach: Ints) -> SessionBounds:
+        """Where islands lie that get their first rows, at least one."""
+        start, until = self.start[rows], reach[rows]
+        longest_us = int((until - start).max())
+        self.longest_us = max(self.longest_us, longest_us)
+        keys = frozenset(names.texts[code] for code in np.unique(self.code[rows]).tolist())
+        return SessionBounds(
+            (int(start.min()), int(start.max())), (int(until.min()), int(until.max())), longest_us, keys
+        )
+
+    def _again(
+        self, touched: tuple[int, int] | None, keyed: Mapping[str, tuple[int, int, tuple[int, int] | None]]
+    ) -> SessionBounds | None:
+        """Where rows may lie that are made again: those that touch, with what they may join on either side."""
+        ranges = [touch for _, _, touch in keyed.values() if touch is not None]
+        keys = frozenset(key for key, (_, _, touch) in keyed.items() if touch is not None) if touched is None else None
+        ranges += [] if touched is None else [touched]
+        if not ranges:
+            return None
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        away = self.longest_us
+        longest_us = max(high - low for low, high in ranges) + 2 * away
+        return SessionBounds((low - away, high), (low, high + away), longest_us, keys)
+
+    def stretch(self, longest_us: int) -> None:
+        """Rows as far from first reading to last + gap have been made of others."""
+        self.longest_us = max(self.longest_us, longest_us)
+
+    def _keyed(
+        self,
+        names: TextNumbers,
+        bounds: tuple[Ints, Ints],
+        again: NDArray[np.bool_],
+        differs: NDArray[np.bool_],
+        gap_us: int,
+    ) -> dict[str, tuple[int, int, tuple[int, int] | None]]:
+        """What differs from key to key, of the keys that have an island here."""
+        size, (bound, shut) = len(names.texts), bounds
+        low, high = np.full(size, 2**62, np.int64), np.full(size, NEVER_US, np.int64)
+        np.minimum.at(low, self.code[again], self.start[again])
+        np.maximum.at(high, self.code[again], self.end[again] - 1 + gap_us)
+        here = np.zeros(size, np.bool_)
+        here[self.code] = True
+        return {
+            names.texts[c]: (int(bound[c]), int(shut[c]), (int(low[c]), int(high[c])) if low[c] < 2**62 else None)
+            for c in np.flatnonzero(here & (differs | (low < 2**62))).tolist()
+        }
+
+    def _cross(self, serving: Serving, gone: NDArray[np.bool_], gap_us: int) -> None:
+        """An island that began before the first start that may give a row gives none, whatever joins it (6.3)."""
+        if serving.start_from_us is None or not gone.any():
+            return
+        over = gone & (self.start < serving.start_from_us)
+        self.crossing_us = max(self.crossing_us, int((self.end[over] - 1).max(initial=NEVER_US - gap_us)) + gap_us)
+
+    def _advance(self, view: GroupView) -> None:
+        """The greatest bounds so far, and what coverage follows from now."""
+        frontier_us = max(self.shut_us, view.frontier_us)
+        bounds = {key: max(self.shut.get(key, self.shut_us), view.bound_us(key)) for key in {*self.shut, *view.hints}}
+        self.shut = {key: bound_us for key, bound_us in bounds.items() if bound_us < frontier_us}
+        self.shut_us = frontier_us
+
+    def _touch(self, now: SessionDecisionView) -> None:
+        """Rows whose coverage is another than at the last step: their range is added to what is made again."""
+        view, shut_us = now.view, self.shut_us
+        lows: list[int] = []
+        for leaf in {*self.leaves, *view.bounds}:
+            old_us, new_us = self.leaves.get(leaf), view.bounds.get(leaf)
+            begin_us = now.begins.get(leaf, NEVER_US)
+            if old_us is None or new_us is None:
+                lows.append(begin_us)
+            else:
+                lows += [min(old_us, new_us)] * (old_us != new_us)
+                before_us = self.begins.get(leaf, NEVER_US)
+                lows += [min(before_us, begin_us)] * (before_us != begin_us)
+        registers = behind(view)
+        for leaf in {*self.registers, *registers}:
+            old, new = self.registers.get(leaf, {}), registers.get(leaf, {})
+            if old != new:
+                lows += [us for key in {*old, *new} if old.get(key) != new.get(key) for us in _known(old, new, key)]
+        ranges = [(low, shut_us - 1) for low in lows if low < shut_us]
+        gap_us = now.group.gap_us
+        ranges += [(gap.start_us, gap.end_us + gap_us - 1) for gap in now.gaps if now.group in gap.groups]
+        self.leaves, self.begins, self.registers = dict(view.bounds), dict(now.begins), registers
+        ranges = [(max(low, now.floor_us), high) for low, high in ranges if high >= now.floor_us]
+        if ranges and shut_us > NEVER_US:
+            ranges += [self.touched] if self.touched is not None else []
+            self.touched = (min(low for low, _ in ranges), max(high for _, high in ranges))
+
+    def snapshot(self, names: TextNumbers) -> dict[str, object]:
+        """Plain values."""
+        codes, place = np.unique(self.code, return_inverse=True)
+        return {
+            "keys": [names.texts[code] for code in codes.tolist()],
+            "rows": [place.astype(np.int64), self.start, self.end, self.again],
+            "shut": [self.shut_us, dict(self.shut)],
+            "cover": [dict(self.leaves), dict(self.begins), {leaf: dict(own) for leaf, own in self.registers.items()}],
+            "touched": self.touched,
+            "crossing": self.crossing_us,
+            "longest": self.longest_us,
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], names: TextNumbers) -> OpenSessions:
+        """The twin of `snapshot`. names: numbers are given to keys that are not in it."""
+        codes = names.of(state["keys"])
+        place, start, end, again = state["rows"]
+        shut_us, shut = state["shut"]
+        leaves, begins, registers = (dict(part) for part in state["cover"])
+        track = cls(codes[place], start, end, again, shut_us, dict(shut), leaves, begins, registers)
+        track.touched, track.crossing_us, track.longest_us = state["touched"], state["crossing"], state["longest"]
+        return track
+
+
+def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
+    """A value of each key: those of some, never more than of the rest."""
+    out = np.full(len(names.texts), rest_us, np.int64)
+    for key, us in some.items():
+        code = names.numbers.get(key)
+        if code is not None:
+            out[code] = min(us, rest_us)
+    return out
+
+
+def behind(view: GroupView) -> dict[str, dict[str, int]]:
+    """Leaf -> registers that make it miss rows of a key which other leaves allow: those of members left out."""
+    found: dict[int, dict[str, int]] = {}
+    out: dict[str, dict[str, int]] = {}
+    for leaf, own in view.registers.items():
+        mine = found.get(id(own))  # the leaves of one member share them
+        if mine is None:
+            mine = found[id(own)] = {key: us for key, us in own.items() if us < view.bound_us(key)}
+        if mine:
+            out[leaf] = mine
+    return out
+
+
+def _known(old: Mapping[str, int], new: Mapping[str, int], key: str) -> list[int]:
+    return [us for us in (old.get(key), new.get(key)) if us is not None]

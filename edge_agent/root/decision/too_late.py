@@ -1,0 +1,48 @@
+"""Which readings that took effect are in no result. Pure.
+
+Rules (docs/protocol.md): rows all of whose windows have ended before the correction horizon (4.2); raw readings below
+a frontier that gave positions (7.4). They stand in ops.late instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import extent_us
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.root.completeness import GroupView
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import TooLate
+from edge_agent.wire.heads import Part
+
+
+def beyond(
+    ledger: RootState, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None
+) -> Iterator[TooLate]:
+    """What of a part. ledger: before anything closes at this decision. of: the part's plan. view: of its group."""
+    group, plan = of
+    queries = ledger.of(plan)
+    if plan.kind == "marker" or not queries:
+        return
+    place, source = (effect.node, effect.epoch, effect.seq, part.number), queries[0].source
+    closed_us = _closed_us(ledger, queries, group)
+    if plan.kind == "raw" and not is_marked(group):
+        if part.first_start_us < closed_us:
+            yield TooLate(*place, source, closed_us, decided=True)
+        return
+    if view is None or view.frontier_us == NEVER_US:
+        return
+    longest_us = max(extent_us(query.window) for query in queries)
+    before_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us) - longest_us + 1
+    # it may have begun long ago: its last reading says when it was
+    lasting = plan.kind == "session" or is_marked(group)
+    if (part.earliest_end_us - 1 if lasting else part.first_start_us) < before_us:
+        yield TooLate(*place, source, before_us, lasting=lasting)
+
+
+def _closed_us(ledger: RootState, queries: list[Query], group: Group) -> int:
+    """Windows of all of them that end up to there have had their rows."""
+    return min(ledger.closed_us((query.id, query.revision, group.node)) for query in queries)

@@ -1,0 +1,97 @@
+"""Runs of windows: joined ranges of their ends, and the pieces of a run that share a coverage. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from edge_agent.algebra.coverage import Coverage, window_coverage
+from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.query.query import Group
+from edge_agent.root.decision.work import Row, WindowRange
+
+MOST_RANGES: Final = 32  # of one query: beyond, neighbours are joined; more is computed again, nothing is missed
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRef:
+    """A coverage with its name in ops.coverage: equal content, equal id, in whatever batch."""
+
+    id: str
+    missing: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, coverage: Coverage) -> CoverageRef:
+        """Named by its content."""
+        text = repr((coverage.expected, coverage.missing)).encode()
+        return cls(hashlib.blake2b(text, digest_size=8).hexdigest(), coverage.missing)
+
+
+def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> list[tuple[int, int]]:
+    """Ranges (after, upto] in order, those that touch as one; at most `most`, the nearest joined first.
+
+    >>> join([(5, 7), (0, 2), (2, 3), (6, 9)])
+    [(0, 3), (5, 9)]
+    """
+    out: list[tuple[int, int]] = []
+    for after, upto in sorted(ranges):
+        if out and after <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], upto))
+        else:
+            out.append((after, upto))
+    while len(out) > most:
+        i = min(range(len(out) - 1), key=lambda i: out[i + 1][0] - out[i][1])
+        out[i : i + 2] = [(out[i][0], out[i + 1][1])]
+    return out
+
+
+def covers(
+    whole: WindowRange, group: Group, leaves: Mapping[str, int], gaps: tuple[Gap, ...], begins: Mapping[str, int]
+) -> Iterator[tuple[WindowRange, CoverageRef]]:
+    """The span cut where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap records.
+
+    begins: see window_coverage.
+    """
+    length_us = whole.length_us
+    near = [
+        g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
+    ]
+    cuts = {whole.upto_us, *leaves.values(), *begins.values(), *(us + length_us - 1 for us in begins.values())}
+    for gap in near:
+        cuts |= {gap.start_us, gap.end_us + length_us - 1}
+    after_us = whole.after_us
+    pieces: list[tuple[int, int, Coverage]] = []
+    for cut_us in sorted(cuts):
+        if not whole.after_us < cut_us <= whole.upto_us:
+            continue
+        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins)
+        if pieces and pieces[-1][2] == coverage:
+            pieces[-1] = (pieces[-1][0], cut_us, coverage)
+        else:
+            pieces.append((after_us, cut_us, coverage))
+        after_us = cut_us
+    for after_us, upto_us, coverage in pieces:
+        cover = CoverageRef.of(coverage)
+        yield (
+            replace(
+                whole,
+                after_us=after_us,
+                upto_us=upto_us,
+                low_us=max(whole.low_us, after_us + 1 - length_us),
+                high_us=min(whole.high_us, upto_us - length_us),
+                coverage_id=cover.id,
+                expected=len(coverage.expected),
+                received=coverage.received,
+                complete=coverage.complete,
+            ),
+            cover,
+        )
+
+
+def coverage_rows(cover: CoverageRef, number: int) -> list[Row]:
+    """Its rows of ops.coverage."""
+    return [
+        {"coverage_id": cover.id, "leaf": leaf, "reason": reason, "batch": number} for leaf, reason in cover.missing
+    ]

@@ -1,0 +1,293 @@
+"""What one decision asks of the tables: plain values that stand in its row of ops.batches; a replay reuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Final, Self
+
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.query.query import Aggregate, Group
+from edge_agent.wire import snapshot
+
+VERSION: Final = 1
+ROWS: Final = ("coverage", "gaps", "queries", "sensors")
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRange:
+    """Windows of one query revision that end in (after_us, upto_us] and share a coverage. node: of local ones, else ''.
+
+    shape: index into Work.shapes. Window starts are offset_us + i * slide_us within [low_us, high_us]. sources: rows of
+    these read orders (Order.number) are in them; exact: of these only rows whose range is the window itself.
+    picks: of one window between markers, (order, start, end) of the rows in it; within: rows inside a pick, not only
+    those equal to it; by_end: rows of one start may have several ends.
+    """
+
+    query: str
+    revision: int
+    shape: int
+    after_us: int
+    upto_us: int
+    length_us: int
+    slide_us: int
+    offset_us: int
+    low_us: int
+    high_us: int
+    orders: tuple[int, ...]
+    coverage_id: str
+    expected: int
+    received: int
+    complete: bool
+    node: str = ""
+    picks: tuple[tuple[int, int, int], ...] = ()
+    within: bool = False
+    by_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawnWindow:
+    """A window between markers that another has joined: its rows are withdrawn."""
+
+    query: str
+    revision: int
+    node: str
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SupersededRows:
+    """Rows of a revision that start at or after from_us are withdrawn: a newer one holds there (docs/protocol.md 6.3).
+
+    after_us: those that end by then are beyond the horizon and stay.
+    """
+
+    query: str
+    revision: int
+    node: str
+    from_us: int
+    after_us: int
+
+
+def identity(group: Group, plan: Plan) -> bytes:
+    """What names a plan here: gateways with windows of their own have the same queries, so plans of one hash."""
+    return plan.hash + group.node.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Rows of one plan as states of one scale: how the frames' rows become columns for Spark.
+
+    plan: its `identity`; kind, basis, scale are of it. target: scale of the states asked for (docs/protocol.md 7.1).
+    gap_us, max_us: of sessions (5.3, 5.5). lifted: the basis of the slices that raw readings become where markers of
+    all nodes cut them, else nothing; reaching: see root/instant_slices.py.
+    """
+
+    number: int
+    plan: bytes
+    kind: str
+    basis: tuple[str, ...]
+    scale: int | None
+    target: int | None
+    gap_us: int = 0
+    max_us: int = 0
+    lifted: tuple[str, ...] = ()
+    reaching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """What holds for one key of a query of sessions. bound_us, shut_us: see Islands.
+
+    touch: islands whose rows touch this range of event time, both ends in it, are made again; None: none of them.
+    """
+
+    key: str
+    bound_us: int
+    shut_us: int
+    touch: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageCell:
+    """Where islands have one coverage: first reading in [first_low, first_high), last + gap in [end_low, end_high).
+
+    key: '' for all keys without cells of their own, else '=' and the key. Times in us. revising: of rows that are made
+    again; else of those that come for the first time.
+    """
+
+    key: str
+    first_low: int
+    first_high: int
+    end_low: int
+    end_high: int
+    coverage_id: str
+    expected: int
+    received: int
+    complete: bool
+    revising: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Islands:
+    """Sessions of one query revision that get their first rows, or whose rows are made again (docs/protocol.md 5).
+
+    shape: index into Work.shapes. bound_us: an island with last + gap below is complete. shut_us: below it had its row
+    before. Both of all keys but those in `keys`. low_us: where the earliest island lies that gets its first row, None
+    for none. due: rows may be revised now; then islands that touch `touch`, of any key, or the range of their own key,
+    are made again; else they wait. start_from_us, start_until_us, end_until_us: which islands may give rows (6.3).
+    crossing_us: an island that began before start_from_us reaches up to there. node: of local ones, else ''.
+    meets: rows of an older revision may stand where first ones come.
+    """
+
+    query: str
+    revision: int
+    shape: int
+    gap_us: int
+    max_us: int
+    orders: tuple[int, ...]
+    bound_us: int
+    shut_us: int
+    low_us: int | None
+    due: bool
+    touch: tuple[int, int] | None
+    start_from_us: int | None
+    start_until_us: int | None
+    end_until_us: int | None
+    crossing_us: int
+    node: str
+    meets: bool
+    keys: tuple[SessionKey, ...]
+    cells: tuple[CoverageCell, ...]
+
+    @property
+    def revises(self) -> bool:
+        """Whether rows may change."""
+        return self.due and (self.touch is not None or any(k.touch is not None for k in self.keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Raw readings of one query revision that get their positions now: those in [after_us, upto_us) of event time.
+
+    target: the scale of what is computed from them. orders: rows of these read orders are meant. node: of local
+    windows, else ''. cells: coverages by first and last reading of a window (docs/protocol.md 7.4).
+    """
+
+    query: str
+    revision: int
+    node: str
+    target: int | None
+    orders: tuple[int, ...]
+    after_us: int
+    upto_us: int
+    cells: tuple[CoverageCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """Readings of a part that are in no result: those of rows that start before `before_us`.
+
+    lasting: of sessions, whose last reading is. decided: not as they came after the correction horizon, but below a
+    frontier that gave positions (7.4); of a raw row that reaches further, then, only its readings before that.
+    """
+
+    node: str
+    epoch: int
+    seq: int
+    part: int
+    source: str
+    before_us: int
+    decided: bool = False
+    lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFrame:
+    """A frame that contradicts its epoch: settled without content when it would have taken effect."""
+
+    node: str
+    epoch: int
+    seq: int
+    reason: str
+
+
+RECORDS: Final[Mapping[str, type[Any]]] = {  # what a work holds by the tuple
+    "orders": ReadRequest,
+    "closing": WindowRange,
+    "revising": WindowRange,
+    "beyond": TooLate,
+    "refused": RefusedFrame,
+    "islands": Islands,
+    "ordering": Ordering,
+    "gone": WithdrawnWindow,
+    "over": SupersededRows,
+}
+WITHIN: Final[Mapping[type[Any], Mapping[str, type[Any]]]] = {  # and what these hold by the tuple
+    Islands: {"keys": SessionKey, "cells": CoverageCell},
+    Ordering: {"cells": CoverageCell},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Everything that follows a decision.
+
+    closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
+    both; ordering: what gets positions. unread: messages of the batch that could not be read. The rows for the other
+    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
+    """
+
+    number: int
+    shapes: tuple[tuple[tuple[Aggregate, ...], int | None], ...] = ()
+    orders: tuple[ReadRequest, ...] = ()
+    closing: tuple[WindowRange, ...] = ()
+    revising: tuple[WindowRange, ...] = ()
+    beyond: tuple[TooLate, ...] = ()
+    refused: tuple[RefusedFrame, ...] = ()
+    unread: int = 0
+    coverage: tuple[Row, ...] = ()
+    gaps: tuple[Row, ...] = ()
+    queries: tuple[Row, ...] = ()
+    sensors: tuple[Row, ...] = ()
+    nodes: tuple[Row, ...] | None = None
+    islands: tuple[Islands, ...] = ()
+    ordering: tuple[Ordering, ...] = ()
+    gone: tuple[WithdrawnWindow, ...] = ()
+    over: tuple[SupersededRows, ...] = ()
+
+    def dumps(self) -> bytes:
+        """As bytes for the decision's row."""
+        shapes = [[[[a.fn, a.name, [list(p) for p in a.params]] for a in group], scale] for group, scale in self.shapes]
+        plain: dict[str, object] = {"version": VERSION, "number": self.number, "shapes": shapes, "unread": self.unread}
+        for name in RECORDS:
+            plain[name] = [list(astuple(value)) for value in getattr(self, name)]
+        for name in ROWS:
+            plain[name] = list(getattr(self, name))
+        plain["nodes"] = None if self.nodes is None else list(self.nodes)
+        return snapshot.dumps(plain)
+
+    @classmethod
+    def loads(cls, content: bytes) -> Self:
+        """The twin of `dumps`. Raises: WireError."""
+        plain: dict[str, Any] = snapshot.loads(content)
+        shapes = tuple(
+            (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)
+            for group, scale in plain["shapes"]
+        )
+        held: dict[str, Any] = {name: tuple(plain[name]) for name in ROWS}
+        for name, kind in RECORDS.items():
+            held[name] = tuple(_record(kind, values) for values in plain[name])
+        nodes = None if plain["nodes"] is None else tuple(plain["nodes"])
+        return cls(plain["number"], shapes, unread=plain["unread"], nodes=nodes, **held)
+
+
+def _record(kind: type[Any], values: Sequence[Any]) -> Any:
+    """values: as `astuple` gives them."""
+    within, held = WITHIN.get(kind, {}), list(values)
+    for place, field in enumerate(fields(kind)):
+        if field.name in within:
+            held[place] = tuple(_record(within[field.name], each) for each in held[place])
+    return kind(*held)

@@ -1,0 +1,111 @@
+"""The rows that the plain-Python root holds of one plan, until no window needs them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import basis_of, convert
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.algebra.query.query import Aggregate, Group
+from edge_agent.algebra.windows import Window
+
+_CHUNKS: Final = 64  # a holding looks at each chunk's bounds; so many before they are joined and cut anew
+_CHUNK_ROWS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows with their bounds: lowest start, latest end."""
+
+    rows: Partials
+    late: bool
+    low_us: int
+    high_us: int
+
+    @classmethod
+    def of(cls, rows: Partials, *, late: bool) -> _Chunk:
+        return cls(rows, late, int(rows.start.min()), int(rows.end.max()))
+
+
+class PartialIndex:
+    """All rows of one plan that some window may still need, under the root's own key and node numbers."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.added = 0  # rows that ever came
+        self._chunks: list[_Chunk] = []
+        self._most = _CHUNKS
+
+    def __len__(self) -> int:
+        return sum(len(chunk.rows) for chunk in self._chunks)
+
+    def add(self, rows: Partials, *, late: bool) -> None:
+        """Take rows, at least one."""
+        self.added += len(rows)
+        self._chunks.append(_Chunk.of(rows, late=late))
+        if len(self._chunks) > self._most:
+            self._join()
+
+    def within(self, low_us: int, high_us: int) -> Iterator[tuple[Partials, bool]]:
+        """(rows, late) of all rows with start >= low and end <= high."""
+        for chunk in self._chunks:
+            if chunk.high_us <= low_us or chunk.low_us >= high_us:
+                continue
+            inside = (chunk.rows.start >= low_us) & (chunk.rows.end <= high_us)
+            if inside.any():
+                yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+
+    def ending(self, after_us: int, upto_us: int) -> Iterator[tuple[Partials, bool]]:
+        """(rows, late) of all rows with an end in (after, upto]."""
+        for chunk in self._chunks:
+            if chunk.high_us > after_us and chunk.low_us < upto_us:
+                inside = (chunk.rows.end > after_us) & (chunk.rows.end <= upto_us)
+                if inside.any():
+                    yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+
+    def beyond(self, upto_us: int) -> int:
+        """How many rows end after that."""
+        return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
+
+    def windows(self, rows: Partials, window: Window) -> tuple[Ints, Ints]:
+        """(row index, window start) of the windows in which rows count (docs/protocol.md 6.2)."""
+        index, start = window.assign(rows.start, rows.end)
+        if self.plan.kind == "window":
+            equal = (rows.start[index] == start) & (rows.end[index] == window.ends(start))
+            return index[equal], start[equal]
+        return index, start
+
+    def states(self, rows: Partials, aggregates: tuple[Aggregate, ...], scale: int | None) -> Partials:
+        """The rows with the states of these aggregates only, at a scale (docs/protocol.md 7.1)."""
+        basis = basis_of(aggregates, self.plan.scale)
+        states = convert({name: rows.states[name] for name in basis}, self.plan.scale, scale)
+        return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
+
+    def free(self, below_us: int) -> None:
+        """Let go what ends below."""
+        self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
+
+    def _join(self) -> None:
+        """Few chunks in the order of time, late rows apart."""
+        joined: list[_Chunk] = []
+        for late in (False, True):
+            rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])
+            order = np.argsort(rows.start, kind="stable")
+            cuts = range(0, len(order), _CHUNK_ROWS)
+            joined += [_Chunk.of(rows.take(order[cut : cut + _CHUNK_ROWS]), late=late) for cut in cuts]
+        self._chunks, self._most = joined, max(_CHUNKS, 2 * len(joined))
+
+
+Held = Callable[[Group, tuple[str, int]], list[PartialIndex]]  # the rows of a group for a (query, revision), by plan
+
+
+def common_scale(holdings: Sequence[PartialIndex]) -> int | None:
+    """The scale at which plans meet: the finest, floats where one is of floats (docs/protocol.md 7.1)."""
+    scales = {holding.plan.scale for holding in holdings}
+    return None if None in scales else min((s for s in scales if s is not None), default=None)

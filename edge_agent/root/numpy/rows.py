@@ -1,0 +1,139 @@
+"""What the plain-Python root answers: rows as in gold.results, made from the combined states of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edge_agent.algebra.aggregates import Lowered, lower
+from edge_agent.algebra.coverage import Coverage
+from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.query.query import Query
+from edge_agent.root.completeness import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """What a step of the root knows. gaps: all. due_us: rows are revised that were not since then."""
+
+    decision: Decision
+    gaps: Sequence[Gap]
+    due_us: int
+    horizon_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of results (docs/query.md). start, end in us; values by aggregate name, None: no answer.
+
+    details: a JSON object of what a double cannot say, or None. revision: 0 for the first row of its identity
+    (query, node, key, start). readings, late: how many it holds, and of these how many came late.
+    """
+
+    query: str
+    definition_revision: int
+    node: str
+    key: str
+    labels: Mapping[str, str]
+    start: int
+    end: int
+    values: Mapping[str, float | None]
+    details: str | None
+    readings: int
+    revision: int
+    withdrawn: bool
+    late: int
+    coverage: Coverage
+
+    @property
+    def complete(self) -> bool:
+        """Every expected gateway is in it and nothing was lost."""
+        return self.coverage.complete
+
+    @property
+    def expected(self) -> int:
+        """Gateways expected."""
+        return len(self.coverage.expected)
+
+    @property
+    def received(self) -> int:
+        """Gateways in it."""
+        return self.coverage.received
+
+
+@dataclass(frozen=True, slots=True)
+class TooLateReadings:
+    """Readings that came after the correction horizon: in no result. reason: why, for people."""
+
+    node: str
+    source: str
+    key: str
+    start: int
+    end: int
+    readings: int
+    reason: str = "beyond the correction horizon"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswers:
+    """Answers of windows of one query, one at each place: values and details by aggregate name, counts of readings."""
+
+    values: Mapping[str, Sequence[float | None]]
+    details: Mapping[str, Sequence[str | None]]
+    readings: Sequence[int]
+    late: Sequence[int]
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Lowered], readings: Ints, late: Ints) -> WindowAnswers:
+        """From columns, all of the same length."""
+        values = {
+            name: [None if null else value for value, null in zip(each.value.tolist(), each.null.tolist(), strict=True)]
+            for name, each in answers.items()
+        }
+        details = {name: each.details for name, each in answers.items() if each.details is not None}
+        return cls(values, details, readings.tolist(), late.tolist())
+
+    def row(
+        self, at: int, query: Query, place: tuple[str, str, int, int], coverage: Coverage, *, revision: int = 0
+    ) -> Row:
+        """The row of one place. place: node, key, start and end of the window."""
+        node, key, start_us, end_us = place
+        return Row(
+            query.id,
+            query.revision,
+            node,
+            key,
+            key_labels(key),
+            start_us,
+            end_us,
+            {name: column[at] for name, column in self.values.items()},
+            details_of({name: column[at] for name, column in self.details.items()}),
+            self.readings[at],
+            revision,
+            withdrawn=False,
+            late=self.late[at],
+            coverage=coverage,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStates:
+    """Combined states, a row a (window, key), sorted by them. late: readings in each that came late. scale: of all."""
+
+    rows: Partials
+    late: Ints
+    scale: int | None
+
+    def cells(self, query: Query) -> WindowAnswers:
+        """Their answers to a query, a place a row."""
+        answers = {each.name: lower(each, self.rows.states, self.scale) for each in query.aggregates}
+        return WindowAnswers.of(answers, self.rows.states["count"], self.late)
+
+
+def details_of(texts: Mapping[str, str | None]) -> str | None:
+    """A JSON object of the texts there are, which are JSON themselves."""
+    members = ", ".join(f'"{name}": {text}' for name, text in texts.items() if text is not None)
+    return f"{{{members}}}" if members else None

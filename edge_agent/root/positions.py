@@ -1,0 +1,331 @@
+"""Positions and windows at the root: readings of all nodes in one order, for windows that no node below can form.
+
+Rules (docs/protocol.md 7.4): readings with event times below the frontier that decides get their positions, by (time,
+origin node, arrival there, the order in which they came); positions once given are final; a new revision goes on from
+the next position. The frontier that decides is the least of all expected leaves, also of those left out, unless the
+query says on_missing = "skip".
+
+Pure, the same for the plain-Python root and Spark: `advance` takes the state of any keys as plain columns and answers
+the next. All keys at once, no loop over readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
+from edge_agent.algebra.aggregates.base import decimals, times
+from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.windows.ordered import OrderedReadings
+from edge_agent.machines.gateway.label_values import number_of
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.query.query import Query
+    from edge_agent.algebra.windows.ordered import RowWindows
+    from edge_agent.root.completeness import GroupView
+
+SKIP: Final = "skip"  # Query.on_missing: nodes that are left out hold nothing back
+_BLOCK: Final = 2**21  # readings of windows lifted at once: overlapping ones hold each several times
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPositions:
+    """What the root knows of a query's keys between two steps; plain columns, a row a key. m readings are held.
+
+    key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition that stands
+    behind the row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one.
+    held: shape (k,), how many of the readings before `position` later windows need; time_us, value: shape (m,), these,
+    key after key, in order. scale: of the values, None for floats.
+    """
+
+    key: Ints = field(default_factory=lambda: NO_INTS)
+    revision: Ints = field(default_factory=lambda: NO_INTS)
+    base: Ints = field(default_factory=lambda: NO_INTS)
+    position: Ints = field(default_factory=lambda: NO_INTS)
+    held: Ints = field(default_factory=lambda: NO_INTS)
+    time_us: Ints = field(default_factory=lambda: NO_INTS)
+    value: Array = field(default_factory=lambda: NO_INTS)
+    scale: int | None = 0
+
+    def __len__(self) -> int:
+        """Keys."""
+        return len(self.key)
+
+    def take(self, which: NDArray[np.bool_]) -> KeyPositions:
+        """The keys of a mask."""
+        rows = np.repeat(which, self.held)
+        return KeyPositions(
+            self.key[which],
+            self.revision[which],
+            self.base[which],
+            self.position[which],
+            self.held[which],
+            self.time_us[rows],
+            self.value[rows],
+            self.scale,
+        )
+
+    def joined(self, other: KeyPositions) -> KeyPositions:
+        """With the keys of another, which are none of these; scales meet."""
+        scale, *values = _met(self, other)
+        both = (self, other)
+        key = np.concatenate([each.key for each in both])
+        order = np.argsort(key, kind="stable")
+        held = np.concatenate([each.held for each in both])
+        rows = _spread(np.cumsum(held)[order] - held[order], held[order])
+        revision, base, position = (
+            np.concatenate([getattr(each, name) for each in both])[order] for name in ("revision", "base", "position")
+        )
+        time_us = np.concatenate([each.time_us for each in both])[rows]
+        value = np.concatenate([each.astype(_dtype(scale)) for each in values])[rows]
+        return KeyPositions(key[order], revision, base, position, held[order], time_us, value, scale)
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {name: getattr(self, name) for name in KeyPositions.__dataclass_fields__}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> KeyPositions:
+        """The twin of `snapshot`."""
+        return cls(**state)
+
+
+@dataclass(frozen=True, slots=True)
+class UnorderedReadings:
+    """Readings to be ordered, all below the frontier that decides and none ordered before; n may be 0.
+
+    key: shape (n,), int64, codes of the caller's table. time_us: shape (n,), int64. value: shape (n,), at `scale`.
+    node: shape (n,), int64, in the order of node ids (ranks). order: shape (n,), int64, arrival at the node. Of equal
+    ones the order here decides: that of (epoch, seq, row).
+    """
+
+    key: Ints
+    time_us: Ints
+    value: Array
+    node: Ints
+    order: Ints
+    scale: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedWindows:
+    """Windows, a row each, in the order of key and start. w may be 0.
+
+    key: shape (w,), int64. start, end: shape (w,), positions, or us of state windows. first_us, last_us: shape (w,),
+    times of the first and the last reading. readings: shape (w,). answers: aggregate name -> answers.
+    """
+
+    key: Ints
+    start: Ints
+    end: Ints
+    first_us: Ints
+    last_us: Ints
+    readings: Ints
+    answers: Mapping[str, Lowered]
+
+
+def decided_us(query: Query, view: GroupView) -> int:
+    """The frontier that decides: readings below it get their positions; minus infinity while no leaf is expected."""
+    if query.on_missing == SKIP:
+        return view.frontier_us
+    return min(view.leaves.values(), default=NEVER_US)
+
+
+def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
+    """Whether an older revision has readings to come first. views: every revision of the query with its group's view.
+
+    Revisions of another filter, key or lateness are of another group, the frontier of which may be behind.
+    """
+    for other, view in views:
+        serving = view.serving.get((other.id, other.revision))
+        if other.revision < query.revision and serving is not None and view.leaves:
+            until_us = serving.start_until_us if serving.start_until_us is not None else serving.end_until_us
+            if until_us is not None and decided_us(other, view) < until_us:
+                return True
+    return False
+
+
+def belongs(time_us: Ints, serving: Serving) -> NDArray[np.bool_]:
+    """Which readings are of a revision (docs/protocol.md 6.3)."""
+    mine = np.ones(len(time_us), np.bool_)
+    if serving.start_from_us is not None:
+        mine &= time_us >= serving.start_from_us
+    for until_us in (serving.start_until_us, serving.end_until_us):
+        if until_us is not None:
+            mine &= time_us < until_us
+    return mine
+
+
+def finer(one: int | None, other: int | None) -> int | None:
+    """The scale at which two meet: the finer, floats where one is of floats (docs/protocol.md 7.1)."""
+    return None if one is None or other is None else min(one, other)
+
+
+def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
+    """Values at a finer scale, or as floats. Raises: ValueError where there is no exact way."""
+    if scale == to:
+        return value
+    if not len(value):
+        return value.astype(_dtype(to))
+    if to is None:
+        return decimals(value, scale).value
+    if scale is None or to > scale:
+        raise ValueError(f"no exact way from scale {scale} to {to}")
+    return times(value, 10 ** (scale - to))
+
+
+def _met(before: KeyPositions, raw: UnorderedReadings | KeyPositions) -> tuple[int | None, Array, Array]:
+    """(scale, values of before, values of raw) where both meet: as floats if the finer scale leaves 64 bits."""
+    if not len(before.value):
+        return raw.scale if len(raw.value) else before.scale, before.value, raw.value
+    if not len(raw.value):
+        return before.scale, before.value, raw.value
+    scale = finer(before.scale, raw.scale)
+    values = [at_scale(each.value, each.scale, scale) for each in (before, raw)]
+    if any(value.dtype == object for value in values):
+        scale, values = None, [at_scale(each.value, each.scale, None) for each in (before, raw)]
+    return scale, values[0], values[1]
+
+
+def advance(
+    query: Query, before: KeyPositions, raw: UnorderedReadings, texts: Sequence[str]
+) -> tuple[KeyPositions, OrderedWindows]:
+    """Order more readings. Answers the next state of all keys of `before` and `raw`, and the windows now complete.
+
+    before: of any keys, at least those of raw that have one. texts: the caller's table of key texts. A row of an older
+    revision goes on from its position, without what it held; one of a newer revision stays as it is, and readings of
+    its key are passed over: they would have had to come first.
+    """
+    newer = before.revision > query.revision
+    if newer.any():
+        after, made = advance(query, before.take(~newer), _without(raw, before.key[newer]), texts)
+        return after.joined(before.take(newer)), made
+    before = _succeeded(before, query.revision)
+    scale, was, came_value = _met(before, raw)
+    key = np.union1d(before.key, raw.key)
+    place = np.searchsorted(key, before.key)
+    held, base, position = (np.zeros(len(key), np.int64) for _ in range(3))
+    revision = np.full(len(key), query.revision, np.int64)
+    held[place], base[place] = before.held, before.base
+    position[place], revision[place] = before.position, before.revision
+    order = np.lexsort((raw.order, raw.node, raw.time_us, raw.key))
+    came = np.bincount(np.searchsorted(key, raw.key), minlength=len(key))
+    many = held + came
+    first = np.cumsum(many) - many
+    time_us, value = np.empty(int(many.sum()), np.int64), np.empty(int(many.sum()), _dtype(scale))
+    for rows, times_, values in (
+        (_spread(first, held), before.time_us, was),
+        (_spread(first + held, came), raw.time_us[order], came_value[order]),
+    ):
+        time_us[rows], value[rows] = times_, values
+    wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts cost something a key
+    labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
+    line = OrderedReadings(first, first + many, position - held, base, time_us, _in_units(value, scale), labels)
+    cut, made = _made(query, key, line, value, scale)
+    kept = line.until - cut.keep
+    rows = _spread(cut.keep, kept)
+    after = KeyPositions(key, revision, base, position + came, kept, time_us[rows], value[rows], scale)
+    return after, made
+
+
+def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
+    """Rows of older revisions as those of the newer one."""
+    old = before.revision < revision
+    if not old.any():
+        return before
+    rows = ~np.repeat(old, before.held)
+    return KeyPositions(
+        before.key,
+        np.where(old, revision, before.revision),
+        np.where(old, before.position, before.base),
+        before.position,
+        np.where(old, 0, before.held),
+        before.time_us[rows],
+        before.value[rows],
+        before.scale,
+    )
+
+
+def _without(raw: UnorderedReadings, keys: Ints) -> UnorderedReadings:
+    """The readings of other keys."""
+    mine = ~np.isin(raw.key, keys)
+    return UnorderedReadings(
+        raw.key[mine], raw.time_us[mine], raw.value[mine], raw.node[mine], raw.order[mine], raw.scale
+    )
+
+
+def _made(
+    query: Query, key: Ints, line: OrderedReadings, value: Array, scale: int | None
+) -> tuple[RowWindows, OrderedWindows]:
+    """The windows with their answers, so many readings at once as fit the memory. value: at the scale."""
+    cut = query.central.cut(line)
+    readings = cut.high - cut.low
+    basis = basis_of(query.aggregates, scale)
+    weights = {
+        label: np.array([number_of(dict(labels).get(label, "")) for labels in line.labels])
+        for label in labels_of(basis)
+    }
+    parts: dict[str, list[Lowered]] = {aggregate.name: [] for aggregate in query.aggregates}
+    for some in _blocks(readings):
+        rows = _spread(cut.low[some], readings[some])
+        groups = Segments.runs(np.cumsum(readings[some]) - readings[some], len(rows))
+        numbers = {label: said[np.repeat(cut.key[some], readings[some])] for label, said in weights.items()}
+        taken = Readings(line.time_us[rows], value[rows], np.arange(len(rows)), 0, numbers)
+        states = aggregates.lift(taken, groups, basis, scale)
+        for aggregate in query.aggregates:
+            parts[aggregate.name].append(aggregates.lower(aggregate, states, scale))
+    return cut, OrderedWindows(
+        key[cut.key],
+        cut.start,
+        cut.end,
+        line.time_us[cut.low],
+        line.time_us[cut.high - 1],
+        readings,
+        {name: _joined(lowered) for name, lowered in parts.items()},
+    )
+
+
+def _blocks(readings: Ints) -> Iterator[slice]:
+    """Runs of windows that hold about so many readings as are lifted at once."""
+    if not len(readings):
+        return
+    block = (np.cumsum(readings) - readings) // _BLOCK
+    firsts = np.flatnonzero(np.concatenate([[True], block[1:] != block[:-1]])).tolist()
+    yield from (slice(first, last) for first, last in zip(firsts, [*firsts[1:], len(readings)], strict=True))
+
+
+def _joined(parts: Sequence[Lowered]) -> Lowered:
+    """Answers of several blocks."""
+    details: list[str | None] | None = None
+    if any(part.details is not None for part in parts):
+        details = [text for part in parts for text in (part.details or [None] * len(part.value))]
+    value = np.concatenate([np.zeros(0), *(part.value for part in parts)])
+    return Lowered(value, np.concatenate([np.zeros(0, np.bool_), *(part.null for part in parts)]), details)
+
+
+def _spread(first: Ints, many: Ints) -> Ints:
+    """first, first + 1, ... as many of each."""
+    before = np.cumsum(many) - many
+    spread: Ints = np.repeat(first - before, many) + np.arange(int(many.sum()))
+    return spread
+
+
+def _dtype(scale: int | None) -> type[np.generic]:
+    return np.float64 if scale is None else np.int64
+
+
+def _in_units(value: Array, scale: int | None) -> NDArray[np.float64]:
+    """Values in the sensor's unit, as conditions mean them."""
+    if not scale:
+        return value.astype(np.float64)
+    return value / 10.0**-scale if scale < 0 else value * 10.0**scale

@@ -1,0 +1,334 @@
+"""Which windows between markers get rows now: shared by both roots. Pure; its whole state is plain values.
+
+Rules (docs/protocol.md): of one node or of equal bounds, a window is complete when the frontier has reached its end
+(4.4); the i-th windows of all nodes are one once every one of them has sent it, or is left out where the query says so;
+windows that overlap or touch are one, complete when the bound of their markers lies past the end (5.1); a window that
+another joins after it was shown is withdrawn (5.4); where markers of all nodes cut one stream, one is complete when
+every node's frontier has passed its end (7.4), and withdrawn when a marker of a node that was behind cuts it anew;
+rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3). A
+window is here with or without a reading: where it begins and ends follows from markers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.coverage import Coverage
+from edge_agent.algebra.frame import NEVER_US, Gap
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, cut_of, interpretation_of, ordinal_of, skips_of
+from edge_agent.root.completeness import Decision
+from edge_agent.root.numpy.sessions import belongs
+from edge_agent.root.punctuation_windows import (
+    Complete,
+    JointWindow,
+    Key,
+    Members,
+    Pick,
+    Place,
+    WindowChanges,
+    coverage_of,
+    joined,
+    reached_us,
+)
+
+
+@dataclass(slots=True)
+class PunctuationWindows:
+    """The windows of one query revision.
+
+    known: node of the group -> (start, end) of windows that have no rows yet -> number at the node. made: the last
+    number of each node. next: of the window of all nodes that comes next. shown: windows that have rows, with what they
+    were made of. touched: those of them to be made again. lacking: those whose coverage lacks something. revised_us:
+    when rows were made again last. floor_us: what ended before has been forgotten. merged: the markers of all nodes,
+    where they cut one stream. numbered: number -> window that is shown without some node. withdrawn: windows that were
+    shown and are no results any more.
+    """
+
+    known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)
+    next: int = 0
+    shown: dict[Place, tuple[tuple[Pick, ...], Coverage]] = field(default_factory=dict)
+    touched: set[Place] = field(default_factory=set)
+    lacking: set[Place] = field(default_factory=set)
+    revised_us: int | None = None
+    floor_us: int = NEVER_US
+    merged: MergedMarkers = field(default_factory=MergedMarkers)
+    numbered: dict[int, Place] = field(default_factory=dict)
+    withdrawn: set[Place] = field(default_factory=set)
+    _fresh: list[tuple[int, int]] = field(default_factory=list)  # windows that closed at this step, of one stream
+    _reach: dict[str, int] = field(default_factory=dict)  # node of a group -> latest end of what was shown of it
+
+    @property
+    def waiting(self) -> bool:
+        """Whether rows may have to be revised once it is due."""
+        return bool(self.touched)
+
+    @property
+    def low_us(self) -> int | None:
+        """Where the first window begins that has no row yet; None: there is none."""
+        starts = [start for windows in self.known.values() for start, _ in windows]
+        starts += [us for us in (self.merged.low_us,) if us is not None]
+        return min(starts, default=None)
+
+    @property
+    def kept_us(self) -> int | None:
+        """Where the rows begin that a window is made of, or may be made of again; None: there is none."""
+        starts = [start for picks, _ in self.shown.values() for _, start, _ in picks]
+        starts += [us for us in (self.low_us,) if us is not None]
+        return min(starts, default=None)
+
+    def tell(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
+        """Rows of markers of a group that took effect."""
+        known = self.known.setdefault(node, {})
+        for key, start_us, end_us in zip(keys, starts, ends, strict=True):
+            kind = cut_of(key)
+            if kind is not None:
+                self.merged.add(start_us, kind)
+                continue
+            number = -1
+            if key != MARKER_KEY:
+                last = self.made.get(node, -1)
+                number = ordinal_of(key, last)
+                self.made[node] = max(number, last)
+            if (node, start_us, end_us) not in self.shown:  # equal bounds of a member that is behind come later
+                known[start_us, end_us] = number
+
+    def touch(self, node: str, low_us: Ints, high_us: Ints) -> None:
+        """Rows of readings in [low, high) of a group took effect. shape (n,) each, n may be 0."""
+        near = low_us < self._reach.get(node, NEVER_US)
+        if not near.any():
+            return
+        low_us, high_us = low_us[near], high_us[near]
+        for place, (picks, _) in self.shown.items():
+            if any(of == node and ((low_us < end) & (high_us > start)).any() for of, start, end in picks):
+                self.touched.add(place)
+
+    def step(
+        self, key: Key, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
+    ) -> WindowChanges:
+        """What gets rows now. gaps: all known. due_us: revised if that was not since then."""
+        self._recover(members, decision)
+        due = self.revised_us is None or self.revised_us <= due_us
+        kinds = {interpretation_of(group) for group, _ in members.values()}
+        within = bool(kinds & {"overlap", "central"})
+        closing: dict[Place, None] = {}
+        revising: dict[Place, None] = {}
+        gone = self._cut_anew(members, due=due) if kinds == {"central"} else []
+        gone += self._over(key, decision)
+        for place, picks, instead in self._complete(key, members):
+            if instead and not due:
+                self.touched |= {old for old in instead if old in self.shown}
+                continue
+            for old in instead:
+                self._drop(old)
+            self._show(JointWindow(place, picks, coverage_of(key, (place, picks), members, gaps), within))
+            # a window that others may join is named by its start alone, others by both bounds
+            same = [old for old in instead if old == place or (kinds == {"overlap"} and old[1] == place[1])]
+            (revising if same or place in self.withdrawn else closing)[place] = None
+            gone += [old for old in instead if old not in same]
+        # what came and went within this step was never a row
+        gone = [old for old in gone if not (old in self.shown or old in closing or old in self.withdrawn)]
+        self.withdrawn = (self.withdrawn | {*gone}) - self.shown.keys()
+        for place in sorted((self.touched | self.lacking) - closing.keys() - revising.keys()) if due else ():
+            picks, before = self.shown[place]
+            coverage = coverage_of(key, (place, picks), members, gaps)
+            if coverage != before or place in self.touched:
+                self._show(JointWindow(place, picks, coverage, within))
+                revising[place] = None
+        if due:
+            self.touched.clear()
+        if revising or gone:
+            self.revised_us = decision.now_us
+        first = tuple(self._joint(place, within) for place in closing if place in self.shown)
+        again = tuple(self._joint(place, within) for place in revising if place in self.shown and place not in closing)
+        self._forget(members, horizon_us)
+        return WindowChanges(first, again, tuple(gone))
+
+    def _over(self, key: Key, decision: Decision) -> list[Place]:
+        """Windows that turn out to be a newer revision's although they have rows (6.3)."""
+        out: list[Place] = []
+        for (group, of), from_us in decision.narrowed.items():
+            if of == key:
+                mine = [p for p, (picks, _) in self.shown.items() if any(pick[0] == group.node for pick in picks)]
+                out += [place for place in mine if place[1] >= from_us]
+        for place in dict.fromkeys(out):
+            self._drop(place)
+        return [*dict.fromkeys(out)]
+
+    def _joint(self, place: Place, within: bool) -> JointWindow:
+        return JointWindow(place, *self.shown[place], within)
+
+    def _show(self, joint: JointWindow) -> None:
+        self.shown[joint.place] = (joint.picks, joint.coverage)
+        (self.lacking.discard if joint.coverage.complete else self.lacking.add)(joint.place)
+        for node, start_us, end_us in joint.picks:
+            self._reach[node] = max(end_us, self._reach.get(node, NEVER_US))
+            known = self.known.get(node, {})
+            gone = [w for w in known if start_us <= w[0] and w[1] <= end_us] if joint.within else [(start_us, end_us)]
+            for window in gone:
+                known.pop(window, None)
+
+    def _drop(self, place: Place) -> None:
+        del self.shown[place]
+        self.touched.discard(place)
+        self.lacking.discard(place)
+
+    def _recover(self, members: Members, decision: Decision) -> None:
+        """Windows whose coverage may have changed: a leaf caught up, or a gap record came (4.7)."""
+        for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
+            if group.node in members and members[group.node][0] == group:
+                self.touched |= {p for p, (picks, _) in self.shown.items() for at in picks if old_us < at[2] <= new_us}
+        for _node, gap in decision.gaps:
+            for node, (group, _) in members.items():
+                if group in gap.groups:
+                    self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]))
+
+    def _complete(self, key: Key, members: Members) -> Iterator[Complete]:
+        """Every window that may have rows, in order of time."""
+        kinds = {interpretation_of(group) for group, _ in members.values()}
+        if kinds == {"order"}:
+            yield from self._returned(key, members)
+            yield from self._ordered(key, members)
+            return
+        for node, (group, view) in members.items():
+            serving, known = view.serving[key], self.known.get(node, {})
+            if kinds == {"overlap"}:
+                bound_us = view.bound_us(MARKER_KEY)
+                whole = joined(sorted([*known, *((start, end) for _, start, end in self.shown)])) if known else ()
+                windows = [w for w in whole if bound_us > w[1] and ("", *w) not in self.shown]
+            elif kinds == {"central"}:
+                windows = [window for window in self._fresh if ("", *window) not in self.shown]
+                self._fresh = []
+            else:
+                windows = [window for window in sorted(known) if window[1] <= view.frontier_us]
+            for start_us, end_us in windows:
+                if belongs(serving, start_us, end_us):
+                    place, shown = (group.node, start_us, end_us), self.shown if kinds == {"overlap"} else ()
+                    inside = tuple(old for old in shown if old[1] >= start_us and old[2] <= end_us)
+                    yield place, ((node, start_us, end_us),), inside
+
+    def _cut_anew(self, members: Members, *, due: bool) -> list[Place]:
+        """Look at what has been marked since the last step. Answers windows that are none any more."""
+        ((group, view),) = members.values()
+        fresh, anew = self.merged.step(reached_us(group, view))
+        if not anew:
+            self._fresh = list(fresh)
+            return []
+        now = {("", *window) for window in fresh}
+        stale = [place for place in self.shown if place not in now]
+        self._fresh = [window for window in fresh if window[1] > self.floor_us]
+        if not stale:
+            return []
+        if not due:  # the others come with them, so that no two rows hold one reading
+            self.merged.look_again()
+            self.touched |= {*stale}
+            self._fresh = [w for w in self._fresh if not any(w[0] < old[2] and w[1] > old[1] for old in stale)]
+            return []
+        for place in stale:
+            self._drop(place)
+        return stale
+
+    def _ordered(self, key: Key, members: Members) -> Iterator[Complete]:
+        """The next windows that every node has, one after the other; of those that are here, where others may miss."""
+        own = {node: {number: window for window, number in self.known.get(node, {}).items()} for node in members}
+        while True:
+            here = {
+                node: windows[self.next]
+                for node, windows in own.items()
+                if self.next in windows and windows[self.next][1] <= members[node][1].frontier_us
+            }
+            lacking = [members[node] for node in own.keys() - here.keys()]
+            if not here or not all(skips_of(group) and view.stuck for group, view in lacking):
+                return
+            picks = tuple((node, *window) for node, window in here.items())
+            number, self.next = self.next, self.next + 1
+            if all(belongs(members[node][1].serving[key], start, end) for node, start, end in picks):
+                made = self._whole(picks)
+                if lacking:
+                    self.numbered[number] = made[0]
+                yield made
+
+    def _returned(self, key: Key, members: Members) -> Iterator[Complete]:
+        """Windows that were shown without a node, with those of it that have come since."""
+        for node, (_, view) in members.items() if self.numbered else ():
+            for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
+                old = self.numbered.get(number)
+                if old is None or window[1] > view.frontier_us or not belongs(view.serving[key], *window):
+                    continue
+                if old not in self.shown:  # beyond the horizon
+                    del self.numbered[number]
+                    continue
+                made = self._whole((*self.shown[old][0], (node, *window)), old)
+                yield made
+                if made[0] in self.shown:
+                    self.numbered[number] = made[0]
+
+    def _whole(self, picks: tuple[Pick, ...], *instead: Place) -> Complete:
+        """The window of these; one that is shown with just its bounds already is one with it."""
+        place = ("", min(start for _, start, _ in picks), max(end for _, _, end in picks))
+        if place in self.shown and place not in instead:
+            return place, (*self.shown[place][0], *picks), (*instead, place)
+        return place, picks, instead
+
+    def _forget(self, members: Members, horizon_us: int) -> None:
+        """What nothing can revise any more; now and then, for it looks at everything."""
+        floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
+        if floor_us - self.floor_us < horizon_us // 64:
+            return
+        self.floor_us = floor_us
+        for node, windows in self.known.items():
+            self.known[node] = {w: number for w, number in windows.items() if w[1] > floor_us or number >= 0}
+        for place in [place for place in self.shown if place[2] <= floor_us]:
+            self._drop(place)
+        self.withdrawn = {place for place in self.withdrawn if place[2] > floor_us}
+        self.numbered = {number: place for number, place in self.numbered.items() if place in self.shown}
+        self.merged.forget(floor_us)
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "known": [[node, [[*window, number] for window, number in of.items()]] for node, of in self.known.items()],
+            "made": dict(self.made),
+            "next": self.next,
+            "shown": [
+                [list(place), [list(pick) for pick in picks], list(cover.expected), [list(m) for m in cover.missing]]
+                for place, (picks, cover) in self.shown.items()
+            ],
+            "touched": [list(place) for place in sorted(self.touched)],
+            "merged": self.merged.snapshot(),
+            "numbered": [[number, list(place)] for number, place in self.numbered.items()],
+            "withdrawn": [list(place) for place in sorted(self.withdrawn)],
+            "revised": self.revised_us,
+            "floor": self.floor_us,
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> PunctuationWindows:
+        """The twin of `snapshot`."""
+        shown = {
+            (node, start, end): (
+                tuple((of, low, high) for of, low, high in picks),
+                Coverage(tuple(expected), tuple((leaf, why) for leaf, why in missing)),
+            )
+            for (node, start, end), picks, expected, missing in state["shown"]
+        }
+        made = cls(
+            {node: {(start, end): number for start, end, number in windows} for node, windows in state["known"]},
+            dict(state["made"]),
+            state["next"],
+            touched={(node, start, end) for node, start, end in state["touched"]},
+            revised_us=state["revised"],
+            floor_us=state["floor"],
+            merged=MergedMarkers.restore(state["merged"]),
+            numbered={number: (node, start, end) for number, (node, start, end) in state["numbered"]},
+            withdrawn={(node, start, end) for node, start, end in state["withdrawn"]},
+        )
+        for place, (picks, coverage) in shown.items():
+            made._show(JointWindow(place, picks, coverage, within=False))
+        return made

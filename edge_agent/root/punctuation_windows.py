@@ -1,0 +1,93 @@
+"""Windows between markers as both roots see them: what they are made of, and which nodes they hold. Pure.
+
+Which of them get rows now is decided in root/punctuation.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edge_agent.algebra.coverage import Coverage, session_coverage, window_coverage
+from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, is_central, is_marked, is_ordered, skips_of
+from edge_agent.algebra.query.query import Group
+from edge_agent.root.completeness import Decision, GroupView
+
+Key = tuple[str, int]  # query and its revision
+Place = tuple[str, int, int]  # node of the rows, start, end
+Pick = tuple[str, int, int]  # node of a group, start, end
+Complete = tuple[Place, tuple[Pick, ...], tuple[Place, ...]]  # what it is made of, and what was shown in its stead
+Members = Mapping[str, tuple[Group, GroupView]]  # the groups that serve a query, by node
+
+
+@dataclass(frozen=True, slots=True)
+class JointWindow:
+    """One window of a query: rows of these picks are in it. within: rows inside a pick, not only those equal to it."""
+
+    place: Place
+    picks: tuple[Pick, ...]
+    coverage: Coverage
+    within: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChanges:
+    """closing: windows that get their first rows. revising: those whose rows are made again. gone: withdrawn."""
+
+    closing: tuple[JointWindow, ...] = ()
+    revising: tuple[JointWindow, ...] = ()
+    gone: tuple[Place, ...] = ()
+
+
+def coverage_of(key: Key, whole: tuple[Place, Sequence[Pick]], members: Members, gaps: Sequence[Gap]) -> Coverage:
+    """Of a window of a query."""
+    place, picks = whole
+    expected: set[str] = set()
+    missing: set[tuple[str, str]] = set()
+    here = {node for node, _, _ in picks}
+    for node, (group, view) in members.items():
+        if is_ordered(group):  # left out of the windows of its number
+            lacking = {*view.unheard} if node in here else {*view.leaves, *view.unheard}
+            expected |= lacking
+            missing |= {(leaf, "behind") for leaf in lacking}
+    for node, start_us, end_us in picks:
+        if node not in members:
+            continue
+        group, view = members[node]
+        begins = view.begins.get(key, {})
+        if group.gap_us:
+            bounds = {leaf: view.leaf_bound_us(leaf, MARKER_KEY) for leaf in view.leaves}
+            found = session_coverage(bounds, gaps, group, place[1], place[2] - group.gap_us, begins=begins)
+        else:
+            found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins)
+        expected |= set(found.expected)
+        missing |= set(found.missing)
+    return Coverage(tuple(sorted(expected)), tuple(sorted(missing)))
+
+
+def reached_us(group: Group, view: GroupView) -> int:
+    """Up to where windows of a group have had their rows: where they wait for every node, the least of all leaves."""
+    if is_central(group) and not skips_of(group):
+        return min(view.frontier_us, *view.leaves.values())
+    return view.frontier_us
+
+
+def members_of(decision: Decision) -> dict[Key, dict[str, tuple[Group, GroupView]]]:
+    """Of every query of windows between markers, the groups that serve it, by node; not those that expect nobody."""
+    out: dict[Key, dict[str, tuple[Group, GroupView]]] = {}
+    for group, view in decision.groups.items():
+        for key in view.serving if is_marked(group) and view.leaves else ():
+            out.setdefault(key, {})[group.node] = (group, view)
+    return out
+
+
+def joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Windows in order of start as those that they make together: joined where they overlap or touch."""
+    out: list[tuple[int, int]] = []
+    for start_us, end_us in windows:
+        if out and start_us <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end_us))
+        else:
+            out.append((start_us, end_us))
+    return out
