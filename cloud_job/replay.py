@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloud_job import session, tables
-from cloud_job.job import Job, Settings
-from cloud_job.lander import SUFFIX
-from cloud_job.stream import Stream
+from cloud_job import spark_session
+from cloud_job.delta import tables
+from cloud_job.ingest.stream import LandingStream
+from cloud_job.spark.job import Job, JobSettings
 from edge_agent.config import topics
 from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.runtime.lander import SUFFIX
 from edge_agent.wire import landing
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ Sent = Sequence[tuple[str, bytes]]  # the messages of one recording in their ord
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SparkResult:
     """One row of gold.results, as far as a recording is told of it."""
 
     query: str
@@ -56,20 +57,20 @@ def run(
     spark: SparkSession | None = None,
     *,
     revisions: bool = False,
-) -> list[Result]:
+) -> list[SparkResult]:
     """What stands in gold.results after all messages. Ids of nodes and queries differ between recordings.
 
     received_us: no earlier than any frontier in them. journal: of the births. spark: left out, one is started for it.
     revisions: also what stood there before, in the order in which it appeared.
     Raises: PortError.
     """
-    started = session.start("headwater-replay", driver_memory=_memory()) if spark is None else spark
+    started = spark_session.start("headwater-replay", driver_memory=_memory()) if spark is None else spark
     try:
         with tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder:
             batches = OF_REVISIONS if revisions else BATCHES
             place = _work(started, Path(folder), recordings, received_us, journal, batches=batches)
             rows = _revisions(started, place) if revisions else place.read(started, tables.RESULTS).collect()
-            return [Result(**{name: row[name] for name in Result.__slots__}) for row in rows]
+            return [SparkResult(**{name: row[name] for name in SparkResult.__slots__}) for row in rows]
     finally:
         if spark is None:
             started.stop()
@@ -91,9 +92,9 @@ def _work(
         shares = [sent[len(sent) * number // batches : len(sent) * (number + 1) // batches] for sent in recordings]
         _write(files, number, shares, received_us + number, journal)
     limits = RootLimits(revise_every_us=0, horizon_us=ENDLESS_US)
-    job = Job(spark, place, Settings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
+    job = Job(spark, place, JobSettings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
     job.open()
-    Stream(job, once=True, max_bytes=1).run()
+    LandingStream(job, once=True, max_bytes=1).run()
     return place
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Final
 
-from cloud_job import tables
-from cloud_job.decode import READ, Lookup
-from cloud_job.native.plan import Shape, state_columns
-from cloud_job.results import results, results_of
+from cloud_job.delta import tables
+from cloud_job.ingest.decode import READ, Lookup
+from cloud_job.spark.native.plan import Shape, state_columns
+from cloud_job.spark.results import results, results_of
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.root.decision.work import ReadRequest, WindowRange, Work
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cloud_job.tables import TABLES, Table
+from cloud_job.delta.tables import TABLES, Table
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "schemas" / "tables.md"
 HEAD: Final = """# Tables
 
 Written by the root, in the folder that `headwater root` is given (`gold/results`, `ops/nodes`, …) or under three-part
-names of a catalogue. Made from `cloud_job/tables.py` by `python -m tests.tables_page`; do not edit it here.
+names of a catalogue. Made from `cloud_job/delta/tables.py` by `python -m tests.tables_page`; do not edit it here.
 
 - Times as numbers are microseconds since 1970, UTC. Intervals are `[start, end)`. An empty window has no row.
 - A row of `gold.results` is identified by (`query`, `node`, `key`, `start`), none of them null. It is replaced when it

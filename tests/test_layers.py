@@ -49,11 +49,11 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         *ROOT_LOGIC,
     },
     "cloud_job/decision": {"numpy", "edge_agent.config", "edge_agent.wire", *CORE, *ROOT_LOGIC},  # pure
-    "cloud_job/lander.py": {
+    "edge_agent/runtime/lander.py": {
         *("edge_agent.machines", "edge_agent.ports", "edge_agent.wire", "edge_agent.config", "edge_agent.log"),
         *CORE,
     },
-    "cloud_job/query.py": {"deltalake", "pyarrow", "edge_agent.errors"},
+    "cloud_job/sql/delta_rs.py": {"deltalake", "pyarrow", "edge_agent.errors"},
 }
 SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "cloud_job/__main__.py")
 NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas", "datasketches")
@@ -121,8 +121,8 @@ def test_every_import_points_inward() -> None:
         ("edge_agent/wire/frames.py", "import edge_agent.machines.events"),
         ("edge_agent/ports/spool.py", "import paho.mqtt.client"),
         ("edge_agent/config/topics.py", "import importlib\nimportlib.import_module('paho.mqtt.client')"),
-        ("cloud_job/job.py", "from edge_agent.machines.slicer import Slicer"),
-        ("cloud_job/query.py", "import pyspark"),
+        ("cloud_job/spark/job.py", "from edge_agent.machines.slicer import Slicer"),
+        ("cloud_job/sql/delta_rs.py", "import pyspark"),
         ("edge_agent/root/decision/window_ranges.py", "import pyspark"),
         ("edge_agent/errors.py", "import numpy as np"),
         ("edge_agent/loop.py", "from edge_agent.cli import main"),
@@ -139,7 +139,7 @@ def test_a_violation_is_found(path: str, text: str) -> None:
         ("edge_agent/algebra/windows/sliding.py", "from . import tumbling\nfrom ..partial import Ints"),
         ("edge_agent/ports/paho_client.py", "import paho.mqtt.client as mqtt"),
         ("edge_agent/cli/run.py", "import paho, pyspark"),
-        ("cloud_job/job.py", "from edge_agent.machines.decider import Decider\nfrom cloud_job import tables"),
+        ("cloud_job/spark/job.py", "from edge_agent.machines.decider import Decider\nfrom cloud_job import tables"),
     ],
 )
 def test_what_is_allowed_is_not_found(path: str, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from cloud_job.intake import Parts, bare
+from cloud_job.ingest.intake import Parts, bare
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.errors import WireError

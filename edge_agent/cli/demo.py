@@ -59,7 +59,7 @@ def check() -> None:
     import deltalake  # noqa: F401 - missing: the front says what to install
     import matplotlib as mpl  # noqa: F401
 
-    from cloud_job.session import check_java
+    from cloud_job.spark_session import check_java
     from edge_agent.demo.processes import mosquitto
 
     mosquitto()

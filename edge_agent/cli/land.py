@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"root {settings.node.id}, landing files in {settings.lander.folder}")
         print(f"below {lower.broker if lower is not None else '-'}, grace {settings.grace_us / 1e6:g} s")
         return 0
-    from cloud_job.lander import LanderLoop
+    from edge_agent.runtime.lander import LanderLoop
 
     loop = LanderLoop(settings, version())
     logging.getLogger("headwater").info(

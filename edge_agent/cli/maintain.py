@@ -28,13 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Do it, and say what was done."""
-    from cloud_job import query, session, tables
-    from cloud_job.maintain import maintain
+    from cloud_job import spark_session
+    from cloud_job.delta import tables
+    from cloud_job.delta.maintain import maintain
+    from cloud_job.sql import delta_rs
     from edge_agent.root.decision.root_state import RootLimits
 
     folder = folder_of(args)
-    query.tables_in(folder)
-    spark = session.start("headwater-maintain")
+    delta_rs.tables_in(folder)
+    spark = spark_session.start("headwater-maintain")
     try:
         limits = RootLimits(horizon_us=int(args.horizon_days * 86_400e6))
         found = maintain(spark, tables.Place(folder), limits, _say, args.keep_hours)

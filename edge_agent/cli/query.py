@@ -63,19 +63,20 @@ def folder_of(args: argparse.Namespace) -> str:
 
 def main(args: argparse.Namespace) -> int:
     """Ask and print."""
-    from cloud_job import query
+    from cloud_job.sql import delta_rs
 
     folder = folder_of(args)
     if args.engine == "delta":
-        answer = query.ask(args.sql, folder)
+        answer = delta_rs.ask(args.sql, folder)
     else:
-        from cloud_job import query_spark, session
+        from cloud_job import spark_session
+        from cloud_job.sql import spark
 
-        query.tables_in(folder)
-        spark = session.start("headwater-query")
+        delta_rs.tables_in(folder)
+        spark = spark_session.start("headwater-query")
         try:
-            answer = query_spark.ask(args.sql, folder, spark)
+            answer = spark.ask(args.sql, folder, spark)
         finally:
             spark.stop()
-    query.write(answer, args.form, sys.stdout)
+    delta_rs.write(answer, args.form, sys.stdout)
     return 0

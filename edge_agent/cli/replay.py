@@ -100,7 +100,7 @@ def of_spark(
         return
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
     bar.at(len(trees) / 2, "Spark")
-    rows: dict[str, list[replay.Result]] = {}
+    rows: dict[str, list[replay.SparkResult]] = {}
     for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:

@@ -39,10 +39,11 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "root"')
     if args.dry_run:
         return _dry_run(settings)
-    from cloud_job import session, tables
-    from cloud_job.job import Job
-    from cloud_job.job import Settings as JobSettings
-    from cloud_job.stream import Stream
+    from cloud_job import spark_session
+    from cloud_job.delta import tables
+    from cloud_job.ingest.stream import LandingStream
+    from cloud_job.spark.job import Job
+    from cloud_job.spark.job import JobSettings as JobSettings
     from cloud_job.warmup import warm
     from edge_agent.root.decision.root_state import RootLimits
 
@@ -53,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
     begin = time.monotonic()
     _tell("starting Spark and warming it up: half a minute before the first rows")
-    spark = session.start("headwater-root", args.master, args.driver_memory)
+    spark = spark_session.start("headwater-root", args.master, args.driver_memory)
     lower = settings.lower
     job = Job(
         spark,
@@ -68,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
         ),
     )
     job.open()
-    stream = Stream(job, once=args.once, trigger_us=settings.root.trigger_us)
+    stream = LandingStream(job, once=args.once, trigger_us=settings.root.trigger_us)
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cloud_job import tables
+from cloud_job.delta import tables
 from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partials.partial import Partials

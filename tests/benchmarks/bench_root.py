@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cloud_job import session, tables
-from cloud_job.job import Job, Settings
-from cloud_job.stream import Stream
+from cloud_job import spark_session
+from cloud_job.delta import tables
+from cloud_job.ingest.stream import LandingStream
+from cloud_job.spark.job import Job, JobSettings
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Session
 from edge_agent.root.decision.root_state import RootLimits
@@ -79,11 +80,11 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         base = Path(folder)
         (base / "landing").mkdir()
-        spark = session.start("headwater-bench", "local[2]", driver_memory)
+        spark = spark_session.start("headwater-bench", "local[2]", driver_memory)
         job = Job(
             spark,
             tables.place(str(base / "tables")),
-            Settings(str(base / "landing"), str(base / "checkpoint"), limits=RootLimits()),
+            JobSettings(str(base / "landing"), str(base / "checkpoint"), limits=RootLimits()),
         )
         job.open()
         warm(spark)
@@ -97,7 +98,7 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
 
 def times(job: Job) -> list[float]:
     """Seconds of each trigger of a run over the files that are there, one a trigger."""
-    stream = Stream(job, once=True, max_bytes=1)
+    stream = LandingStream(job, once=True, max_bytes=1)
     query = stream.start()
     query.awaitTermination()
     stream.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from cloud_job import tables
+from cloud_job.delta import tables
 from edge_agent.algebra.windows import Window
 from edge_agent.config.definitions import query_of
 from edge_agent.root.numpy.executor import NumpyRoot

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cloud_job import session, tables
-from cloud_job.job import Job, Settings
+from cloud_job import spark_session
+from cloud_job.delta import tables
+from cloud_job.spark.job import Job, JobSettings
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from tests.cloud import children
@@ -62,7 +63,7 @@ class Lane:
         self.job = self._open()
 
     def _open(self) -> Job:
-        settings = Settings(str(self._landing), str(self._base / "checkpoint"))
+        settings = JobSettings(str(self._landing), str(self._base / "checkpoint"))
         job = Job(self._spark, tables.place(str(self._base / "tables")), settings)
         job.open()
         return job
@@ -90,7 +91,7 @@ class Lane:
 @contextmanager
 def lanes(names: Sequence[str], nodes: int, keys: int) -> Iterator[dict[str, Lane]]:
     """One for each of these WINDOWS, on local[2], warm."""
-    spark = session.start("headwater-bench", "local[2]", "4g")
+    spark = spark_session.start("headwater-bench", "local[2]", "4g")
     try:
         with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
             folder = Path(name)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from cloud_job import tables
-from cloud_job.job import FAILPOINT, Job, Settings
+from cloud_job.delta import tables
+from cloud_job.spark.job import FAILPOINT, Job, JobSettings
 from edge_agent.config.definitions import query_of
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -66,7 +66,7 @@ def through_crashes(
 ) -> list[Any]:
     """Rows of gold.results after all micro-batches. crashes: batch -> failpoint at which the job dies in it."""
     place = tables.place(str(folder / "tables"))
-    settings = Settings(str(folder), str(folder / "checkpoint"), GRACE, RootLimits(revise_every_us=0))
+    settings = JobSettings(str(folder), str(folder / "checkpoint"), GRACE, RootLimits(revise_every_us=0))
 
     def crash(_code: int) -> None:
         raise CrashedError

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from cloud_job import session
+    from cloud_job import spark_session
 
-    started = session.start("headwater-tests")
+    started = spark_session.start("headwater-tests")
     yield started
     started.stop()
 
@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables without rows: a job takes half a second to make each."""
-    from cloud_job import tables
+    from cloud_job.delta import tables
 
     folder = tmp_path_factory.mktemp("empty")
     tables.create(spark, tables.place(str(folder)))

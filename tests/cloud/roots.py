@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_job import tables
-from cloud_job.job import Job, Settings
-from cloud_job.tables import Place
+from cloud_job.delta import tables
+from cloud_job.delta.tables import Place
+from cloud_job.spark.job import Job, JobSettings
 from edge_agent.root.decision.root_state import RootLimits
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Roots:
         if place is None and hasattr(self, "job"):
             self.job.close()
         checkpoint = str(self.base / "checkpoint")
-        settings = Settings(str(self.landing), checkpoint, GRACE_US, self.limits, members, retired)
+        settings = JobSettings(str(self.landing), checkpoint, GRACE_US, self.limits, members, retired)
         self.job = FragileJob(self.spark, place or self.place, settings)
         self.job.open()
         return self.job

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from cloud_job import tables
-from cloud_job.aside import parts_of
-from cloud_job.tables import MESSAGES
+from cloud_job.delta import tables
+from cloud_job.delta.late_and_quarantine import parts_of
+from cloud_job.delta.tables import MESSAGES
 from edge_agent.root.decision.work import TooLate
 
 if TYPE_CHECKING:

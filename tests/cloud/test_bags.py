@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.native import bags as cells_of_bags
-from cloud_job.native import cells, in_numpy, partials
-from cloud_job.native import series as cells_of_series
+from cloud_job.spark.native import cell_arrays, in_numpy, partials
+from cloud_job.spark.native import multisets as cells_of_bags
+from cloud_job.spark.native import series as cells_of_series
 from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
@@ -110,16 +110,16 @@ def test_a_value_beyond_64_bits_has_no_answer_and_harms_no_other_row(lists: bool
 
 def test_bytes_with_wide_offsets_are_opened_too() -> None:
     flat, sizes = np.arange(5), np.array([2, 0, 3])
-    column = cells.to_bytes(flat, sizes).cast(pa.large_binary())
+    column = cell_arrays.to_bytes(flat, sizes).cast(pa.large_binary())
     for cut in range(4):
-        found, many = cells.opened(column[cut:], cells.INTS)
+        found, many = cell_arrays.opened(column[cut:], cell_arrays.INTS)
         assert (found.tolist(), many.tolist()) == (flat[sizes[:cut].sum() :].tolist(), sizes[cut:].tolist())
 
 
 def test_more_than_a_column_of_bytes_holds_is_refused() -> None:
     many = np.broadcast_to(np.zeros(1), (2**28,))
     with pytest.raises(ValueError, match="in one column"):
-        cells.to_bytes(many, np.array([2**28]))
+        cell_arrays.to_bytes(many, np.array([2**28]))
 
 
 def test_states_for_numpy_leave_out_rows_that_have_no_answer() -> None:
@@ -130,7 +130,7 @@ def test_states_for_numpy_leave_out_rows_that_have_no_answer() -> None:
     given = pa.StructArray.from_arrays(
         [met(cells_of_bags.to_arrow(wide), many), pa.array([2, 0, 4, 2])], names=["c0", "c1"]
     )
-    ((place, found),) = in_numpy.Cells(("bag", "count"), ()).states(given, 0)
+    ((place, found),) = in_numpy.CollectedCells(("bag", "count"), ()).states(given, 0)
     assert place.tolist() == [2, 3]
     assert found["count"].tolist() == [4, 2]
     assert found["bag"].tolist() == [
@@ -145,7 +145,7 @@ def test_cells_that_numpy_combines_leave_out_rows_that_have_no_answer() -> None:
     wide[:] = [multisets.Multiset(np.array([value], object), np.array([2])) for value in (2**70, 1, 3)]
     cell = pa.StructArray.from_arrays([cells_of_bags.to_arrow(wide)], names=["c0"])
     given = pa.StructArray.from_arrays([met(cell, np.array([1, 0, 2]))], names=["c0"])
-    ((place, found),) = in_numpy.Cells((), ("bag",)).states(given, 0)
+    ((place, found),) = in_numpy.CollectedCells((), ("bag",)).states(given, 0)
     assert place.tolist() == [2]
     assert found["bag"].tolist() == [multisets.Multiset(np.array([1, 3]), np.array([2, 2]))]
 

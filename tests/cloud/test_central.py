@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cloud_job import maintain, tables
-from cloud_job.central.positions import Central
+from cloud_job.delta import maintain, tables
+from cloud_job.ordered.position_store import OrderedQueries
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
@@ -75,7 +75,7 @@ def test_every_crash_leaves_the_windows_of_one_order(roots: Callable[..., Roots]
         path = root.land(*records)
         root.job.crash = None if step is None else (step, number)
         if step is None:
-            root.job._rows.central = Central(root.spark, root.place, most_rows=0)
+            root.job._rows.central = OrderedQueries(root.spark, root.place, most_rows=0)
             root.job._rows.central.open(number - 1)
             root.batch([path])
             continue

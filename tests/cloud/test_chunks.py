@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.central.chunks import HELD_WORDS, SCHEMA, WORDS, bodies, met, opened
+from cloud_job.ordered.reading_chunks import HELD_WORDS, SCHEMA, WORDS, bodies, met, opened
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 

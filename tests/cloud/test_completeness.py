@@ -11,10 +11,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.intake import Intake, Parts
-from cloud_job.recent import Recent, stored_end_us
+from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.ingest.intake import Intake, Parts
 from cloud_job.spark import decision_checkpoint
-from cloud_job.tables import MESSAGES, arrow_schema
+from cloud_job.spark.recent_parts import RecentParts, stored_end_us
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query.query import Aggregate, Group
@@ -167,7 +167,7 @@ def seqs(found: pa.Table | None) -> list[int] | None:
 
 
 def test_recent_parts_answer_only_where_nothing_older_can_overlap() -> None:
-    recent = Recent(older_end_us=100)
+    recent = RecentParts(older_end_us=100)
     recent.add(stored((100, 110), (105, 120), (300, 310)))
     assert seqs(recent.within([(100, 110)])) == [0, 1]
     assert seqs(recent.within([(290, 305)])) == [2]
@@ -184,11 +184,11 @@ def test_after_a_restart_parts_that_wait_in_the_table_are_older_too() -> None:
     waits = Part(1, 0, 0, False, 1, 300, 300, 310, 310, b"")
     assert stored_end_us([(0, 100), (0, 90)], {}) == 100
     assert stored_end_us([(0, 100)], {("gw", 1, 7): (waits,)}) == 310
-    assert Recent(stored_end_us([], {})).within([(0, 1)]) is not None, "nothing is stored: nothing can be missed"
+    assert RecentParts(stored_end_us([], {})).within([(0, 1)]) is not None, "nothing is stored: nothing can be missed"
 
 
 def test_recent_parts_are_bounded() -> None:
-    recent = Recent(0)
+    recent = RecentParts(0)
     big = stored((0, 10)).set_column(
         stored((0, 10)).schema.get_field_index("payload"), "payload", pa.array([bytes(20 << 20)], pa.binary())
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.decode import windows_in
+from cloud_job.ingest.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.query import Aggregate

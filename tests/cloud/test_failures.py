@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cloud_job import tables
-from cloud_job.failures import Failures
+from cloud_job.delta import tables
+from cloud_job.delta.plugin_failures import PluginFailures
 from edge_agent import packages
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
@@ -45,7 +45,7 @@ def test_what_a_package_failed_in_is_told_once_however_many_rows_say_it(
         row("other", 1, 7),
     ]
     root.place.append(tables.RESULTS, tables.rows(root.spark, tables.RESULTS, rows), "results", 7)
-    failures = Failures(root.spark, root.place)
+    failures = PluginFailures(root.spark, root.place)
     with caplog.at_level(logging.WARNING, "headwater"):
         failures.tell(iter(known), 7)
         failures.tell(iter(known), 7)
@@ -66,7 +66,7 @@ def test_without_functions_of_packages_no_table_is_read(monkeypatch: pytest.Monk
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(f"{name} of a table that nobody asked for")
 
-    failures = Failures(Untouched(), Untouched())  # type: ignore[arg-type]
+    failures = PluginFailures(Untouched(), Untouched())  # type: ignore[arg-type]
     failures.tell(iter([query("plain", "sum")]), 1)
     monkeypatch.setattr(packages, "brought", lambda: {"load"})
     failures.tell(iter([query("plain", "sum")]), 1)

@@ -13,11 +13,11 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from cloud_job.lander import LanderLoop
 from edge_agent.algebra.frame import Birth, Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.settings import parse
 from edge_agent.errors import ConfigError, PortError
+from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
 from tests.fakes import Mosquitto
 

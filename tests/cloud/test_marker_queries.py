@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cloud_job.decode import READ, windows_of
-from cloud_job.intake import Intake, Parts
-from cloud_job.lookups import Lookups
+from cloud_job.ingest.decode import READ, windows_of
+from cloud_job.ingest.decode_lookup import DecodeLookups
+from cloud_job.ingest.intake import Intake, Parts
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.root.completeness import Decider
@@ -77,7 +77,7 @@ class Twin:
 
     def _formed(self, work: Work, spans: Sequence[WindowRange]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
-        lookup = Lookups(self.decider.parent.books, self.ledger).of_windows(work, spans)
+        lookup = DecodeLookups(self.decider.parent.books, self.ledger).of_windows(work, spans)
         out: dict[int, dict[str, list[int]]] = {}
         for batch in windows_of(lookup)(iter(self.stored)):
             columns = (batch.column(name).to_pylist() for name in ("span", "key", "late", "count"))

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_job.aside import late
-from cloud_job.central import held
-from cloud_job.central import windows as central
-from cloud_job.central.chunks import chunks_of
-from cloud_job.central.held import STATES
-from cloud_job.central.positions import Positions
-from cloud_job.decode import READ
-from cloud_job.intake import Intake, Parts
-from cloud_job.lookups import Lookups
+from cloud_job.delta.late_and_quarantine import late
+from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.ingest.decode import READ
+from cloud_job.ingest.decode_lookup import DecodeLookups
+from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ordered import ordered_windows as central
+from cloud_job.ordered import position_rows
+from cloud_job.ordered.position_rows import STATES
+from cloud_job.ordered.position_store import PositionStore
+from cloud_job.ordered.reading_chunks import chunks_of
 from cloud_job.spark import decision_checkpoint
-from cloud_job.tables import MESSAGES, arrow_schema
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
@@ -52,14 +52,14 @@ class Dry:
     """The job's decisions on a central query, carried out on the driver; its state goes through bytes each time."""
 
     grace_us: int = GRACE_US
-    chain: int = held.CHAIN
+    chain: int = position_rows.CHAIN
     limits: RootLimits = field(default_factory=lambda: RootLimits(revise_every_us=0))
     rows: list[dict[str, Any]] = field(default_factory=list)
     aside: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.decider, self.ledger, self.parts = Decider(0, self.grace_us), RootState(self.limits), Parts()
-        self.states, self.stored = Positions(), arrow_schema(MESSAGES).empty_table()
+        self.states, self.stored = PositionStore(), arrow_schema(MESSAGES).empty_table()
 
     def batch(self, records: Sequence[bytes]) -> Work:
         """One micro-batch."""
@@ -73,7 +73,7 @@ class Dry:
         applied = {key: self.parts.pop(key) for key in found}
         books = self.decider.parent.books
         work = Work.loads(step(self.ledger, decision, applied, books, self.decider.gaps).dumps())
-        lookups = Lookups(books, self.ledger)
+        lookups = DecodeLookups(books, self.ledger)
         lookup = lookups.of(work, {order.number: [(NEVER_US, FAR_US)] for order in work.orders})
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
         asked = (self.ledger.query((o.query, o.revision)) for o in work.ordering)
@@ -82,7 +82,7 @@ class Dry:
             before = self.states.before(work.ordering)
             assert before is not None
             raw = chunks_of(lookup, work.ordering)(iter(rows.to_batches()))
-            with mock.patch.object(held, "CHAIN", self.chain):
+            with mock.patch.object(position_rows, "CHAIN", self.chain):
                 made, states = central.advanced([*raw, *before], work.ordering, queries, work.number)
             self.states.took(states, work.number)
             self.rows += made.to_pylist()
@@ -237,12 +237,12 @@ def test_states_stay_on_the_driver_while_they_are_few(most: int, known: bool) ->
     asked = query("c", CountTumbling(2), ("sum",))
     child = Child("gw-1", (asked,), ("site=a", "site=b"))
     dry = Dry()
-    dry.states = Positions(2)
+    dry.states = PositionStore(2)
     mine = [Reading(START, key, 1.0, "gw-1", 0) for key in child.keys]
     work = dry.batch(
         [tick(START), record(child, START, child.birth()), record(child, START, raw_rows(child, START + SECOND, mine))]
     )
-    few = Positions(most)
+    few = PositionStore(most)
     before = dry.states.before(work.ordering)
     assert before is not None
     states = [row for batch in before for row in batch.to_pylist()]

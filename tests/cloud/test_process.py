@@ -14,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from cloud_job import query
+from cloud_job.sql import delta_rs
 from tests.cloud import recorded
 from tests.cloud.test_root_equals_plain import wanted_of
 from tests.simulation.test_fleets import lossy
@@ -80,7 +80,7 @@ def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_u
             process.kill()
             process.wait(30)
     assert list(landing.glob("*.cborseq")) == []
-    answer = query.ask(ROWS, str(tmp_path / "tables"))
+    answer = delta_rs.ask(ROWS, str(tmp_path / "tables"))
     found = {(q, key, start): (values, readings) for q, key, start, values, readings, *_ in answer.rows}
     wanted = wanted_of(recorded.plain_rows([files], journal))
     assert found == {key: (row["values"], row["readings"]) for key, row in wanted.items()}

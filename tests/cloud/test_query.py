@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cloud_job import maintain, query, query_spark, tables
+from cloud_job.delta import maintain, tables
+from cloud_job.sql import delta_rs, spark
 from edge_agent.algebra.windows import Sliding
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
@@ -59,8 +60,8 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
 ) -> None:
     root = filled(roots)
     folder = root.place.root
-    answers = [query.ask(sql, folder) for sql in STATEMENTS]
-    assert [query_spark.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
+    answers = [delta_rs.ask(sql, folder) for sql in STATEMENTS]
+    assert [spark.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
     everything = answers[0]
     assert everything.columns[:3] == ("key", "window_start", "window_end")
     assert {"site", "key_", "avg", "var", "readings", "complete"} <= set(everything.columns)
@@ -73,14 +74,14 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     total = answers[2].rows[-1]
     assert json.loads(total[4]) == {"sum": 1801439850948198.2}
     assert "1801439850948198.2" in total[4]
-    hidden = query.ask('select count(*) as n from "wide"', folder)
-    shown = query.ask("select count(*) as n from gold.results where query = 'wide'", folder)
+    hidden = delta_rs.ask('select count(*) as n from "wide"', folder)
+    shown = delta_rs.ask("select count(*) as n from gold.results where query = 'wide'", folder)
     assert (hidden.rows[0][0], shown.rows[0][0]) == (2, 3)
 
     done = maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
     assert {each.table for each in done} == {table.name for table in tables.TABLES}
-    assert [query.ask(sql, folder) for sql in STATEMENTS] == answers
-    assert [query_spark.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
+    assert [delta_rs.ask(sql, folder) for sql in STATEMENTS] == answers
+    assert [spark.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
 
     assert main(["query", "--tables", folder, "--csv", STATEMENTS[0]]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
@@ -102,12 +103,12 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
 )
 def test_what_does_not_only_read_is_refused(sql: str) -> None:
     with pytest.raises(ConfigError, match="reads only"):
-        query.check(sql)
+        delta_rs.check(sql)
 
 
 def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
     with pytest.raises(PortError, match="no tables in"):
-        query.ask("select 1", str(tmp_path))
+        delta_rs.ask("select 1", str(tmp_path))
 
 
 def test_payloads_and_states_that_nothing_needs_expire_and_the_root_goes_on(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from cloud_job import islands, tables
-from cloud_job.revise import withdraw, withdraw_over
-from cloud_job.tables import RESULTS, Place
+from cloud_job.delta import tables
+from cloud_job.delta.tables import RESULTS, Place
+from cloud_job.spark import islands
+from cloud_job.spark.upsert import withdraw, withdraw_over
 from edge_agent.root.decision.work import Islands, SupersededRows, WithdrawnWindow
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud_job import tables
-from cloud_job.tables import Place
+from cloud_job.delta import tables
+from cloud_job.delta.tables import Place
 from edge_agent.algebra.frame import Define, Frame, Gap
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job.native import lower, plan
-from cloud_job.native.partials import to_arrow
+from cloud_job.spark.native import lower, plan
+from cloud_job.spark.native.partials import to_arrow
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
 from edge_agent.algebra.partials.arrays import NO_INTS, Array

@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cloud_job import slices
-from cloud_job.decode import Lookup, windows_of
-from cloud_job.job import Job, Settings
-from cloud_job.recent import Recent
-from cloud_job.slices import Slices, slices_of
-from cloud_job.spark import decision_checkpoint
+from cloud_job.delta.tables import Table
+from cloud_job.ingest.decode import Lookup, windows_of
+from cloud_job.spark import decision_checkpoint, slice_cache
+from cloud_job.spark.job import Job, JobSettings
+from cloud_job.spark.recent_parts import RecentParts
+from cloud_job.spark.slice_cache import SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
-from cloud_job.tables import Table
 from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding import prefix_blocks
@@ -47,12 +46,12 @@ class Dry(Job):
         """last: the state after the last decision, None for none."""
         place: Any = Kept(stored)
         spark: Any = None
-        super().__init__(spark, place, Settings("", "", GRACE, RootLimits(revise_every_us=0)))
+        super().__init__(spark, place, JobSettings("", "", GRACE, RootLimits(revise_every_us=0)))
         self.kept, self.last, self.crash = stored, last, ""
         self.seen: Counter[str] = Counter()
         if last is not None:
             self.decider, self.ledger, self.parts = decision_checkpoint.loads(last, self.settings.limits, GRACE)
-            self._rows.recent, self._rows.slices = Recent(0), Slices(self.ledger.plans)
+            self._rows.recent, self._rows.slices = RecentParts(0), SliceCache(self.ledger.plans)
 
     def batch(self, *files: bytes) -> None:
         """One micro-batch."""
@@ -93,7 +92,7 @@ class Dry(Job):
             self.seen["read back"] += 1
             parts = reversed(list(self.batches()))  # a table has no order
             rows = slices_of(kept.wanted(missing, lookups.known(lookups.pages())))(parts)
-            told = [zip(*(batch[name].to_pylist() for name in slices.READ_BACK), strict=True) for batch in rows]
+            told = [zip(*(batch[name].to_pylist() for name in slice_cache.READ_BACK), strict=True) for batch in rows]
             kept.fill(missing, [row for batch in told for row in batch])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -256,7 +255,7 @@ def test_a_batch_too_large_for_the_driver_is_decoded_elsewhere(monkeypatch: pyte
         return [record(other, at(until), other.rows(at(until), starts, key * 1.0, key))]
 
     line.go(40, record(other, at(0), other.birth()), *sent(40, 30, 39))
-    monkeypatch.setattr(slices, "MOST_ASKED_BYTES", 1_000)
+    monkeypatch.setattr(slice_cache, "MOST_ASKED_BYTES", 1_000)
     assert line.go(30, *sent(70, 50, 69)) == {"formed": 0, "decoded": 1, "revised": 0}
     monkeypatch.undo()
     assert line.go(1, *sent(71)) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
@@ -270,7 +269,7 @@ def test_slices_that_are_too_many_are_not_kept_nor_read_back_again_and_again(
     line = Line()
     line.go(40)
     line.restart()
-    monkeypatch.setattr(slices, limit, 1_000)
+    monkeypatch.setattr(slice_cache, limit, 1_000)
     assert line.go(1) == {"formed": 0, "decoded": 1, "revised": 0, "read back": 1}
     assert sum((line.go(1) for _ in range(30)), Counter[str]()) == {"decoded": 30}
     monkeypatch.undo()

@@ -1,4 +1,5 @@
-"""The job's decisions carried out in plain numpy, for sessions: what cloud_job/islands.py does, row by row and slowly.
+"""The job's decisions carried out in plain numpy, for sessions: what cloud_job/spark/islands.py does, row by row and
+slowly.
 
 It holds the pure half (cloud_job/decision: open_sessions, cells, complete) to the plain-Python root over many fleets,
 in the time that Spark takes to start.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloud_job.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake, Parts
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decider

@@ -1,0 +1,92 @@
+"""What stands in no result: messages that could not be used, and readings that came too late for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job.delta.tables import LATE, QUARANTINE, arrow_schema, small
+from cloud_job.ingest.decode import EpochView
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.root.decision.work import TooLate, Work
+from edge_agent.wire import heads
+
+REASON: Final = "beyond the correction horizon"
+DECIDED: Final = "its place among the readings was past"
+_REFUSED: Final = pa.schema(
+    [("of_node", pa.string()), ("of_epoch", pa.int64()), ("of_seq", pa.int64()), ("why", pa.string())]
+)
+_PARTS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()), ("part", pa.int32())])
+
+
+def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
+    """Rows of ops.quarantine: what could not be read on arrival, and what was refused when it would take effect.
+
+    frames: bronze.messages. owner: of the batch.
+    """
+    spark = frames.sparkSession
+    unread = (F.col("batch") == work.number) & (F.col("owner") == owner) & (F.col("kind") != "frame")
+    refused = small(spark, [(r.node, r.epoch, r.seq, r.reason) for r in work.refused], _REFUSED)
+    same = (
+        (F.col("node") == F.col("of_node")) & (F.col("epoch") == F.col("of_epoch")) & (F.col("seq") == F.col("of_seq"))
+    )
+    rows = frames.join(F.broadcast(refused), same & (F.col("kind") == "frame"), how="left")
+    rows = rows.where(unread | F.col("why").isNotNull()).dropDuplicates(["node", "epoch", "seq", "part", "payload"])
+    made = {"reason": F.coalesce("why", "reason"), "batch": F.lit(work.number).cast("bigint")}
+    return rows.select(*(made.get(name, F.col(name)).alias(name) for name in QUARANTINE.columns))
+
+
+def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
+    """The parts that hold them: node, epoch, seq, part, plan, payload. They are few, and rare."""
+    wanted = small(frames.sparkSession, [(b.node, b.epoch, b.seq, b.part) for b in beyond], _PARTS)
+    found = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
+    return found.select(*_PARTS.names, "plan", "payload").toArrow()
+
+
+def late(
+    parts: pa.Table, work: Work, pages: Mapping[tuple[str, int], EpochView], bases: Mapping[bytes, tuple[str, ...]]
+) -> pa.Table:
+    """Rows of ops.late: those of work.beyond. parts: as parts_of gives. bases: columns by hash of the plan."""
+    before = {(b.node, b.epoch, b.seq, b.part): b for b in work.beyond}
+    made = []
+    for node, epoch, seq, part, plan, payload in {row[:4]: row for row in _rows(parts)}.values():
+        beyond = before.get((node, epoch, seq, part))
+        if beyond is None or payload is None:
+            continue
+        page = pages[node, epoch]
+        gone = _gone(heads.rows(payload), bases[page.plans[plan]], beyond)
+        n = len(gone)
+        columns = {
+            "node": pa.array([node] * n, pa.string()),
+            "source": pa.array([beyond.source] * n, pa.string()),
+            "key": pa.array(page.keys, pa.string()).take(pa.array(gone.key)),
+            "start": pa.array(gone.start),
+            "end": pa.array(gone.end),
+            "readings": pa.array(gone.states["count"]),
+            "reason": pa.array([DECIDED if beyond.decided else REASON] * n, pa.string()),
+            "batch": pa.array(np.full(n, work.number, np.int64)),
+        }
+        made.append(pa.table(columns, schema=arrow_schema(LATE)))
+    return pa.concat_tables(made) if made else arrow_schema(LATE).empty_table()
+
+
+def _gone(rows: Partials, basis: tuple[str, ...], beyond: TooLate) -> Partials:
+    """What of a part is in no result, with its `count`: whole rows, of raw ones only their readings before."""
+    gone = rows.take((rows.end - 1 if beyond.lasting else rows.start) < beyond.before_us)
+    columns = list(gone.states.values())
+    if not beyond.decided or not len(gone):
+        return Partials(gone.start, gone.end, gone.key, {"count": columns[basis.index("count")]})
+    found = series.flat(columns[basis.index("series")])
+    count = np.add.reduceat((found.time_us < beyond.before_us).astype(np.int64), found.starts)
+    last = found.time_us[found.starts + count - 1]
+    return Partials(gone.start, last + 1, gone.key, {"count": count})
+
+
+def _rows(parts: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in parts.columns), strict=True)

@@ -1,0 +1,339 @@
+"""Parts of frames to rows of windows or pieces of sessions, on the executors: once per batch of messages, never once
+per row.
+
+Rows are put into their windows and combined here by the same algebra as at the edge before Spark sees them: siblings
+of one window mostly lie in one file, and what leaves Python costs more than what stays. So are pieces of one session;
+where it begins and ends is known only when all its pieces have met (cloud_job/spark/islands.py).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cloud_job.spark.native import cell_arrays, plan
+from cloud_job.spark.native.partials import WIDE, blocks, to_arrow
+from edge_agent import packages
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials, combine
+from edge_agent.algebra.partials.series import renumbered
+from edge_agent.algebra.partials.sessions import join
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.sliding.batch import in_windows_of
+from edge_agent.algebra.windows import Sliding
+from edge_agent.errors import WireError
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.root.instant_slices import slices_of
+from edge_agent.wire import heads
+
+READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
+WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
+PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
+ARROW: Final = {
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "decimal(38,0)": WIDE,
+    "binary": pa.binary(),
+    **{cell_arrays.text(parts): cell_arrays.arrow_type(parts) for parts in plan.CELLS.values()},
+}
+Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochView:
+    """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order)."""
+
+    keys: Sequence[str]
+    nodes: Sequence[str]
+    plans: Mapping[int, bytes]
+    applied: Sequence[tuple[int, int]]
+
+    def took_effect(self, seq: int) -> bool:
+        """Whether the frame counts."""
+        i = bisect_right(self.applied, (seq, 2**63))
+        return i > 0 and self.applied[i - 1][1] >= seq
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """All that decoding needs beside the bytes.
+
+    owners: (first batch, owner) in order. orders: by identity of a plan. ranges: order -> [low, high) of event time in
+    which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
+    asked for, in their numbers, none where sessions are; bases: of the spans, by shape. nodes: ids of all nodes of the
+    pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).
+    """
+
+    pages: Mapping[tuple[str, int], EpochView]
+    owners: Sequence[tuple[int, str]]
+    orders: Mapping[bytes, tuple[ReadRequest, ...]]
+    ranges: Mapping[int, Sequence[tuple[int, int]]]
+    columns: Mapping[str, str]
+    spans: Sequence[WindowRange] = ()
+    bases: Sequence[tuple[str, ...]] = ()
+    nodes: Sequence[str] = ()
+
+    @property
+    def windows(self) -> dict[str, str]:
+        """Columns of the rows that `windows_of` makes: name -> Spark type."""
+        return {**WINDOWS, **self.columns}
+
+    @property
+    def pieces(self) -> dict[str, str]:
+        """Columns of the rows that `pieces_of` makes: name -> Spark type."""
+        return {**PIECES, **self.columns}
+
+    def owned(self, batch: int, owner: str) -> bool:
+        """Whether a row of bronze.messages was stored by the run that decided its batch."""
+        i = bisect_right(self.owners, (batch, "\U0010ffff"))
+        return i > 0 and self.owners[i - 1][1] == owner
+
+
+def windows_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.windows."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        yield from _decoded(lookup, batches).windows()
+
+    return read
+
+
+def pieces_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with lookup.pieces."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        yield from _decoded(lookup, batches).pieces()
+
+    return read
+
+
+def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Counted]:
+    """The parts that count and are asked for. batches: columns READ.
+
+    What does not count is passed over before its bytes are read.
+    """
+    for batch in batches:
+        for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
+            sent = MessageRow(*row)
+            page = lookup.pages.get((sent.node, sent.epoch))
+            if page is None or sent.payload is None:
+                continue
+            if not page.took_effect(sent.seq) or not lookup.owned(sent.batch, sent.owner):
+                continue
+            orders = lookup.orders.get(page.plans.get(sent.plan, b""), ())
+            if not orders:
+                continue
+            try:
+                rows = _named(heads.rows(sent.payload), orders[0])
+            except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
+                continue
+            yield Counted(sent, page, orders, rows)
+
+
+def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:
+    decoding = _Decoding(lookup)
+    for part in counted(lookup, batches):
+        decoding.take(part)
+    return decoding
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A row of bronze.messages: the columns READ."""
+
+    batch: int
+    owner: str
+    node: str
+    epoch: int
+    seq: int
+    plan: int
+    late: bool
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A part that counts. orders: at least one. rows: under the numbers of its epoch, whose page this is."""
+
+    sent: MessageRow
+    page: EpochView
+    orders: tuple[ReadRequest, ...]
+    rows: Partials
+
+
+class _Decoding:
+    """Open partials of one task."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
+        self.keys, self.nodes = TextNumbers(), TextNumbers()
+        self.nodes.of(lookup.nodes)
+        self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
+        self._stores: dict[tuple[ReadRequest, bool], Store] = {}
+
+    def take(self, part: Counted) -> None:
+        """One part, as far as it is wanted."""
+        line = (part.sent.node, part.sent.epoch)
+        codes = self._codes.get(line)
+        if codes is None:
+            codes = self._codes[line] = (self.keys.of(part.page.keys), self.nodes.of(part.page.nodes))
+        for order in part.orders:
+            rows = part.rows
+            if order.lifted:
+                rows = recoded(rows, order.basis, *codes)
+                rows = slices_of(rows, order.lifted, order.scale, self.keys.texts, reaching=order.reaching)
+            wanted = self._wanted(rows, order)
+            if wanted is None or len(wanted):
+                chosen = rows if wanted is None else rows.take(wanted)
+                chosen = chosen if order.lifted else recoded(chosen, order.basis, *codes)
+                self._store(order, part.sent.late).add(chosen)
+
+    def _wanted(self, rows: Partials, order: ReadRequest) -> Ints | None:
+        """Rows within the ranges of an order; None for all of them."""
+        mask = np.zeros(len(rows), np.bool_)
+        whole = order.kind != "session"  # a session that only reaches into a range counts too
+        for low, high in self.lookup.ranges[order.number]:
+            mask |= (rows.start >= low) & (rows.end <= high) if whole else (rows.start < high) & (rows.end > low)
+        return None if mask.all() else np.flatnonzero(mask)
+
+    def _store(self, order: ReadRequest, late: bool) -> Store:
+        store = self._stores.get((order, late))
+        if store is None:
+            store = self._stores[order, late] = Store(order.lifted or order.basis, None, self.nodes.texts)
+        return store
+
+    def windows(self) -> Iterator[pa.RecordBatch]:
+        """The windows of every span, combined."""
+        fed: dict[int, list[tuple[int, WindowRange]]] = {}
+        for number, span in enumerate(self.lookup.spans):
+            for order_number in span.orders:
+                fed.setdefault(order_number, []).append((number, span))
+        for (order, late), store in self._stores.items():
+            rows = store.flush()
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            for number, span in fed.get(order.number, ()):
+                basis = self.lookup.bases[span.shape]
+                needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+                if span.picks:
+                    made = _picked(needed, span, order.number, basis, store.ranks())
+                else:
+                    made = windows_in(needed, span, basis, store.ranks(), exact=order.kind == "window")
+                if len(made):
+                    yield from self._batches({"span": same(number, made)}, late, made, order.target)
+
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """The pieces of every order, those joined that meet here."""
+        for (order, late), store in self._stores.items():
+            rows = join(store.flush(), order.basis, order.gap_us, order.max_us, store.ranks())
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            made = Partials(rows.start, rows.end, rows.key, dict(states))
+            if len(made):
+                about = {"order": same(order.number, made), "end": pa.array(made.end)}
+                yield from self._batches(about, late, made, order.target)
+
+    def _batches(
+        self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in batches that Spark takes while the next one is made; cells of all windows may be many megabytes."""
+        texts = (self.keys.texts, self.nodes.texts)
+        for first, last in blocks(rows):
+            here = {name: column.slice(first, last - first) for name, column in about.items()}
+            part = rows.take(slice(first, last))
+            yield batch_of(here, late, part, scale, columns=self.lookup.columns, texts=texts)
+
+
+def batch_of(
+    about: Mapping[str, pa.Array],
+    late: bool,
+    rows: Partials,
+    scale: int | None,
+    *,
+    columns: Mapping[str, str],
+    texts: tuple[Sequence[str], Sequence[str]],
+) -> pa.RecordBatch:
+    """Rows as Spark reads them: with `about` and `columns` (name -> Spark type), null where they have no such state.
+
+    about: `span`; or `order` and `end`. scale: of the states. texts: of the keys and of the nodes, by number.
+    """
+    keys, nodes = texts
+    n = len(rows)
+    found = {
+        **about,
+        "start": pa.array(rows.start),
+        "key": pa.array(keys, pa.string()).take(pa.array(rows.key)),
+        "late": pa.array(np.full(n, late)),
+    }
+    arrays: dict[str, pa.Array] = {name: found[name] for name in (PIECES if "order" in about else WINDOWS)}
+    named = {plan.spark_name(column, scale): column for column in rows.states}
+    for name, kind in columns.items():
+        column = named.get(name)
+        if column is None:
+            arrays[name] = pa.nulls(n, ARROW[kind])
+        else:
+            arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, nodes)
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def same(number: int, rows: Partials) -> pa.Array:
+    """The number of a span or order beside each row."""
+    return pa.array(np.full(len(rows), number, np.int32))
+
+
+def windows_in(
+    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool
+) -> Partials:
+    """The windows of the span that contain ranges of rows, combined; exact: that equal them (protocol 6.2).
+
+    At a constant cost a row, so that what a task sends to Spark is a row a window, however many rows are in it.
+    """
+    window = Sliding(span.length_us, span.slide_us, span.offset_us)
+    if not exact:
+        return in_windows_of(rows, window, basis, (span.low_us, span.high_us), ranks)
+    number, rest = np.divmod(rows.start - span.offset_us, span.slide_us)
+    wanted = (rest == 0) & (number >= 0) & (rows.end - rows.start == span.length_us)
+    wanted &= (rows.start >= span.low_us) & (rows.start <= span.high_us)
+    return combine(rows.take(wanted), basis, span.slide_us, ranks)
+
+
+def _picked(rows: Partials, span: WindowRange, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
+    """The window of a span from the rows that it picks of an order, combined. rows: in order of their starts.
+
+    Between markers of all nodes there are many windows, of many rows each: no row is looked at for every window.
+    """
+    wanted = [np.zeros(0, np.int64)]
+    for number, low, high in span.picks:
+        if number == order:
+            first, last = np.searchsorted(rows.start, (low, high if span.within else low + 1)).tolist()
+            end = rows.end[first:last]
+            wanted.append(first + np.flatnonzero(end <= high if span.within else end == high))
+    chosen = rows.take(np.unique(np.concatenate(wanted)))
+    start, end = (np.full(len(chosen), us) for us in (span.low_us, span.low_us + span.length_us))
+    return combine(Partials(start, end, chosen.key, chosen.states), basis, None, ranks)
+
+
+def _named(rows: Partials, order: ReadRequest) -> Partials:
+    if len(rows.states) != len(order.basis):
+        raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
+    return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))
+
+
+def recoded(rows: Partials, basis: Iterable[str], keys: Ints, nodes: Ints) -> Partials:
+    """Keys and nodes by the task's numbers instead of the epoch's."""
+    states: dict[str, Any] = dict(rows.states)
+    for name in basis:
+        if COLUMNS[name].kind == "node":
+            states[name] = nodes[states[name]]
+        elif COLUMNS[name].kind == "series":
+            states[name] = renumbered(states[name], nodes.__getitem__)
+    return Partials(rows.start, rows.end, keys[rows.key], states)

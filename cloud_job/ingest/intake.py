@@ -1,0 +1,161 @@
+"""Landing files to messages: envelopes and heads are read, rows stay bytes, what is known already is passed over.
+
+On the driver, once per message: the decision needs every head in order anyway, and rows are not looked at here.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cloud_job.delta import tables
+from edge_agent.algebra.frame import Frame, Heartbeat, Plan
+from edge_agent.config import topics
+from edge_agent.errors import WireError
+from edge_agent.machines.events import BadFrame
+from edge_agent.root.completeness import Decider
+from edge_agent.wire import frames, heads, landing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("headwater.root")
+NONE: Final = -1  # epoch, seq, group or plan where there is none
+Parts = dict[tuple[str, int, int], tuple[heads.Part, ...]]
+_COLUMNS: Final = tuple(tables.MESSAGES.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message as it landed. epoch, seq: NONE where they could not be read."""
+
+    node: str
+    received_us: int
+    payload: bytes
+    epoch: int = NONE
+    seq: int = NONE
+
+
+@dataclass(slots=True)
+class Intake:
+    """One batch being read.
+
+    rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the newest receive
+    time. messages: frames that are new, bad ones included; unread: what could not be read; again: what was known.
+    """
+
+    decider: Decider
+    parts: Parts
+    batch: int
+    owner: str
+    now_us: int
+    rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
+    messages: int = 0
+    unread: int = 0
+    again: int = 0
+
+    def read(self, content: bytes, name: str) -> None:
+        """One landing file. A damaged one is read as far as it goes; the rest is told and quarantined."""
+        try:
+            for topic, received_us, payload in landing.iterate(content):
+                self._record(topic, received_us, payload)
+        except WireError as err:
+            log.warning("landing.damaged", extra={"file": name, "why": str(err)})
+            self._bad(Received("", self.now_us, b""), "envelope", f"{name}: {err}")
+
+    def table(self) -> pa.Table:
+        """The rows for bronze.messages."""
+        import pyarrow as pa
+
+        return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
+
+    def _record(self, topic: str, received_us: int, payload: bytes) -> None:
+        self.now_us = max(self.now_us, received_us)
+        if topic == landing.TICK_TOPIC:
+            self._tick(received_us, payload)
+            return
+        found = topics.parse(topic)
+        if found is None or found.what != "frame":
+            self._bad(Received("", received_us, payload), "envelope", f"no topic of frames: {topic[:200]!r}")
+            return
+        try:
+            envelope = frames.envelope(payload)
+        except WireError as err:
+            self._bad(Received(found.node, received_us, payload), "envelope", str(err))
+            return
+        if envelope.seq is not None and self._known(found.node, envelope.epoch, envelope.seq):
+            self.again += 1
+            return
+        self._message(found.node, envelope, received_us, payload)
+
+    def _tick(self, received_us: int, payload: bytes) -> None:
+        """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
+        journal, connected = landing.tick(payload)
+        self.decider.parent.inbox.journal = journal
+        self.decider.parent.household.link(received_us, up=connected)
+
+    def _known(self, node: str, epoch: int, seq: int) -> bool:
+        line = self.decider.parent.inbox.lines.get((node, epoch))
+        return line is not None and (seq < line.next or seq in line.waiting or seq in line.applied)
+
+    def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
+        epoch, seq = envelope.epoch, envelope.seq
+        try:
+            message, parts = heads.head_body(envelope, self._plans(node, epoch))
+        except WireError as err:
+            self._bad(Received(node, received_us, payload, epoch, NONE if seq is None else seq), "body", str(err))
+            if seq is not None:
+                self.messages += 1
+                self.decider.take(node, BadFrame(epoch, seq, str(err), b""), received_us)
+            return
+        if isinstance(message, Heartbeat):
+            self.decider.take(node, message, received_us)
+            return
+        if parts:
+            self.parts[node, epoch, message.seq] = tuple(replace(part, body=b"") for part in parts)
+        self.decider.take(node, message, received_us)
+        if not self._known(node, epoch, message.seq):  # a birth for another journal: the sender will be born again
+            self.parts.pop((node, epoch, message.seq), None)
+            return
+        self.messages += 1
+        head = payload if not parts else frames.encode(bare(message)) if _says_more(message) else b""
+        came = Received(node, received_us, head, epoch, message.seq)
+        if head:
+            self._row(came)
+        for part in parts:
+            self._row(came, part)
+
+    def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
+        book = self.decider.parent.books.get((node, epoch))
+        return {} if book is None else {number: plan for number, (_group, plan) in book.plans.items()}
+
+    def _bad(self, came: Received, kind: str, reason: str) -> None:
+        log.warning(
+            "message.quarantined", extra={"node": came.node, "epoch": came.epoch, "seq": came.seq, "why": reason}
+        )
+        self._row(came, kind=kind, reason=reason)
+        self.unread += 1
+
+    def _row(
+        self, came: Received, part: heads.Part | None = None, *, kind: str = "frame", reason: str | None = None
+    ) -> None:
+        rows: tuple[object, ...] = (NONE, NONE, None, 0, None, None)
+        number, payload = 0, came.payload
+        if part is not None:
+            rows = (part.group, part.plan, part.late, part.rows, part.first_start_us, part.latest_end_us)
+            number, payload = part.number, part.body
+        who = (self.batch, self.owner, came.node, came.epoch, came.seq, number, kind)
+        for column, value in zip(self.rows.values(), (*who, *rows, came.received_us, payload, reason), strict=True):
+            column.append(value)
+
+
+def _says_more(frame: Frame) -> bool:
+    """Whether a frame carries more than rows and frontiers."""
+    extras = (frame.birth, frame.define, frame.members, frame.gaps)
+    return any(extras) or frame.flush is not None or frame.leave is not None
+
+
+def bare(frame: Frame) -> Frame:
+    """The frame without its sections, which stand in parts of their own."""
+    return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))

@@ -1,0 +1,79 @@
+"""The one streaming query: new landing files, a micro-batch at a time, to the job."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cloud_job.spark.job import Job
+from edge_agent.errors import PortError
+from edge_agent.runtime.lander import SUFFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA: Final = "path string, modificationTime timestamp, length long, content binary"  # streaming wants it said
+MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch: it passes through the driver, some three times over
+POLL_S: Final = 0.5
+
+
+class LandingStream:
+    """Runs a job until it is told to stop, or (`once`) until the files that are there are done."""
+
+    def __init__(
+        self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+    ) -> None:
+        """trigger_us: between the starts of two micro-batches. max_bytes: of one, at least one file."""
+        self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._failed: BaseException | None = None
+
+    def stop(self) -> None:
+        """End after the batch under way; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Serve, then write what was put off. Raises: PortError."""
+        query = self.start()
+        while query.isActive and not self._stopping.is_set():
+            self._stopping.wait(POLL_S)
+        with self._busy:
+            query.stop()
+            if self._failed is not None:
+                raise self._failed
+            if (error := query.exception()) is not None and not self._stopping.is_set():
+                raise PortError(f"the streaming query ended: {str(error).splitlines()[0][:300]}")
+            self.job.finish()
+
+    def start(self) -> StreamingQuery:
+        """The query, under way. `run` calls it once; a second call goes on where the first one ended."""
+        landing, checkpoint = self.job.settings.landing, self.job.settings.checkpoint
+        if "://" not in landing:
+            Path(landing).mkdir(parents=True, exist_ok=True)
+        files = (
+            self.job.spark.readStream.format("binaryFile")
+            .schema(SCHEMA)
+            .option("pathGlobFilter", f"*{SUFFIX}")
+            .option("maxBytesPerTrigger", self.max_bytes)
+            .load(landing)
+        )
+        writer = files.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint)
+        writer = (
+            writer.trigger(availableNow=True)
+            if self.once
+            else writer.trigger(processingTime=f"{max(self.trigger_us // 1000, 0)} milliseconds")
+        )
+        return writer.start()
+
+    def _process(self, files: DataFrame, spark_batch: int) -> None:
+        with self._busy:
+            if self._stopping.is_set():
+                raise PortError("stopping")  # a batch that returns counts as done, and this one is not
+            try:
+                self.job.process(files, spark_batch)
+            except BaseException as err:
+                self._failed = err
+                raise

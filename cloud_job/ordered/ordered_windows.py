@@ -1,0 +1,217 @@
+"""Count and state windows from raw readings: chunks of one key meet the state of the key, and get their positions.
+
+Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
+(edge_agent/root/positions.py), called once a task and query for all keys; here stands what brings it the readings and
+turns its answers into rows. The state of a key stands in silver.positions (cloud_job/ordered/position_rows.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from cloud_job.delta.tables import small
+from cloud_job.ingest.decode import Reader
+from cloud_job.ordered.position_rows import AS_CHUNKS, PlaceOf, changed, restored
+from cloud_job.ordered.reading_chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
+from cloud_job.spark.results import RESULT_COLUMNS, labels
+from edge_agent import packages
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.root.decision.work import CoverageCell, Ordering
+from edge_agent.root.positions import OrderedWindows as Windows
+from edge_agent.root.positions import UnorderedReadings, advance, at_scale
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.query.query import Query
+
+MADE: Final = {
+    "query": "string",
+    "definition_revision": "bigint",
+    "node": "string",
+    "key": "string",
+    "start": "bigint",
+    "end": "bigint",
+    "first": "bigint",
+    "until": "bigint",
+    "values": "map<string, double>",
+    "details": "string",
+    "readings": "bigint",
+    "coverage_id": "string",
+    "expected": "int",
+    "received": "int",
+    "complete": "boolean",
+}
+_ARROW: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "map<string, double>": pa.map_(pa.string(), pa.float64()),
+}
+_NO_ROWS: Final = pa.schema([(name, _ARROW[kind]) for name, kind in MADE.items()]).empty_table()
+_ROWS: Final = 65_536  # of one batch that goes back to Spark
+_PLACES: Final = pa.schema([("of_query", pa.string()), ("of_node", pa.string()), ("number", pa.int32())])
+
+
+def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
+    """What positions are given of, in order; revisions of a query go on from each other."""
+    return sorted({(ordering.query, ordering.node) for ordering in orderings})
+
+
+def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> DataFrame:
+    """The states before a batch as chunks, number -1 - place.
+
+    positions: silver.positions.
+    """
+    found = places(orderings)
+    rows = [(query, node, -1 - i) for i, (query, node) in enumerate(found)]
+    asked = F.broadcast(small(positions.sparkSession, rows, _PLACES))
+    near = positions.where(F.col("query").isin([query for query, _ in found]) & (F.col("batch") < number))
+    here = (F.col("query") == F.col("of_query")) & (F.col("node") == F.col("of_node"))
+    joined = standing(near).join(asked, here, how="inner")
+    return joined.select(*(F.col(AS_CHUNKS.get(name, name)).alias(name) for name in COLUMNS))
+
+
+def standing(positions: DataFrame) -> DataFrame:
+    """The rows that hold: of every key the one of the latest batch, and those whose readings it still needs."""
+    since = F.max_by("since", "batch").over(Window.partitionBy("query", "node", "key"))
+    return positions.withColumn("needed", since).where(F.col("batch") >= F.col("needed")).drop("needed")
+
+
+def together(raw: DataFrame, states: DataFrame) -> DataFrame:
+    """All chunks and the state of one key in one task."""
+    return raw.unionByName(states).repartition("key")
+
+
+def shown(rows: DataFrame, batch: int) -> DataFrame:
+    """Rows with the columns MADE as rows of gold.results."""
+    told = {
+        "labels": labels(F.col("key")),
+        "window_start": F.timestamp_micros("first"),
+        "window_end": F.timestamp_micros("until"),
+        "revision": F.lit(0),
+        "late": F.lit(0).cast("bigint"),
+        "withdrawn": F.lit(False),
+        "batch": F.lit(batch).cast("bigint"),
+    }
+    return rows.select(*(told.get(name, F.col(name)).alias(name) for name in RESULT_COLUMNS))
+
+
+def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int) -> tuple[Reader, Reader]:
+    """For mapInArrow on what `together` brought together: to rows with the columns MADE, and to those with STATES."""
+
+    def made_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        yield from advanced(list(batches), orderings, queries, number)[0].to_batches(_ROWS)
+        packages.complain()
+
+    def states_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        yield from advanced(list(batches), orderings, queries, number)[1].to_batches(_ROWS)
+
+    return made_of, states_of
+
+
+def advanced(
+    batches: Sequence[pa.RecordBatch], orderings: Sequence[Ordering], queries: Sequence[Query], number: int
+) -> tuple[pa.Table, pa.Table]:
+    """(windows, columns MADE; states that changed, columns STATES) of these chunks and states, all of their keys.
+
+    number: of the batch.
+    """
+    raw, held = met(batches)
+    made, states = [], []
+    for place, name in enumerate(places(orderings)):
+        stood = restored(held.only(-1 - place))
+        before, touched = stood.positions, NO_INTS
+        turns = [i for i, ordering in enumerate(orderings) if (ordering.query, ordering.node) == name]
+        for i in sorted(turns, key=lambda i: orderings[i].revision):
+            came, query = _raw(raw.only(i), orderings[i].target), queries[i]
+            if not len(came.key):
+                continue
+            mine = np.isin(before.key, came.key)
+            after, windows = advance(query, before.take(mine), came, raw.keys)
+            before, touched = before.take(~mine).joined(after), np.union1d(touched, came.key)
+            made.append(_rows(windows, orderings[i], query, raw.keys))
+        states.append(changed(stood, before.take(np.isin(before.key, touched)), name, raw.keys, number))
+    return pa.concat_tables([_NO_ROWS, *made]), pa.concat_tables(states)
+
+
+def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
+    """Readings at the scale that is asked for, in the order in which they came; as floats where it leaves 64 bits."""
+    scales = np.unique(chunks.scale).tolist()
+    parts = [chunks.take(np.flatnonzero(chunks.scale == scale)) for scale in scales] if len(scales) > 1 else [chunks]
+    values = [part.values(scale) for part, scale in zip(parts, scales, strict=False)]
+    found = [at_scale(value, None if s == FLOATS else s, target) for value, s in zip(values, scales, strict=True)]
+    if any(value.dtype == object for value in found):
+        target, found = None, [at_scale(value, s, None) for value, s in zip(values, scales, strict=True)]
+    value = np.concatenate([np.zeros(0, np.float64 if target is None else np.int64), *found])
+    readings = np.concatenate([part.readings for part in parts])
+    key = np.concatenate([part.spread(part.key) for part in parts])
+    if len(parts) > 1:  # back into the order of (epoch, seq, row)
+        came = [np.repeat(np.flatnonzero(chunks.scale == s), p.sizes) for p, s in zip(parts, scales, strict=True)]
+        order = np.argsort(np.concatenate(came), kind="stable")
+        value, readings, key = value[order], readings[order], key[order]
+    return UnorderedReadings(key, readings[:, 0], value, readings[:, 2], readings[:, 3], target)
+
+
+def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
+    n = len(made.key)
+    cell = covered(ordering.cells, made.first_us, made.last_us)
+    positions = query.central.positions
+    columns = {
+        "query": same(query.id, n),
+        "definition_revision": pa.array(np.full(n, query.revision, np.int64)),
+        "node": same(ordering.node, n),
+        "key": texts_of(keys, made.key),
+        "start": pa.array(made.start),
+        "end": pa.array(made.end),
+        "first": pa.array(made.first_us if positions else made.start),
+        "until": pa.array(made.last_us + 1 if positions else made.end),
+        "values": _values(made, n),
+        "details": _details(made, n),
+        "readings": pa.array(made.readings),
+        **{name: _told(ordering.cells, name, cell) for name in ("coverage_id", "expected", "received", "complete")},
+    }
+    return pa.table([columns[name] for name in MADE], list(MADE))
+
+
+def covered(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
+    """The cell of each window with these first and last readings (docs/protocol.md 4.7)."""
+    out = np.zeros(len(first), np.int64)
+    for number, cell in enumerate(cells):
+        here = (first >= cell.first_low) & (first < cell.first_high) & (last >= cell.end_low) & (last < cell.end_high)
+        out[here] = number
+    return out
+
+
+def _told(cells: Sequence[CoverageCell], name: str, cell: Ints) -> pa.Array:
+    kinds = {"coverage_id": pa.string(), "complete": pa.bool_()}
+    return pa.array([getattr(each, name) for each in cells], kinds.get(name, pa.int32())).take(pa.array(cell))
+
+
+def _values(made: Windows, n: int) -> pa.Array:
+    """Aggregate name -> value of each row."""
+    names, answers = list(made.answers), list(made.answers.values())
+    value = np.stack([answer.value for answer in answers], axis=1).ravel() if n else np.zeros(0)
+    null = np.stack([answer.null for answer in answers], axis=1).ravel() if n else np.zeros(0, np.bool_)
+    offsets = pa.array((np.arange(n + 1) * len(names)).astype(np.int32))
+    keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), n)))
+    return pa.MapArray.from_arrays(offsets, keys, pa.array(value, mask=null))
+
+
+def _details(made: Windows, n: int) -> pa.Array:
+    """A JSON object of the answers that a double does not say, or null."""
+    texts: list[str | None] = [None] * n
+    for name, answer in made.answers.items():
+        for row, text in enumerate(answer.details or ()):
+            if text is not None:
+                member = f"{json.dumps(name)}: {text}"
+                texts[row] = member if texts[row] is None else f"{texts[row]}, {member}"
+    return pa.array([None if text is None else f"{{{text}}}" for text in texts], pa.string())

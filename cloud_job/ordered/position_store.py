@@ -1,0 +1,171 @@
+"""The states of central order as the driver knows them: rows of silver.positions, kept here while they are few.
+
+They equal the latest rows of the table, so that a small batch reads nothing back; a restart begins by reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job.delta import tables
+from cloud_job.delta.tables import MESSAGES, POSITIONS, Place
+from cloud_job.ingest.decode import Lookup
+from cloud_job.ordered import ordered_windows as central
+from cloud_job.ordered import position_rows, reading_chunks
+from cloud_job.ordered.position_rows import PlaceOf
+from cloud_job.spark.results import between, decoded
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import Ordering, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from edge_agent.algebra.query.query import Query
+
+MOST_ROWS: Final = 100_000  # of all queries; beyond them, or these bytes, states stay in the table
+MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRows:
+    """What a decision gives: rows of gold.results; states, rows of silver.positions without `batch`; None: none.
+
+    here: the states once more, where they were made on the driver.
+    """
+
+    rows: DataFrame | None = None
+    states: DataFrame | None = None
+    here: pa.Table | None = None
+
+
+class OrderedQueries:
+    """Gives positions, batch by batch, for one run of the job."""
+
+    def __init__(self, spark: SparkSession, place: Place, most_rows: int = MOST_ROWS) -> None:
+        """most_rows: 0 makes everything in Spark."""
+        self.spark, self.place = spark, place
+        self._states = PositionStore(most_rows)
+        self._done = -1  # the last batch whose states stand in the table
+
+    def open(self, number: int) -> None:
+        """Take up what stands in the table. number: of the last decision, which may not have been carried out."""
+        table = self.place.read(self.spark, POSITIONS)
+        latest = table.agg(F.max("batch")).collect()[0][0]
+        self._done = number if latest == number else number - 1
+        if latest is not None:
+            self._states.read(table)
+
+    def made(self, work: Work, lookup: Lookup, queries: Sequence[Query], parts: pa.Table | None) -> OrderedRows:
+        """What work.ordering asks for, nothing where it has been done. queries: of each.
+
+        parts: columns READ of all parts of these ranges, if they are on the driver.
+        """
+        if work.number <= self._done:
+            return OrderedRows()
+        raw = reading_chunks.chunks_of(lookup, work.ordering)
+        before = self._states.before(work.ordering)
+        if parts is not None and before is not None:
+            made, states = central.advanced(
+                [*raw(iter(parts.to_batches())), *before], work.ordering, queries, work.number
+            )
+            rows = central.shown(self._frame(made, central.MADE), work.number) if len(made) else None
+            return OrderedRows(rows, self._frame(states, position_rows.STATES) if len(states) else None, states)
+        ranges = join([(ordering.after_us, ordering.upto_us) for ordering in work.ordering], most=4)
+        frames = self.place.read(self.spark, MESSAGES).transform(between, ranges)
+        positions = self.place.read(self.spark, POSITIONS)
+        gathered = central.together(
+            frames.transform(decoded, raw, reading_chunks.COLUMNS), central.known(positions, work.ordering, work.number)
+        )
+        made_of, states_of = central.readers(work.ordering, queries, work.number)
+        rows = gathered.mapInArrow(made_of, tables.struct(central.MADE))
+        return OrderedRows(
+            central.shown(rows, work.number), gathered.mapInArrow(states_of, tables.struct(position_rows.STATES))
+        )
+
+    def keep(self, made: OrderedRows, number: int) -> None:
+        """Write the states of a batch whose rows stand in gold.results."""
+        if made.states is None:
+            return
+        batch = F.lit(number).cast("bigint").alias("batch")
+        self.place.append(POSITIONS, made.states.select(*position_rows.STATES, batch), "positions", number)
+        if made.here is not None:
+            self._states.took(made.here, number)
+        else:
+            self._states.read(self.place.read(self.spark, POSITIONS))
+
+    def _frame(self, table: pa.Table, columns: Mapping[str, str]) -> DataFrame:
+        return tables.frame(self.spark, table, tables.struct(columns)).coalesce(1)
+
+
+class PositionStore:
+    """Rows that stand in silver.positions, by query and node; a batch gets them as chunks."""
+
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
+        """Nothing is known before `read` or the first `took`: a new table has no rows."""
+        self._most_rows = most_rows
+        self._tables: dict[PlaceOf, pa.Table] | None = {} if most_rows else None
+
+    def read(self, positions: DataFrame) -> None:
+        """What stands in silver.positions, instead of what was known."""
+        self._tables = {} if self._most_rows else None
+        if self._tables is None:
+            return
+        found = central.standing(positions).limit(self._most_rows + 1).toArrow()
+        if len(found) > self._most_rows:
+            self._tables = None
+        else:
+            self._add(found.select(list(position_rows.STATES)), found["batch"])
+
+    def before(self, orderings: Sequence[Ordering]) -> list[pa.RecordBatch] | None:
+        """The states of what gets positions, as chunks numbered like central.known; None: ask the table."""
+        if self._tables is None:
+            return None
+        out: list[pa.RecordBatch] = []
+        for place, name in enumerate(central.places(orderings)):
+            table = self._tables.get(name)
+            if table is not None:
+                number = pa.array(np.full(len(table), -1 - place, np.int32))
+                names = [position_rows.AS_CHUNKS.get(column, column) for column in reading_chunks.SCHEMA.names[1:]]
+                out += pa.Table.from_arrays(
+                    [number, *(table[name] for name in names)], schema=reading_chunks.SCHEMA
+                ).to_batches()
+        return out
+
+    def took(self, states: pa.Table, number: int) -> None:
+        """States that a batch changed: columns STATES. number: of the batch."""
+        self._add(states, pa.chunked_array([pa.array(np.full(len(states), number, np.int64))]))
+
+    def _add(self, states: pa.Table, batch: pa.ChunkedArray) -> None:
+        if self._tables is None or not len(states):
+            return
+        states = states.append_column("batch", batch)
+        for name in states.select(["query", "node"]).group_by(["query", "node"]).aggregate([]).to_pylist():
+            place = (name["query"], name["node"])
+            mine, before = _of(states, place), self._tables.get(place)
+            self._tables[place] = _standing(mine if before is None else pa.concat_tables([before, mine]))
+        tables = self._tables.values()
+        if sum(len(t) for t in tables) > self._most_rows or sum(t.nbytes for t in tables) > MOST_BYTES:
+            self._tables = None
+
+
+def _of(states: pa.Table, place: PlaceOf) -> pa.Table:
+    query, node = place
+    return states.filter(pc.and_(pc.equal(states["query"], query), pc.equal(states["node"], node)))
+
+
+def _standing(states: pa.Table) -> pa.Table:
+    """Of every key the row of the latest batch, and those whose readings it still needs."""
+    code = states["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    batch, since = (states[name].to_numpy() for name in ("batch", "since"))
+    last = np.zeros(int(code.max()) + 1, np.int64)
+    order = np.argsort(batch, kind="stable")
+    last[code[order]] = order  # of equal indexes the last one stays
+    return states.filter(pa.array(batch >= since[last][code])).combine_chunks()

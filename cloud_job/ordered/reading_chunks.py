@@ -1,0 +1,195 @@
+"""Raw readings on their way to their positions: rows of frames as chunks, the state of a key as one chunk more.
+
+A chunk's readings are words of 64 bits, side by side in one binary value, so that a shuffle moves few rows and numpy
+opens a whole column of chunks at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cloud_job.ingest.decode import Counted, Lookup, Reader, counted
+from cloud_job.spark.native import cell_arrays
+from edge_agent import packages
+from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.root.decision.work import Ordering
+
+COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.positions, whose own the next five are
+    "number": "int",
+    "key": "string",
+    "epoch": "bigint",
+    "seq": "bigint",
+    "row": "bigint",
+    "kept": "bigint",
+    "since": "bigint",
+    "scale": "int",
+    "body": "binary",
+}
+_ARROW: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
+WORDS: Final = 4  # of a reading: time, value (float64 bit for bit where scale is null), place of its node, arrival
+HELD_WORDS: Final = 2  # of one that a state holds: time, value
+FLOATS: Final = -128  # a scale that says: floats
+_OWN: Final = ("number", "key", "epoch", "seq", "row", "kept", "since", "scale")  # integer columns of Chunks
+_LATE: Final = 2**32  # rows of late readings come after the others of their frame
+_MOST_WORDS: Final = 2 * 1024 * 1024  # of one batch of chunks: 16 MB
+
+
+def chunks_of(lookup: Lookup, orderings: Sequence[Ordering]) -> Reader:
+    """For mapInArrow: batches with the columns READ to chunks (COLUMNS); number: place in `orderings`."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        places = {node: place for place, node in enumerate(lookup.nodes)}
+        nodes: dict[tuple[str, int], Ints] = {}
+        fed: dict[int, list[tuple[int, Ordering]]] = {}
+        for number, ordering in enumerate(orderings):
+            for order in ordering.orders:
+                fed.setdefault(order, []).append((number, ordering))
+        chunks = _Open()
+        for part in counted(lookup, batches):
+            line = (part.sent.node, part.sent.epoch)
+            if line not in nodes:
+                nodes[line] = np.array([places[node] for node in part.page.nodes], np.int64)
+            chunks.add(part, nodes[line], fed)
+            if chunks.words > _MOST_WORDS:
+                yield chunks.batch()
+                chunks = _Open()
+        if chunks.words:
+            yield chunks.batch()
+
+    return read
+
+
+class _Open:
+    """Chunks of one batch to come."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Any]] = {name: [] for name in COLUMNS if name != "body"}
+        self._sizes: list[Ints] = []
+        self._readings: list[Ints] = []
+        self.words = 0
+
+    def add(self, part: Counted, nodes: Ints, fed: Mapping[int, Sequence[tuple[int, Ordering]]]) -> None:
+        """The readings of a part that get their positions now, a chunk a row.
+
+        nodes: place of each node number. fed: by number of a read order, what is made of its rows.
+        """
+        if not any(order.number in fed for order in part.orders):
+            return
+        found = series.flat(part.rows.states["series"])
+        first_row = _LATE if part.sent.late else 0
+        for order in part.orders:
+            for number, ordering in fed.get(order.number, ()):
+                inside = (found.time_us >= ordering.after_us) & (found.time_us < ordering.upto_us)
+                sizes = np.bincount(found.rows[inside], minlength=len(part.rows))
+                full = np.flatnonzero(sizes)
+                same = {"number": number, "epoch": part.sent.epoch, "seq": part.sent.seq, "scale": order.scale}
+                for name, value in {**same, "kept": 0, "since": 0}.items():
+                    self._rows[name] += [value] * len(full)
+                self._rows["key"] += [part.page.keys[code] for code in part.rows.key[full].tolist()]
+                self._rows["row"] += (first_row + full).tolist()
+                self._sizes.append(sizes[full])
+                columns = (found.time_us, _bits(found.value), nodes[found.node], found.order)
+                self._readings.append(np.stack([column[inside] for column in columns], axis=1))
+                self.words += WORDS * len(self._readings[-1])
+
+    def batch(self) -> pa.RecordBatch:
+        """The chunks so far."""
+        columns = [pa.array(rows, SCHEMA.field(name).type) for name, rows in self._rows.items()]
+        body = bodies(np.concatenate(self._readings), np.concatenate(self._sizes))
+        return pa.RecordBatch.from_arrays([*columns, body], schema=SCHEMA)
+
+
+def bodies(readings: Ints, sizes: Ints) -> pa.Array:
+    """One binary value a chunk. readings: shape (n, words). sizes: how many each chunk has."""
+    return cell_arrays.to_bytes(readings, sizes)
+
+
+def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
+    """(readings of all chunks one after the other, how many each has): the twin of `bodies`."""
+    flat, sizes = cell_arrays.opened(column, cell_arrays.INTS)
+    return flat.reshape(-1, words), sizes // words
+
+
+def _bits(value: Array) -> Ints:
+    return value.view(np.int64) if value.dtype == np.float64 else value
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Chunks that met: a row a chunk, and all their readings one after the other, shape (n, words).
+
+    key: code of each chunk's key in `keys`. sizes: readings of each. scale: FLOATS for floats.
+    """
+
+    keys: list[str]
+    number: Ints
+    key: Ints
+    epoch: Ints
+    seq: Ints
+    row: Ints
+    kept: Ints
+    since: Ints
+    scale: Ints
+    sizes: Ints
+    readings: Ints
+
+    def only(self, number: int) -> Chunks:
+        """Those with that number, in the order of (epoch, seq, row)."""
+        mine = np.flatnonzero(self.number == number)
+        return self.take(mine[np.lexsort((self.row[mine], self.seq[mine], self.epoch[mine]))])
+
+    def take(self, rows: Ints) -> Chunks:
+        """These chunks, in that order."""
+        sizes = self.sizes[rows]
+        first = (np.cumsum(self.sizes) - self.sizes)[rows] - (np.cumsum(sizes) - sizes)
+        readings = self.readings[np.repeat(first, sizes) + np.arange(int(sizes.sum()))]
+        own = {name: getattr(self, name)[rows] for name in _OWN}
+        return Chunks(self.keys, **own, sizes=sizes, readings=readings)
+
+    def spread(self, column: Ints) -> Ints:
+        """A column of chunks as one of their readings."""
+        return np.repeat(column, self.sizes)
+
+    def values(self, scale: int) -> Array:
+        """The values, all of one scale."""
+        value = np.ascontiguousarray(self.readings[:, 1])
+        return value.view(np.float64) if scale == FLOATS else value
+
+
+def met(batches: Sequence[pa.RecordBatch]) -> tuple[Chunks, Chunks]:
+    """(readings, states) of batches with the columns SCHEMA, any number of them; codes of keys are the same in both."""
+    table = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
+    keys = table["key"].combine_chunks().dictionary_encode()
+    texts, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy().astype(np.int64)
+    table = table.append_column("code", pa.array(codes))
+    below = pc.less(table["number"], 0)
+    return _chunks(table.filter(pc.invert(below)), texts, WORDS), _chunks(table.filter(below), texts, HELD_WORDS)
+
+
+def _chunks(table: pa.Table, keys: list[str], words: int) -> Chunks:
+    scales = pc.fill_null(table["scale"], FLOATS)
+    table = table.drop_columns(["key", "scale"]).append_column("scale", scales).rename_columns({"code": "key"})
+    own = {name: table[name].to_numpy().astype(np.int64) for name in _OWN}
+    found = [opened(column, words) for column in table["body"].chunks]
+    readings = np.concatenate([np.zeros((0, words), np.int64), *(part for part, _ in found)])
+    sizes = np.concatenate([np.zeros(0, np.int64), *(part for _, part in found)])
+    return Chunks(keys, **own, sizes=sizes, readings=readings)
+
+
+def same(text: str, n: int) -> pa.Array:
+    """A column of one text."""
+    return texts_of([text], np.zeros(n, np.int64))
+
+
+def texts_of(texts: Sequence[str], codes: Ints) -> pa.Array:
+    """A column of texts by their codes."""
+    return pa.array(texts, pa.string()).take(pa.array(codes))

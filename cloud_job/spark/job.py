@@ -1,0 +1,300 @@
+"""The root: one micro-batch after the other, from landing files to results.
+
+A batch commits in this order (docs/protocol.md 8.1): frames to bronze.messages; the decision to ops.batches, which is
+also the lease; results; revisions; other tables where they change; then the landing files of the batch before go.
+Whatever follows the decision is a function of the tables and of that row, and each step is passed over where it has
+been done: after a crash the last decision is carried out again, and nothing counts twice.
+
+One run owns the tables (cloud_job/delta/lease.py). Frames that a run stored for a batch it did not decide do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+
+from cloud_job.delta import tables
+from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
+from cloud_job.delta.lease import Lease
+from cloud_job.delta.plugin_failures import PluginFailures
+from cloud_job.delta.tables import BATCHES, MESSAGES, RESULTS, Place, Table
+from cloud_job.ingest.decode_lookup import DecodeLookups
+from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ordered.position_store import OrderedRows
+from cloud_job.spark import decision_checkpoint, islands
+from cloud_job.spark.row_sources import RowSources
+from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
+from edge_agent.errors import ProtocolError
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.decision import decide
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Row, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Row as SparkRow
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("headwater.root")
+ONE_FILE_BYTES: Final = 1024 * 1024
+FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the steps are those of `_done`
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """grace_us: of the children, on the lander's receive times. landing: folder of the landing files.
+
+    members: children expected before they are heard; retired: nodes that will not come back (protocol 4.5, 1.5).
+    """
+
+    landing: str
+    checkpoint: str
+    grace_us: int = 60_000_000
+    limits: RootLimits = field(default_factory=RootLimits)
+    members: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+
+
+class Job:
+    """The state of one run. Make one, `open` it, hand `process` to foreachBatch."""
+
+    def __init__(self, spark: SparkSession, place: Place, settings: JobSettings) -> None:
+        """Nothing is read or written before `open`."""
+        self.spark, self.place, self.settings = spark, place, settings
+        self.owner = uuid.uuid4().hex[:16]
+        self.decider = Decider(0, settings.grace_us, settings.members)
+        # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
+        self.decider.parent.household.link(0, up=False)
+        self.ledger = RootState(settings.limits)
+        self.parts: Parts = {}
+        self.steps: dict[str, float] = {}  # seconds of each step of the last batch
+        self._since_s = 0.0
+        self._lease: Lease | None = None
+        self._rows = RowSources(spark, place)
+        self._failures = PluginFailures(spark, place)
+        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
+
+    def open(self) -> None:
+        """Take the tables, make those that are missing, and carry the last decision out to its end.
+
+        Raises: PortError where another root has them, or they cannot be made.
+        """
+        self._lease = Lease(self.place, self.owner)
+        tables.create(self.spark, self.place)
+        rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
+        if rows:
+            self._resume(rows[0])
+        for node in self.settings.retired:
+            self.decider.parent.household.retire(node)
+
+    def _resume(self, last: SparkRow) -> None:
+        """Go on after the decision of that row of ops.batches."""
+        self.decider, self.ledger, self.parts = decision_checkpoint.loads(
+            bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
+        )
+        self._files = frozenset(last["files"])
+        self._rows.resume(self.ledger, self.parts)
+        self._perform(Work.loads(bytes(last["work"])), again=True)
+        log.info("root.resumed", extra={"batch": self.ledger.number})
+
+    def process(self, files: DataFrame, _spark_batch: int) -> None:
+        """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
+        self._since_s = time.monotonic()
+        content = files.select("path", "content").toArrow()
+        intake = self._intake()
+        names = []
+        for path, body in sorted(zip(*(column.to_pylist() for column in content.columns), strict=True)):
+            name = path.rsplit("/", 1)[-1]
+            if name not in self._files:
+                names.append(name)
+                intake.read(body, name)
+        self._done("read", intake.batch)
+        if names:
+            self._batch(intake, names)
+
+    def finish(self) -> None:
+        """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
+        if self.ledger.put_off:
+            self._batch(self._intake(), [], flush=True)
+        self._remove(self._files)
+        self.close()
+
+    def close(self) -> None:
+        """Let another root have the tables."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise ProtocolError("a batch without a lease: open() comes first")
+        return self._lease
+
+    def _intake(self) -> Intake:
+        number = self.ledger.number + 1
+        return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
+
+    def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
+        number, stored = intake.batch, None
+        self._remove(self._files)  # Spark has committed that batch as well, or there would be no next one
+        if intake.rows["batch"]:
+            stored = intake.table()
+            self.place.append(MESSAGES, self._stored(stored), self.owner, number)
+            self._rows.recent.add(stored)
+        self._done("store", number)
+        decision = self.decider.decide(intake.now_us)
+        applied = {
+            key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
+        }
+        self.ledger.own(number, self.owner)
+        books, gaps = self.decider.parent.books, self.decider.gaps
+        work = decide.step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
+        self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
+        self._decide(decision, work, names, intake.messages)
+        self._done("decision", number)
+        self._rows.take(stored, decision, applied, self.parts, self._lookups())
+        self._perform(work)
+        self._failures.tell(filter(None, map(self.ledger.query, self.ledger.queries)), number)
+        self._rows.forget(self.ledger.needed_us)
+        self._files = frozenset(names)
+        log.info(
+            "batch.done",
+            extra={
+                "batch": number,
+                "frames": intake.messages,
+                "again": intake.again,
+                "closing": len(work.closing),
+                "revising": len(work.revising),
+                **{f"{step}_s": took_s for step, took_s in self.steps.items()},
+            },
+        )
+
+    def _decide(self, decision: Decision, work: Work, names: list[str], messages: int) -> None:
+        row: Row = {
+            "number": work.number,
+            "owner": self.owner,
+            "decided_us": decision.now_us,
+            "files": names,
+            "messages": messages,
+            "effects": len(decision.effects),
+            "frontiers": json.dumps(
+                [
+                    {"source": g.source, "where": g.where, "by": g.by, "frontier": view.frontier_us}
+                    for g, view in decision.groups.items()
+                ]
+            ),
+            "work": work.dumps(),
+            "state": decision_checkpoint.dumps(self.decider, self.ledger, self.parts),
+        }
+        self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
+        self._held().check(self.spark, work.number)
+
+    def _perform(self, work: Work, *, again: bool = False) -> None:
+        """Everything after the decision. again: some of it may have been done before a crash."""
+        number, lookups = work.number, self._lookups()
+        ordered = self._rows.ordered(work, lookups)
+        self._append_results(work, lookups, ordered, again=again)
+        self._done("results", number)
+        self._rows.central.keep(ordered, number)
+        self._done("positions", number)
+        self._revise(work, lookups)
+        self._done("revisions", number)
+        self._append_others(work, lookups, again=again)
+        if work.nodes is not None:
+            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)))
+        self._done("tables", number)
+
+    def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:
+        """First rows."""
+        ended = {i: at for i, at in islands.closing_ranges(work.islands).items() if not work.islands[i].meets}
+        some = bool(work.closing or ended or ordered.rows is not None)
+        if not some or (again and self._done_before(RESULTS, work.number)):
+            return
+        first = [self._rows.windows(work, work.closing, lookups)] if work.closing else []
+        first += [self._rows.sessions(work, ended, lookups, revising=False)] if ended else []
+        first += [ordered.rows] if ordered.rows is not None else []
+        self.place.append(RESULTS, reduce(DataFrame.unionByName, first), "results", work.number)
+
+    def _revise(self, work: Work, lookups: DecodeLookups) -> None:
+        """Rows that stand already, or may."""
+        if work.over:
+            withdraw_over(self.spark, self.place, work.over, work.number)
+        if work.revising:
+            merge(self.spark, self.place, self._rows.windows(work, work.revising, lookups), work.revising)
+        if work.gone:
+            withdraw(self.spark, self.place, work.gone, work.number)
+        meeting = {i: at for i, at in islands.closing_ranges(work.islands).items() if work.islands[i].meets}
+        if meeting:
+            rows = self._rows.sessions(work, meeting, lookups, revising=False)
+            merge_sessions(self.spark, self.place, rows, None, islands.lowest_us(meeting))
+        self._revise_sessions(work, lookups)
+
+    def _revise_sessions(self, work: Work, lookups: DecodeLookups) -> None:
+        if not any(found.revises for found in work.islands):
+            return
+        known = self.place.read(self.spark, RESULTS)
+        ranges, longest = islands.revising_ranges(known, work.islands)
+        for i, longest_us in longest.items():
+            found = work.islands[i]
+            self.ledger.sessions.stretch((found.query, found.revision, found.node), longest_us)
+        if ranges:
+            made = self._rows.sessions(work, ranges, lookups, revising=True)
+            gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)
+            merge_sessions(self.spark, self.place, made, gone, islands.lowest_us(ranges))
+
+    def _append_others(self, work: Work, lookups: DecodeLookups, *, again: bool) -> None:
+        """Rows of the tables about the batch."""
+        number = work.number
+        for table, rows in (
+            (tables.COVERAGE, work.coverage),
+            (tables.GAPS, work.gaps),
+            (tables.QUERIES, work.queries),
+            (tables.SENSORS, work.sensors),
+        ):
+            if rows and not (again and self._done_before(table, number)):
+                self.place.append(table, tables.rows(self.spark, table, list(rows)), "rows", number)
+        if (work.unread or work.refused) and not (again and self._done_before(tables.QUARANTINE, number)):
+            found = quarantined(self.place.read(self.spark, MESSAGES), work, self.ledger.owner_of(number))
+            self.place.append(tables.QUARANTINE, found, "rows", number)
+        if work.beyond and not (again and self._done_before(tables.LATE, number)):
+            parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond)
+            bases = {digest: plan.basis for digest, (_group, plan) in self.ledger.plans.items()}
+            rows_late = late(parts, work, lookups.pages(), bases)
+            self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
+
+    def _done_before(self, table: Table, number: int) -> bool:
+        """Whether a batch has written to a table: an append is there whole or not at all."""
+        return bool(self.place.read(self.spark, table).where(f"batch = {number}").limit(1).count())
+
+    def _stored(self, content: pa.Table) -> DataFrame:
+        """Frames as rows; of a large batch as several files, which are read side by side."""
+        if content.nbytes < ONE_FILE_BYTES:
+            return tables.one_file(self.spark, MESSAGES, content)
+        return tables.frame(self.spark, content, tables.schema(MESSAGES))
+
+    def _lookups(self) -> DecodeLookups:
+        return DecodeLookups(self.decider.parent.books, self.ledger)
+
+    def _done(self, step: str, number: int) -> None:
+        """A step has been committed: note how long it took; the place where crash tests end the process."""
+        now_s = time.monotonic()
+        self.steps[step] = round(now_s - self._since_s, 2)
+        self._since_s = now_s
+        if os.environ.get(FAILPOINT) == f"{step}:{number}":
+            os._exit(9)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Landing files of a committed batch that Spark has committed too."""
+        folder = Path(self.settings.landing)
+        for name in names:
+            (folder / name).unlink(missing_ok=True)

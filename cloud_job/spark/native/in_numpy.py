@@ -1,0 +1,132 @@
+"""Members of the registry without a native twin in Spark: their states are collected, numpy combines and answers.
+
+One call of numpy a batch of windows, never one a window. So a family of aggregates, a package's own too, is one file
+and one line of the registry; a native twin (plan.py and lower.py here) makes it faster, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cloud_job.spark.native import answers, cell_arrays, multisets, series
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
+from edge_agent.algebra.partials.segments import Segments
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array
+    from edge_agent.algebra.query.query import Aggregate
+
+Names = Callable[[str], str]  # state column of the registry -> Spark column
+CELLS: Final = {
+    "bag": (multisets.merged, multisets.MARK),
+    "series": (series.ordered, series.MARK),
+}  # kinds, how they are opened
+ROWS: Final = "in_numpy_"  # before the name of a component: the column of its collected states
+
+
+def parts_of(component: str) -> tuple[str, ...]:
+    """State columns that are collected for a component, its own first: with those that it needs."""
+    own = COMPONENTS[component].columns
+    return (*own, *sorted(columns_of(COMPONENTS[component]) - set(own)))
+
+
+def collected(component: str, name: Names) -> Column:
+    """Aggregate expression: the states of all rows of a group that have them, an array of structs."""
+    fields = [F.col(_quoted(name(column))) for column in parts_of(component)]
+    cells = F.struct(*(field.alias(f"c{i}") for i, field in enumerate(fields)))
+    return F.collect_list(F.when(fields[0].isNotNull(), cells))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def answered(
+    asked: Sequence[Aggregate], scale: int | None, native: Callable[[str], bool], name: Names
+) -> dict[str, tuple[Column, Column]]:
+    """(value, details) of each of these, by name. native: whether Spark combined a component."""
+    basis = basis_of(asked, scale)
+    components = [component.name for component in aggregates.components_of(basis)]
+    foreign = tuple(component for component in components if not native(component))
+    elsewhere = {column for component in foreign for column in COMPONENTS[component].columns}
+    plain = tuple(column for column in basis if column not in elsewhere)
+    columns = (*plain, *(ROWS + component for component in foreign))
+    given = F.struct(*(F.col(_quoted(name(column))).alias(f"c{i}") for i, column in enumerate(columns)))
+    return answers.answers(asked, scale, CollectedCells(plain, foreign).states, given)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedCells:
+    """Structs of plain columns and, for each component, of an array of structs."""
+
+    plain: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+    def states(self, given: pa.Array, scale: int | None) -> answers.Found:
+        """(row numbers, their states): none of rows whose states are not there."""
+        lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
+        place = self._present(given, lists)
+        if len(place):
+            found = given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists]
+            yield place, self._states(*found, scale)
+
+    def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
+        """Numbers of the rows that have all states."""
+        sound = np.ones(len(given), np.bool_)
+        for i, name in enumerate(self.plain):
+            sound &= _there(given.field(i), name)
+        for component, rows in zip(self.foreign, lists, strict=True):
+            found = cell_arrays.MetCells.of(rows)
+            sound &= found.many > 0
+            for i, name in enumerate(parts_of(component)):
+                if COLUMNS[name].kind in CELLS:
+                    part = cell_arrays.MetCells(found.many, found.content.field(i))
+                    sound &= part.whole(CELLS[COLUMNS[name].kind][1])
+        return np.flatnonzero(sound)
+
+    def _states(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Mapping[str, Array]:
+        """Combined states: those that Spark combined, and those that are combined here."""
+        states = {name: _column(given.field(i), name, scale) for i, name in enumerate(self.plain)}
+        for component, rows in zip(self.foreign, lists, strict=True):
+            sizes = pc.list_value_length(rows).to_numpy(zero_copy_only=False).astype(np.int64)
+            flat = rows.flatten()
+            names = parts_of(component)
+            single = {name: _column(flat.field(i), name, scale) for i, name in enumerate(names)}
+            groups = Segments.runs(np.cumsum(sizes) - sizes, len(flat))
+            made = aggregates.combine(single, groups, names)
+            states |= {name: made[name] for name in COMPONENTS[component].columns}
+        return states
+
+
+def _there(array: pa.Array, name: str) -> Any:
+    """Which rows have that state."""
+    if COLUMNS[name].kind in CELLS:
+        return cell_arrays.MetCells.of(array).whole(CELLS[COLUMNS[name].kind][1])
+    return pc.is_valid(array).to_numpy(zero_copy_only=False)
+
+
+def _column(array: pa.Array, name: str, scale: int | None) -> Array:
+    """A state column as the algebra has it."""
+    kind = COLUMNS[name].kind
+    if pa.types.is_decimal(array.type):  # integers of up to 128 bits
+        units = [int(unit) for unit in array.to_pylist()]
+        return np.array(units, np.int64 if all(abs(unit) < 2**62 for unit in units) else object)
+    if kind == "node":  # ids as text: their places in bytewise order are as good as any number
+        _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
+        return codes.astype(np.int64)
+    if kind in CELLS:
+        out = np.empty(len(array), object)
+        for place, states in CELLS[kind][0](array, scale):
+            out[place] = states[kind]
+        return out
+    found: Array = array.to_numpy(zero_copy_only=False)
+    return found

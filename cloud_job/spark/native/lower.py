@@ -1,0 +1,348 @@
+"""States to answers as native Spark expressions: the twins of every Function's `lower` in the registry.
+
+A result is a double, null where there is no answer, and a text for `details` where a double does not say all
+(docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, wherever the operands
+are below 2^53; beyond, at most two more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cloud_job.spark.native import in_numpy, multisets, series
+from cloud_job.spark.native.answers import answers as answered
+from cloud_job.spark.native.plan import WIDE_TYPE, Shape, is_native, spark_name
+from edge_agent.algebra.aggregates import FUNCTIONS, central_moments, histogram, params_of, weighted
+from edge_agent.algebra.aggregates.base import EXACT, HUGE
+from edge_agent.algebra.query.query import Aggregate
+
+Params = Mapping[str, Any]
+HALF_WIDE: Final = 10**18  # two integers below it multiply within decimal(38,0)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredAnswer:
+    """One aggregate of a row. value: double or null. details: JSON text or null; None if it never says more."""
+
+    value: Column
+    details: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The state columns of one shape by their names in the registry."""
+
+    scale: int | None
+
+    def __getitem__(self, column: str) -> Column:
+        return F.col(spark_name(column, self.scale))
+
+    def wide(self, column: str) -> Column:
+        """An integer column as decimal(38,0), so that products stay exact."""
+        return self[column].cast(WIDE_TYPE)
+
+
+def lower(asked: Sequence[Aggregate], scale: int | None) -> dict[str, LoweredAnswer]:
+    """The answers of these aggregates from the columns of a row, by name; equal to algebra.aggregates.lower."""
+    states = States(scale)
+    together = [aggregate for aggregate in asked if _of("bag", aggregate)]
+    found = answered(together, scale, multisets.merged, states["bag"]) if together else {}
+    in_order = [aggregate for aggregate in asked if _of("series", aggregate)]
+    found |= answered(in_order, scale, series.ordered, states["series"]) if in_order else {}
+    others = [a for a in asked if a.name not in found and not native(a, scale)]
+    if others:
+        found |= in_numpy.answered(others, scale, is_native, lambda column: spark_name(column, scale))
+    return {
+        a.name: LoweredAnswer(*found[a.name]) if a.name in found else LOWER[a.fn](states, params_of(a)) for a in asked
+    }
+
+
+def _of(component: str, aggregate: Aggregate) -> bool:
+    """Whether a function asks for that component and nothing else."""
+    return FUNCTIONS[aggregate.fn].needs == (component,)
+
+
+def native(aggregate: Aggregate, scale: int | None) -> bool:
+    """Whether a function is answered by Spark's own expressions, from states that they combined."""
+    needed = FUNCTIONS[aggregate.fn].components(scale, params_of(aggregate))
+    return aggregate.fn in LOWER and all(map(is_native, needed))
+
+
+def answers(shapes: Sequence[Shape], shape_number: Column) -> tuple[Column, Column]:
+    """(aggregate name -> value, details as JSON or null) of rows whose shape is shapes[shape_number]."""
+    maps: list[Column] = []
+    details: list[Column] = []
+    for shape in shapes:
+        lowered = lower(shape.aggregates, shape.scale)
+        pairs = [part for name, answer in lowered.items() for part in (F.lit(name), answer.value)]
+        maps.append(F.create_map(*pairs))
+        details.append(_object({name: a.details for name, a in lowered.items() if a.details is not None}))
+    return _chosen(maps, shape_number), _chosen(details, shape_number)
+
+
+def _chosen(choices: Sequence[Column], number: Column) -> Column:
+    if len(choices) == 1:
+        return choices[0]
+    picked = F.when(number == 0, choices[0])
+    for i, choice in enumerate(choices[1:], 1):
+        picked = picked.when(number == i, choice)
+    return picked
+
+
+def _object(texts: Mapping[str, Column]) -> Column:
+    """A JSON object of the members that are not null, or null."""
+    if not texts:
+        return F.lit(None).cast("string")
+    members = [F.when(text.isNotNull(), F.concat(F.lit(json.dumps(n) + ": "), text)) for n, text in texts.items()]
+    joined = F.concat_ws(", ", *members)
+    return F.when(joined != "", F.concat(F.lit("{"), joined, F.lit("}")))
+
+
+def _number(units: Column, scale: int | None) -> LoweredAnswer:
+    """Integers times 10**scale, correctly rounded; in full in details beyond 2**53 units. Twin of base.decimals."""
+    if scale is None:
+        return LoweredAnswer(units.cast("double"))
+    wide = units.cast(WIDE_TYPE)
+    power = 10 ** max(scale, 0)
+    small = F.abs(wide) <= EXACT // power
+    near = wide.cast("double") * float(power) if scale >= 0 else wide.cast("double") / 10.0**-scale
+    far = F.concat(wide.cast("string"), F.lit(f"E{scale}")).cast("double")  # parsing rounds once
+    return LoweredAnswer(F.when(small, near).otherwise(far), F.when(~small, _text(wide, scale)))
+
+
+def _text(units: Column, scale: int) -> Column:
+    """An integer times 10**scale, written out. Twin of base._decimal_text."""
+    places = max(-scale, 0)
+    if not places:
+        return F.concat(units.cast("string"), F.lit("0" * max(scale, 0)))
+    digits = F.abs(units).cast("string")
+    digits = F.lpad(digits, F.greatest(F.length(digits), F.lit(places + 1)), F.lit("0"))
+    whole = F.substring(digits, F.lit(1), F.length(digits) - places)
+    part = F.regexp_replace(F.right(digits, F.lit(places)), "0+$", "")
+    sign = F.when(units < 0, "-").otherwise("")
+    return F.concat(sign, whole, F.when(part == "", "").otherwise(F.concat(F.lit("."), part)))
+
+
+def _mean(states: States) -> Column:
+    return states["sum"] / states["count"]
+
+
+def _truncated(value: Column) -> Column:
+    """Toward zero. From 2^52 on every double is whole, and a bigint could not hold it."""
+    whole = F.when(value >= 0, F.floor(value)).otherwise(F.ceil(value)).cast("double")
+    return F.when(F.abs(value) < 2.0**52, whole).otherwise(value)
+
+
+def _avg(states: States, params: Params) -> LoweredAnswer:
+    truncate = params["rounding"] == "truncate"
+    if states.scale is None:
+        return LoweredAnswer(_truncated(_mean(states)) if truncate else _mean(states))
+    above, below = 10 ** max(states.scale, 0), 10 ** max(-states.scale, 0)
+    total, count = states.wide("sum"), states["count"]
+    if not truncate:
+        return LoweredAnswer(total.cast("double") * float(above) / (count.cast("double") * float(below)))
+    quotient = _quotient(F.try_multiply(total, _wide(above)), F.try_multiply(count.cast(WIDE_TYPE), _wide(below)))
+    return LoweredAnswer(quotient.cast("double"), F.when(F.abs(quotient) > EXACT, quotient.cast("string")))
+
+
+def _wide(number: int) -> Column:
+    return F.lit(str(number)).cast(WIDE_TYPE)
+
+
+def _quotient(above: Column, below: Column) -> Column:
+    """Integers divided, toward zero; the quotient is within 64 bits."""
+    return F.call_function("div", above, below)
+
+
+def _squared_distances(states: States) -> Column:
+    """Return count * sum of squares - sum**2 of exact integers, as a double.
+
+    With q = sum div count and r the rest, it is count * d - r**2 where d = sq - q * (sum + r) is the sum of squared
+    distances from the integer q: nothing in that is much larger than `sq`, while count * sq may leave 38 digits.
+    """
+    count, total, squares = states.wide("count"), states.wide("sum"), states.wide("sq")
+    q = _quotient(total, count).cast(WIDE_TYPE)
+    r = total - q * count
+    d = F.try_subtract(squares, F.try_multiply(q, total + r))
+    exact = F.try_subtract(F.try_multiply(count, d), F.try_multiply(r, r)).cast("double")
+    near = count.cast("double") * d.cast("double") - r.cast("double") * r.cast("double")  # there count * d >> r**2
+    return F.coalesce(exact, near)
+
+
+def _var(states: States, params: Params) -> LoweredAnswer:
+    free = states["count"] - F.lit(int(params["ddof"])).cast("bigint")
+    if states.scale is None:
+        return LoweredAnswer(F.when((free > 0) & (states["m2"] < HUGE), states["m2"] / free))
+    above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
+    divisor = F.try_multiply(states.wide("count"), free.cast(WIDE_TYPE)).cast("double") * below
+    return LoweredAnswer(F.when(free > 0, _squared_distances(states) * above / divisor))
+
+
+def _stddev(states: States, params: Params) -> LoweredAnswer:
+    return LoweredAnswer(F.sqrt(_var(states, params).value))
+
+
+def _column(name: str) -> Callable[[States, Params], LoweredAnswer]:
+    return lambda states, _params: _number(states[name], states.scale)
+
+
+def _range(states: States, _params: Params) -> LoweredAnswer:
+    if states.scale is None:
+        return LoweredAnswer(states["max"] - states["min"])
+    return _number(states.wide("max") - states.wide("min"), states.scale)
+
+
+def _time(name: str) -> Callable[[States, Params], LoweredAnswer]:
+    return lambda states, _params: LoweredAnswer(states[name].cast("double"))
+
+
+def _geomean(states: States, _params: Params) -> LoweredAnswer:
+    return LoweredAnswer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
+
+
+def _spread(states: States) -> tuple[Column, Column]:
+    """(readings as a double, m2 or null where all readings are equal or it is out of reach)."""
+    n = states["count"].cast("double")
+    noise = F.lit(central_moments.NOISE) * (states["sum"].cast("double") / n)
+    return n, F.when((states["m2"] > n * noise * noise) & (states["m2"] < HUGE), states["m2"])
+
+
+def _reached(value: Column) -> Column:
+    return F.when(F.abs(value) < HUGE, value)
+
+
+def _skewness(states: States, params: Params) -> LoweredAnswer:
+    n, m2 = _spread(states)
+    value = (_reached(states["m3"]) / n) / F.pow(m2 / n, 1.5)
+    sample = F.when(n >= 3, value * F.try_divide(F.sqrt(n * (n - 1)), n - 2))
+    return LoweredAnswer(sample if params["ddof"] else value)
+
+
+def _kurtosis(states: States, params: Params) -> LoweredAnswer:
+    n, m2 = _spread(states)
+    value = n * (_reached(states["m4"]) / m2) / m2 - 3.0
+    sample = F.when(n >= 4, F.try_divide(n - 1, (n - 2) * (n - 3)) * ((n + 1) * value + 6.0))
+    return LoweredAnswer(sample if params["ddof"] else value)
+
+
+def _moment(states: States, params: Params) -> LoweredAnswer:
+    power = int(params["order"])
+    n, m2 = _spread(states)
+    mean = F.when(states["m2"] < HUGE, _reached(states[f"m{power}"]) / n)
+    if params["kind"] == "standardized":
+        return LoweredAnswer(mean / F.pow(m2 / n, power / 2))
+    return LoweredAnswer(mean * 10.0 ** (power * (states.scale or 0)))
+
+
+def _squares(states: States) -> Column:
+    return F.when(states["m2"] < HUGE, states["m2"] + states["sum"] * (states["sum"] / states["count"]))
+
+
+def _sum_of_squares(states: States, _params: Params) -> LoweredAnswer:
+    return LoweredAnswer(_squares(states)) if states.scale is None else _number(states["sq"], 2 * states.scale)
+
+
+def _rms(states: States, _params: Params) -> LoweredAnswer:
+    if states.scale is None:
+        return LoweredAnswer(F.sqrt(_squares(states) / states["count"]))
+    above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
+    return LoweredAnswer(F.sqrt(states["sq"].cast("double") * above / (states["count"].cast("double") * below)))
+
+
+def _harmonic(states: States, _params: Params) -> LoweredAnswer:
+    inverse = _reached(states["inverse_sum"])
+    return LoweredAnswer(F.when(states["nonpos"] == 0, states["count"].cast("double") / inverse))
+
+
+def _delta(states: States, _params: Params) -> LoweredAnswer:
+    if states.scale is None:
+        return LoweredAnswer(states["last_value"] - states["first_value"])
+    return _number(states.wide("last_value") - states.wide("first_value"), states.scale)
+
+
+def _length_s(states: States) -> Column:
+    return (states["last_time"] - states["first_time"]) / 1_000_000.0
+
+
+def _derivative(states: States, params: Params) -> LoweredAnswer:
+    length = _length_s(states)
+    return LoweredAnswer(F.when(length > 0, _delta(states, params).value / length))
+
+
+def _percent_change(states: States, _params: Params) -> LoweredAnswer:
+    first = states["first_value"].cast("double")
+    last_value, first_value = states["last_value"], states["first_value"]
+    if states.scale is not None:
+        last_value, first_value = states.wide("last_value"), states.wide("first_value")
+    rise = last_value - first_value
+    return LoweredAnswer(F.when(first != 0, 100.0 * (rise.cast("double") / F.abs(first))))
+
+
+def _histogram(states: States, params: Params) -> LoweredAnswer:
+    upto = [states[name] for name in histogram.columns_of(params)]
+    between = [(high - low).cast("string") for low, high in pairwise(upto)]
+    listed = F.concat_ws(", ", *between) if between else F.lit("")
+    above = (states["count"] - upto[-1]).cast("string")
+    text = F.concat(F.lit('{"below": '), upto[0].cast("string"), F.lit(', "counts": ['), listed)
+    return LoweredAnswer(F.lit(None).cast("double"), F.concat(text, F.lit('], "above": '), above, F.lit("}")))
+
+
+def _matching(states: States, params: Params) -> Column:
+    op, columns = str(params["op"]), [states[name] for name in histogram.compared(params)]
+    if op in histogram.BY_OP:
+        return columns[0] if histogram.BY_OP[op][0] > 0 else states["count"] - columns[0]
+    equal = columns[1] - columns[0]
+    return equal if op == "=" else states["count"] - equal
+
+
+def _count_if(states: States, params: Params) -> LoweredAnswer:
+    return LoweredAnswer(_matching(states, params).cast("double"))
+
+
+def _share_if(states: States, params: Params) -> LoweredAnswer:
+    return LoweredAnswer(_matching(states, params) / states["count"])
+
+
+def _weighted_avg(states: States, params: Params) -> LoweredAnswer:
+    weight, total = (_reached(states[name]) for name in weighted.columns_of(params))
+    return LoweredAnswer(F.when(weight > 0, total / weight))
+
+
+LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> twin; others: .bags, .series
+    "count": lambda states, _params: LoweredAnswer(states["count"].cast("double")),
+    "sum": _column("sum"),
+    "avg": _avg,
+    "var": _var,
+    "stddev": _stddev,
+    "min": _column("min"),
+    "max": _column("max"),
+    "range": _range,
+    "time_of_min": _time("argmin_time"),
+    "time_of_max": _time("argmax_time"),
+    "geomean": _geomean,
+    "first": _column("first_value"),
+    "last": _column("last_value"),
+    "skewness": _skewness,
+    "kurtosis": _kurtosis,
+    "moment": _moment,
+    "sum_of_squares": _sum_of_squares,
+    "rms": _rms,
+    "harmonic": _harmonic,
+    "delta": _delta,
+    "percent_change": _percent_change,
+    "duration": lambda states, _params: LoweredAnswer(_length_s(states)),
+    "derivative": _derivative,
+    "time_of_first": _time("first_time"),
+    "time_of_last": _time("last_time"),
+    "histogram": _histogram,
+    "count_if": _count_if,
+    "share_if": _share_if,
+    "weighted_avg": _weighted_avg,
+}

@@ -1,0 +1,235 @@
+"""The algebra as native Spark expressions: states combine and are lowered in the engine, never in a Python function.
+
+Twins of the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (lower.py here);
+a test holds every member of the registry equal to its twin. State columns of scaled integers get the suffix `_units`,
+so that queries of both kinds share one set of rows and a batch has one plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from cloud_job.spark.native import cell_arrays, in_numpy, multisets, series
+from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
+from edge_agent.algebra.query.query import Aggregate
+
+Names = Callable[[str], str]  # state column of the registry -> Spark column
+Named = dict[str, Column]
+
+UNITS: Final = "_units"
+WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
+POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
+WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
+CELLS: Final = {"bag": multisets.PARTS, "series": series.PARTS}  # kinds that cross Spark as cells
+TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled integers)
+    "count": ("bigint", "bigint"),
+    "time": ("bigint", "bigint"),
+    "order": ("bigint", "bigint"),
+    "node": ("string", "string"),
+    "real": ("double", "double"),
+    "value": ("double", "bigint"),
+    "wide": ("double", WIDE_TYPE),
+    "sketch": ("binary", "binary"),
+    **{kind: (cell_arrays.text(parts),) * 2 for kind, parts in CELLS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """How results of a query are made: its aggregates, and the power of ten of its scaled integers (None: floats)."""
+
+    aggregates: tuple[Aggregate, ...]
+    scale: int | None
+
+    @property
+    def basis(self) -> tuple[str, ...]:
+        """The state columns it needs, `count` among them."""
+        return basis_of(self.aggregates, self.scale)
+
+
+def spark_name(column: str, scale: int | None) -> str:
+    """The Spark column that holds a state column of the registry. `count` is one and the same for all."""
+    return _safe(column) if scale is None else _suffixed(column)
+
+
+def state_columns(shapes: Iterable[Shape]) -> dict[str, str]:
+    """Spark columns that hold the states of all these shapes: name -> type, sorted by name."""
+    found: dict[str, str] = {}
+    for shape in shapes:
+        for column in shape.basis:
+            floats, units = TYPES[COLUMNS[column].kind]
+            found[spark_name(column, shape.scale)] = floats if shape.scale is None else units
+    return {name: found[name] for name in sorted(found)}
+
+
+def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra: Named | None = None) -> DataFrame:
+    """One row per `keys`: states of disjoint readings combined.
+
+    rows: `keys` and state_columns(shapes), null where a row's shape lacks a column. extra: further aggregates by name.
+    Equal to algebra.aggregates.combine: integers exactly, floats within tests/tolerance.py.
+    """
+    shapes = tuple(shapes)
+    parts = sorted({(c.name, s.scale is not None) for s in shapes for c in components_of(s.basis)})
+    for units in (False, True):
+        powers = [p for p in POWERS if (f"m{p}", units) in parts and f"m{p}" in COMBINE]
+        if powers:
+            rows = _about_the_mean(rows, keys, _suffixed if units else _safe, powers)
+    aggregates: Named = dict(extra or {})
+    unpacked: Named = {}
+    for name, units in parts:
+        aggregates.update(twin(name)(_suffixed if units else _safe))
+        if name in UNPACK and name in COMBINE:
+            unpacked.update(UNPACK[name](_suffixed if units else _safe))
+    combined = rows.groupBy(*keys).agg(*(column.alias(name) for name, column in aggregates.items()))
+    if not unpacked:
+        return combined
+    plain = [F.col(f"`{name}`") for name in combined.columns if not name.startswith(PACKED)]
+    return combined.select(*plain, *(column.alias(name) for name, column in unpacked.items()))
+
+
+def _suffixed(column: str) -> str:
+    return column if column == "count" else _safe(column) + UNITS
+
+
+def _safe(column: str) -> str:
+    """A name that Spark takes as it is, also of a column that a template made: `below:-0.5`. Spark knows no case."""
+    if ":" not in column:
+        return column
+    return re.sub("[^a-z0-9_]", lambda sign: f"_{ord(sign[0]):x}_", column)
+
+
+PACKED: Final = "packed_"
+
+
+def _about_the_mean(rows: DataFrame, keys: Sequence[str], name: Names, powers: Sequence[int]) -> DataFrame:
+    """Moments about the mean of the whole group, in two passes: they add up to the group's (docs/protocol.md 7.2)."""
+    group = Window.partitionBy(*keys)
+    total, count = F.col(name("sum")).cast("double"), F.col("count")
+    away = total / count - F.sum(total).over(group) / F.sum(count).over(group)
+    rows = rows.withColumn(PACKED + name("away"), away)
+    made = {PACKED + name(f"m{power}"): _moved(power, F.col(PACKED + name("away")), name) for power in powers}
+    return rows.withColumns(made)
+
+
+def _moved(power: int, away: Column, name: Names) -> Column:
+    """The sum of powers of distances from a mean that lies `away` from the row's own (of those the first is 0)."""
+    moved = F.col("count") * _times(away, power)
+    for lower in range(2, power + 1):
+        moved = moved + comb(power, lower) * F.col(name(f"m{lower}")) * _times(away, power - lower)
+    return moved
+
+
+def _times(value: Column, power: int) -> Column:
+    product = F.lit(1.0)
+    for _ in range(power):
+        product = product * value
+    return product
+
+
+def _added(*columns: str) -> Callable[[Names], Named]:
+    """Combine by adding. try_sum: a sum beyond 38 digits is null, not the end of the job."""
+    return lambda name: {name(c): F.try_sum(name(c)) for c in columns}
+
+
+def _moments(power: int) -> Callable[[Names], Named]:
+    """After _about_the_mean."""
+    return lambda name: {name(f"m{power}"): F.try_sum(PACKED + name(f"m{power}"))}
+
+
+def _end(which: str) -> Callable[[Names], Named]:
+    """first, last: least or greatest (time, node, order), with its value."""
+    pick = F.min if which == "first" else F.max
+
+    def combined(name: Names) -> Named:
+        fields = [name(f"{which}_{part}") for part in ("time", "node", "order", "value")]
+        return {PACKED + name(which): pick(F.when(F.col(fields[0]).isNotNull(), F.struct(*fields)))}
+
+    return combined
+
+
+def _unpack_end(which: str) -> Callable[[Names], Named]:
+    def unpacked(name: Names) -> Named:
+        fields = [name(f"{which}_{part}") for part in ("time", "node", "order", "value")]
+        return {field: F.col(PACKED + name(which))[field] for field in fields}
+
+    return unpacked
+
+
+def _extreme_time(which: str) -> Callable[[Names], Named]:
+    """argmin, argmax: the extreme value, of equal ones the earliest time."""
+
+    def combined(name: Names) -> Named:
+        value, time = F.col(name(f"{which}_value")), F.col(name(f"{which}_time"))
+        pick, earliest = (F.min, time) if which == "argmin" else (F.max, -time)
+        pair = F.struct(value.alias("value"), earliest.alias("earliest"))
+        return {PACKED + name(which): pick(F.when(value.isNotNull(), pair))}
+
+    return combined
+
+
+def _unpack_extreme_time(which: str) -> Callable[[Names], Named]:
+    def unpacked(name: Names) -> Named:
+        pair = F.col(PACKED + name(which))
+        time = pair["earliest"] if which == "argmin" else -pair["earliest"]
+        return {name(f"{which}_value"): pair["value"], name(f"{which}_time"): time}
+
+    return unpacked
+
+
+def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Named]:
+    """Sketches by Spark's own union; null where a group has none."""
+    return lambda name: {name(column): F.when(F.count(name(column)) > 0, union(name(column)))}
+
+
+def _listed(column: str) -> Callable[[Names], Named]:
+    """All cells of a group; what is in them meets when they are lowered."""
+    return lambda name: {name(column): F.collect_list(name(column))}
+
+
+COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregate expressions
+    "count": _added("count"),
+    "sum": _added("sum"),
+    "square": _added("sq"),
+    **{f"m{power}": _moments(power) for power in POWERS},
+    "min": lambda name: {name("min"): F.min(name("min"))},
+    "max": lambda name: {name("max"): F.max(name("max"))},
+    "log": _added("log_sum"),
+    "nonpos": _added("nonpos"),
+    "inverse": _added("inverse_sum"),
+    "first": _end("first"),
+    "last": _end("last"),
+    "argmin": _extreme_time("argmin"),
+    "argmax": _extreme_time("argmax"),
+    **{kind: _listed(kind) for kind in CELLS},
+    "hll": _united("hll", F.hll_union_agg),
+    "theta": _united("theta", F.theta_union_agg),
+}
+
+
+def twin(component: str) -> Callable[[Names], Named]:
+    """How a component combines: natively, or collected for numpy."""
+    if ":" in component:  # what templates make adds up
+        return _added(component)
+    return COMBINE.get(component) or (
+        lambda name: {name(in_numpy.ROWS + component): in_numpy.collected(component, name)}
+    )
+
+
+def is_native(component: str) -> bool:
+    """Whether Spark combines a component by itself."""
+    return ":" in component or component in COMBINE
+
+
+UNPACK: Final[dict[str, Callable[[Names], Named]]] = {  # of those aggregated as a struct
+    "first": _unpack_end("first"),
+    "last": _unpack_end("last"),
+    "argmin": _unpack_extreme_time("argmin"),
+    "argmax": _unpack_extreme_time("argmax"),
+}

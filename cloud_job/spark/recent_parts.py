@@ -1,0 +1,85 @@
+"""Parts stored a short time ago, still on the driver: most windows close on them, and reading them back costs a query.
+
+They equal their rows in bronze.messages, and what is asked for is answered only where nothing else can overlap it; so
+results are the same function of the tables, whoever reads them. A restart begins empty and reads the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cloud_job.delta.tables import MESSAGES, arrow_schema
+from cloud_job.ingest.decode import READ
+from cloud_job.ingest.intake import Parts
+from edge_agent.algebra.frame import NEVER_US
+
+MOST_BYTES: Final = 32 * 1024 * 1024  # kept; more is read from the table, side by side on all cores
+MOST_ASKED_BYTES: Final = 4 * 1024 * 1024  # answered: more is quicker on all cores too
+_KEPT: Final = (*READ, "start", "end")
+
+
+class RecentParts:
+    """The newest parts, a table a batch."""
+
+    def __init__(self, older_end_us: int) -> None:
+        """older_end_us: no part that was stored before ends later."""
+        self._older_end_us = older_end_us
+        self._batches: list[pa.Table] = []
+
+    def add(self, stored: pa.Table) -> None:
+        """Rows as they went to bronze.messages."""
+        parts = stored.select(_KEPT).filter(stored["start"].is_valid())
+        if parts.num_rows:
+            self._batches.append(parts)
+        while sum(batch.nbytes for batch in self._batches) > MOST_BYTES:
+            self._drop(self._batches.pop(0))
+
+    def forget(self, before_us: int) -> None:
+        """Let go of batches all of whose parts end there or before."""
+        kept = []
+        for batch in self._batches:
+            if int(_numbers(batch, "end").max()) <= before_us:
+                self._drop(batch)
+            else:
+                kept.append(batch)
+        self._batches = kept
+
+    def within(self, ranges: Sequence[tuple[int, int]]) -> pa.Table | None:
+        """The columns READ of all parts that overlap one of [low, high); None: ask the table."""
+        if not ranges or min(low for low, _ in ranges) < self._older_end_us:
+            return None
+        found = []
+        for batch in self._batches:
+            start, end = _numbers(batch, "start"), _numbers(batch, "end")
+            wanted = np.zeros(len(start), np.bool_)
+            for low, high in ranges:
+                wanted |= (start < high) & (end > low)
+            if wanted.any():
+                found.append(batch.filter(pa.array(wanted)))
+        if sum(batch.nbytes for batch in found) > MOST_ASKED_BYTES:
+            return None
+        return pa.concat_tables(found).select(READ) if found else no_parts()
+
+    def _drop(self, batch: pa.Table) -> None:
+        self._older_end_us = max(self._older_end_us, int(_numbers(batch, "end").max()))
+
+
+def stored_end_us(extents: Iterable[tuple[int, int]], waiting: Parts) -> int:
+    """The latest end of all parts that are stored: of those applied (start, end), and of those that still wait."""
+    ends = [end for _, end in extents]
+    return max([*ends, *(part.latest_end_us for parts in waiting.values() for part in parts)], default=NEVER_US)
+
+
+def no_parts() -> pa.Table:
+    """The columns READ, and no row."""
+    return arrow_schema(MESSAGES).empty_table().select(READ)
+
+
+def _numbers(batch: pa.Table, column: str) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = batch[column].to_numpy().astype(np.int64, copy=False)
+    return numbers

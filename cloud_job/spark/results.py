@@ -1,0 +1,160 @@
+"""From rows of frames to rows of gold.results: small named transforms, native expressions all the way.
+
+What changes from batch to batch stands in one literal, not in the shape of the plan, so that Spark compiles a plan once
+and runs it every batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from cloud_job.delta import tables
+from cloud_job.ingest.decode import READ, Lookup, Reader, windows_of
+from cloud_job.spark.native import lower, plan
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import WindowRange, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Formed = Sequence[pa.RecordBatch]  # rows on the driver
+RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
+WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
+ABOUT: Final = (  # what a row says of its span; one literal, in the order of the spans
+    "array<struct<shape:int,query:string,definition_revision:bigint,node:string,length:bigint,coverage_id:string,"
+    "expected:int,received:int,complete:boolean>>"
+)
+
+
+def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
+    """The rows of lookup.spans. frames: bronze.messages, or a part of it that holds all their rows.
+
+    formed: windows of spans without orders, made from something else: columns lookup.windows.
+    """
+    near = frames.transform(between, ranges_of([span for span in lookup.spans if span.orders or not formed]))
+    windows = near.transform(decoded, windows_of(lookup), lookup.windows)
+    if formed:
+        windows = windows.unionByName(local(formed, frames.sparkSession, lookup.windows))
+    return finished(windows, work, lookup)
+
+
+def results_of(parts: pa.Table, spark: SparkSession, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
+    """The same from parts that are on the driver: columns READ, all that overlap the spans."""
+    batches = windows_of(lookup)(iter(parts.to_batches()))
+    return finished(local([*formed, *batches], spark, lookup.windows), work, lookup)
+
+
+def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
+    """Rows of windows to rows of gold.results."""
+    shapes = [plan.Shape(aggregates, scale) for aggregates, scale in work.shapes]
+    return windows.transform(merged, shapes).transform(lowered, lookup.spans, work.number, shapes)
+
+
+def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
+    """Parts that may hold rows there: these numbers choose the files that are read at all."""
+    wanted = F.lit(False)
+    for low, high in ranges:
+        wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
+    return frames.where(wanted)
+
+
+def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
+    """[low, high) of event time that holds all rows of the spans; far apart ones apart, at most four."""
+    return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
+
+
+def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
+    """Parts to rows of these columns (name -> Spark type), on the executors."""
+    return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
+
+
+def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
+    """The same of parts that are on the driver: columns READ."""
+    return local(list(reader(iter(parts.to_batches()))), spark, columns)
+
+
+def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
+    """Rows on the driver, with these columns, for Spark."""
+    kinds = tables.struct(columns)
+    if not batches:  # one empty batch rather than none: pyspark cannot convert a list column without chunks
+        batches = [pa.RecordBatch.from_pylist([], schema=to_arrow_schema(kinds))]
+    return tables.frame(spark, pa.Table.from_batches(batches), kinds).coalesce(1)
+
+
+def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
+    """One row a (span, start, key): states combined, late readings counted."""
+    late = F.sum(F.when(F.col("late"), F.col("count")).otherwise(F.lit(0).cast("bigint")))
+    return plan.combine(rows, WINDOW, shapes, {"readings_late": late})
+
+
+def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
+    """Rows of gold.results, first revision."""
+    told = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
+    rows = states.withColumn("about", F.get(told, F.col("span")))
+    return shown(rows, F.col("start") + F.col("about.length"), shapes, F.lit(batch), "about.")
+
+
+def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, told: str = "") -> DataFrame:
+    """States, each with its shape and what a row says of it, as rows of gold.results, first revision.
+
+    end: of the row. told: before the names of the columns that say what holds for it.
+    """
+    values, details = lower.answers(shapes, F.col(f"{told}shape"))
+    made: dict[str, Column] = {
+        "key": F.col("key"),
+        "labels": labels(F.col("key")),
+        "start": F.col("start"),
+        "end": end,
+        "window_start": F.timestamp_micros("start"),
+        "window_end": F.timestamp_micros(end),
+        "values": values,
+        "details": details,
+        "readings": F.col("count"),
+        "revision": F.lit(0),
+        "withdrawn": F.lit(False),
+        "late": F.col("readings_late"),
+        "batch": batch.cast("bigint"),
+    }
+    return rows.select(*(made.get(name, F.col(f"{told}{name}")).alias(name) for name in RESULT_COLUMNS))
+
+
+def about(spans: Sequence[WindowRange]) -> str:
+    """What rows say of their spans, as JSON of the type ABOUT."""
+    return json.dumps(
+        [
+            {
+                "shape": s.shape,
+                "query": s.query,
+                "definition_revision": s.revision,
+                "node": s.node,
+                "length": s.length_us,
+                "coverage_id": s.coverage_id,
+                "expected": s.expected,
+                "received": s.received,
+                "complete": s.complete,
+            }
+            for s in spans
+        ]
+    )
+
+
+def labels(key: Column) -> Column:
+    """site=a,unit=3 as a map; '%', ',' and '=' are percent-encoded in it."""
+    taken = F.when(key != "", F.str_to_map(key, F.lit(","), F.lit("="))).otherwise(
+        F.create_map().cast("map<string,string>")
+    )
+    plain = F.transform_values(taken, lambda _name, value: _decoded(value))
+    return F.when(F.contains(key, F.lit("%")), plain).otherwise(taken)
+
+
+def _decoded(text: Column) -> Column:
+    for code, sign in (("%2C", ","), ("%3D", "="), ("%25", "%")):  # the sign of the code itself comes last
+        text = F.replace(text, F.lit(code), F.lit(sign))
+    return text

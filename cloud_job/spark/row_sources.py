@@ -1,0 +1,140 @@
+"""Rows of gold.results that a decision asks for, each made of parts where these lie nearest.
+
+Windows are formed from slices on the driver (cloud_job/spark/slice_cache.py) or from parts that came a short time ago
+(cloud_job/spark/recent_parts.py), sessions and positions from the latter; the rest is read back from bronze.messages.
+It is the same rows from wherever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from cloud_job.delta.tables import MESSAGES, Place
+from cloud_job.ingest.decode import Lookup, pieces_of
+from cloud_job.ingest.decode_lookup import DecodeLookups
+from cloud_job.ingest.intake import Parts
+from cloud_job.ordered.position_store import OrderedQueries, OrderedRows
+from cloud_job.spark import islands
+from cloud_job.spark.recent_parts import RecentParts, no_parts, stored_end_us
+from cloud_job.spark.results import between, decoded, decoded_here, ranges_of, results, results_of
+from cloud_job.spark.slice_cache import READ_BACK, Applied, Sending, SliceCache, slices_of
+from cloud_job.spark.slice_cache_plan import kept_plans
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.span import FAR_US
+from edge_agent.errors import ProtocolError
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.work import WindowRange, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from edge_agent.algebra.query.query import Query
+    from edge_agent.root.completeness import Decision
+
+
+class RowSources:
+    """Makes them, batch by batch, for one run of the job.
+
+    recent, slices: what is on the driver. central: how far every key is whose readings get positions.
+    """
+
+    def __init__(self, spark: SparkSession, place: Place) -> None:
+        """Of empty tables."""
+        self._spark, self._place = spark, place
+        self.recent, self.slices = RecentParts(NEVER_US), SliceCache()
+        self.central = OrderedQueries(spark, place)
+
+    def resume(self, ledger: RootState, parts: Parts) -> None:
+        """Go on over tables with rows. ledger: after the last decision. parts: heads of what has not taken effect."""
+        self.recent = RecentParts(stored_end_us(ledger.extent.values(), parts))
+        self.slices = SliceCache(ledger.plans)
+        self.central.open(ledger.number)
+
+    def take(
+        self,
+        stored: pa.Table | None,
+        decision: Decision,
+        applied: Applied,
+        waiting: Container[Sending],
+        lookups: DecodeLookups,
+    ) -> None:
+        """What took effect with a decision, before its rows are asked for. stored, applied, waiting: see Slices."""
+        ledger = lookups.ledger
+        if self.slices.keep(kept_plans(ledger, decision.groups), ledger.plans):
+            lines = {(node, epoch) for node, epoch, _seq in applied}
+            pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
+            self.slices.take(stored, applied, waiting, lookups.known(pages))
+
+    def forget(self, needed_us: int) -> None:
+        """Let go of what no row to come needs: after a batch. needed_us: see Ledger."""
+        self.recent.forget(needed_us)
+        self.slices.forget()
+
+    def windows(self, work: Work, spans: tuple[WindowRange, ...], lookups: DecodeLookups) -> DataFrame:
+        """The rows of these windows."""
+        lookup = lookups.of_windows(work, spans)
+        self._read_back(lookup, lookups)
+        found, formed = self.slices.windows(lookup)
+        if found:
+            spans = tuple(replace(span, orders=()) if i in found else span for i, span in enumerate(spans))
+            lookup = lookups.of_windows(work, spans)
+        asked = ranges_of([span for span in spans if span.orders])
+        parts = self.recent.within(asked) if asked or not found else no_parts()
+        if parts is not None:
+            return results_of(parts, self._spark, work, lookup, formed)
+        return results(self._messages(), work, lookup, formed)
+
+    def sessions(
+        self, work: Work, ranges: Mapping[int, islands.Ranges], lookups: DecodeLookups, *, revising: bool
+    ) -> DataFrame:
+        """The rows of work.islands that these have, by place there, in ranges of event time."""
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for i, found in ranges.items():
+            for number in work.islands[i].orders:
+                wanted.setdefault(number, []).extend(found)
+        return islands.sessions(self._pieces(lookups.of(work, wanted)), work, ranges, revising=revising)
+
+    def ordered(self, work: Work, lookups: DecodeLookups) -> OrderedRows:
+        """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
+        if not work.ordering:
+            return OrderedRows()
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for ordering in work.ordering:
+            for number in ordering.orders:
+                wanted.setdefault(number, []).append((ordering.after_us, ordering.upto_us))
+        queries = [_query(lookups.ledger, ordering.query, ordering.revision) for ordering in work.ordering]
+        parts = self.recent.within(join([span for found in wanted.values() for span in found], most=4))
+        return self.central.made(work, lookups.of(work, wanted), queries, parts)
+
+    def _read_back(self, lookup: Lookup, lookups: DecodeLookups) -> None:
+        """Slices that the windows need and that are not on the driver, from the table."""
+        missing = self.slices.missing(lookup)
+        if missing:
+            ranges = [(min(missing.values()), FAR_US)]
+            wanted = self.slices.wanted(missing, lookups.known(lookups.pages(ranges)))
+            frames = self._messages().transform(between, ranges)
+            # part by part: together they may be more than the driver takes
+            self.slices.fill(missing, decoded(frames, slices_of(wanted), READ_BACK).toLocalIterator())
+
+    def _pieces(self, lookup: Lookup) -> DataFrame:
+        ranges = join([span for found in lookup.ranges.values() for span in found], most=4)
+        parts = self.recent.within(ranges)
+        if parts is not None:
+            return decoded_here(parts, self._spark, pieces_of(lookup), lookup.pieces)
+        return self._messages().transform(between, ranges).transform(decoded, pieces_of(lookup), lookup.pieces)
+
+    def _messages(self) -> DataFrame:
+        return self._place.read(self._spark, MESSAGES)
+
+
+def _query(ledger: RootState, name: str, revision: int) -> Query:
+    query = ledger.query((name, revision))
+    if query is None:
+        raise ProtocolError(f"query {name} revision {revision} has work but no definition")
+    return query

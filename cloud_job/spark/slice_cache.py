@@ -1,0 +1,287 @@
+"""Slices decoded once and kept on the driver, so that a small batch costs what is new plus a few rows a window.
+
+A window of an hour that slides by a second holds 3 600 slices of every child, a batch brings two new ones. They are
+decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
+windows that close or are revised are formed from these (docs/protocol.md 8.6).
+
+It is only a cache: what is kept of a plan is all of its rows from a place in event time on that counted at the last
+decision, the same that decoding bronze.messages gives. Where that is not known (after a restart, or a batch too large
+to be decoded here) it is read from there again when a window needs it, side by side on the executors; what is too
+large to be kept is decoded there for every batch. A table of sums would cost every batch a commit and a query more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cloud_job.ingest.decode import READ, Counted, Lookup, Reader, batch_of, counted, recoded, same, windows_in
+from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
+from cloud_job.spark.slice_cache_plan import CachedPlan
+from edge_agent import packages
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
+from edge_agent.algebra.span import FAR_US
+from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.wire import snapshot
+from edge_agent.wire.heads import Part
+
+log = logging.getLogger("headwater.root")
+MOST_BYTES: Final = 256 * 1024 * 1024  # kept of all plans: an hour by a second of avg and max for 1 400 keys
+MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # an executor hands over of a task; more will not fit anyway
+MOST_LINES: Final = 10_000  # epochs whose numbers are kept: they are soon made again
+READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # null content: too much
+_ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
+
+Sending = tuple[str, int, int]  # a frame: node, epoch, seq
+Line = tuple[str, int]
+Applied = Mapping[Sending, tuple[Part, ...]]
+
+
+@dataclass(slots=True)
+class _Held:
+    """Of one plan: all rows that start at from_us or later, on time and late apart.
+
+    again_us: they are not read back for windows that start before.
+    """
+
+    kept: CachedPlan
+    blocks: dict[bool, Blocks]
+    from_us: int
+    again_us: int = NEVER_US
+
+    @property
+    def bytes(self) -> int:
+        return sum(blocks.bytes for blocks in self.blocks.values())
+
+
+@dataclass(slots=True)
+class _Coder:
+    """Parts with the numbers of their epochs to rows with those of one table, of the columns that are kept."""
+
+    keys: TextNumbers = field(default_factory=TextNumbers)
+    nodes: TextNumbers = field(default_factory=TextNumbers)
+    _codes: dict[Line, tuple[Ints, Ints]] = field(default_factory=dict)
+
+    def rows(self, part: Counted) -> Partials:
+        """The rows of a part."""
+        line, page = (part.sent.node, part.sent.epoch), part.page
+        keys, nodes = self._codes.get(line, (NO_INTS, NO_INTS))
+        if len(keys) < len(page.keys) or len(nodes) < len(page.nodes):
+            keys = np.concatenate([keys, self.keys.of(page.keys[len(keys) :])])
+            nodes = np.concatenate([nodes, self.nodes.of(page.nodes[len(nodes) :])])
+            if len(self._codes) > MOST_LINES:
+                self._codes.clear()
+            self._codes[line] = keys, nodes
+        rows, basis = part.rows, kept_columns(part.orders[0].basis)
+        cut = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in basis})
+        return recoded(cut, basis, keys, nodes)
+
+
+class SliceCache:
+    """What is kept of all plans."""
+
+    def __init__(self, passed: Iterable[bytes] = ()) -> None:
+        """passed: plans whose rows have come before, unseen."""
+        self._held: dict[bytes, _Held] = {}
+        self._passed = set(passed)
+        self._waiting: list[pa.Table] = []  # parts of frames that have not taken effect
+        self._coder = _Coder()
+        self._large = False  # the last batch was too large to be decoded here
+
+    def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
+        """Keep slices of these plans and of no others; is there any? After each decision. plans: all that have come."""
+        for identity in self._held.keys() - kept.keys():
+            del self._held[identity]
+        for identity, plan in kept.items():
+            held = self._held.get(identity)
+            if held is None or held.kept.longest_us < plan.longest_us:
+                unseen = held is not None or identity in self._passed
+                self._held[identity] = self._empty(plan, FAR_US if unseen else NEVER_US)
+            else:
+                held.kept = plan
+        self._passed = set(plans) - kept.keys()
+        if not kept:
+            self._waiting = []
+        return bool(kept)
+
+    def take(self, stored: pa.Table | None, applied: Applied, waiting: Container[Sending], known: Lookup) -> None:
+        """What took effect with a decision: once for each, after `keep`, before its windows are asked for.
+
+        stored: the batch's rows of bronze.messages, None for none. applied: heads of the parts that were settled.
+        waiting: frames that were stored and were not. known: pages of the epochs of `applied`, and owners.
+        """
+        touched = _touched(applied, known)
+        came = [] if stored is None else [stored.filter(pc.greater_equal(stored["plan"], 0)).select(READ)]
+        now, later, found = [], [], set()
+        for table in (*self._waiting, *came):
+            frames = list(zip(*(table[name].to_pylist() for name in ("node", "epoch", "seq")), strict=True))
+            found.update(frames)
+            now.append(table.filter(pa.array([frame in applied for frame in frames], pa.bool_())))
+            later.append(table.filter(pa.array([frame in waiting for frame in frames], pa.bool_())))
+        self._waiting = [table for table in later if table.num_rows]
+        if sum(table.nbytes for table in self._waiting) > MOST_ASKED_BYTES:
+            self._waiting = []
+        self._large = sum(table.nbytes for table in now) > MOST_ASKED_BYTES
+        for identity in touched.keys() & self._held.keys():
+            if self._large or touched[identity] - found:
+                self._lose(identity)
+        if not self._large:
+            self._decode(now, known)
+
+    def forget(self) -> None:
+        """Let go of what no window to come needs: after a batch."""
+        for held in self._held.values():
+            for blocks in held.blocks.values():
+                blocks.forget(held.kept.from_us)
+            held.from_us = max(held.from_us, held.kept.from_us)
+
+    def missing(self, lookup: Lookup) -> dict[bytes, int]:
+        """Plans whose rows have to be read back for the windows of lookup.spans, and from where on in event time.
+
+        None after a batch too large to be decoded here: more of them will come. None for windows long closed.
+        """
+        found: dict[bytes, int] = {}
+        for span in () if self._large else lookup.spans:
+            for identity in self._plans(span, lookup):
+                held = self._held[identity]
+                if max(held.kept.from_us, held.again_us) <= span.low_us < held.from_us:
+                    found[identity] = held.kept.from_us
+        return found
+
+    def wanted(self, missing: Mapping[bytes, int], known: Lookup) -> Lookup:
+        """What `slices_of` needs to read them. known: pages of all epochs there, and owners."""
+        orders = {i: (replace(self._held[i].kept.order, number=n),) for n, i in enumerate(missing)}
+        return replace(known, orders=orders, ranges={n: [(us, FAR_US)] for n, us in enumerate(missing.values())})
+
+    def fill(self, missing: Mapping[bytes, int], rows: Iterable[tuple[int, bool, bytes | None]]) -> None:
+        """Keep what was read back. rows: as slices_of makes them of `wanted`."""
+        plans = list(missing)
+        for identity in plans:
+            self._lose(identity)
+        lost: set[bytes] = set()
+        for number, late, content in rows:
+            held = self._held[plans[number]]
+            if content is None or held.bytes > MOST_BYTES:
+                lost.add(plans[number])
+            elif plans[number] not in lost:
+                held.blocks[late].add(self._unpacked(snapshot.loads(bytes(content))))
+        for identity, from_us in missing.items():
+            self._held[identity].from_us = from_us
+            if identity in lost:
+                self._too_many(identity)
+        self._fit()
+
+    def windows(self, lookup: Lookup) -> tuple[set[int], list[pa.RecordBatch]]:
+        """Which of lookup.spans are formed here, and their rows: columns lookup.windows."""
+        formed: set[int] = set()
+        made: list[pa.RecordBatch] = []
+        for number, span in enumerate(lookup.spans):
+            plans = self._plans(span, lookup)
+            if plans and all(self._held[i].from_us <= span.low_us for i in plans):
+                formed.add(number)
+                for identity, order in plans.items():
+                    made += self._formed(number, span, order, self._held[identity], lookup)
+        return formed, made
+
+    def _formed(
+        self, number: int, span: WindowRange, order: ReadRequest, held: _Held, lookup: Lookup
+    ) -> Iterator[pa.RecordBatch]:
+        basis, whole = lookup.bases[span.shape], order.kind == "window"
+        shared = (FAR_US, NEVER_US) if whole else (span.high_us, span.low_us + span.length_us)
+        for late, blocks in held.blocks.items():
+            rows = blocks.within(span.low_us, span.high_us + span.length_us, shared)
+            if not len(rows):
+                continue
+            states = aggregates.convert(rows.states, order.scale, order.target)
+            needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
+            found = windows_in(needed, span, basis, blocks.ranks(), exact=whole)
+            if len(found):
+                texts = (self._coder.keys.texts, self._coder.nodes.texts)
+                about = {"span": same(number, found)}
+                yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
+
+    def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
+        """The plans that feed windows which can be formed from what is kept of these; none where they cannot."""
+        orders = {order.number: order for found in lookup.orders.values() for order in found}
+        plans = {orders[number].plan: orders[number] for number in span.orders}
+        basis = lookup.bases[span.shape]
+        fits = not span.picks and not span.by_end and kept_columns(basis) == tuple(basis)
+        long = all(i in self._held and span.length_us <= self._held[i].kept.longest_us for i in plans)
+        return plans if fits and long else {}
+
+    def _empty(self, plan: CachedPlan, from_us: int, again_us: int = NEVER_US) -> _Held:
+        columns, nodes = kept_columns(plan.order.basis), self._coder.nodes.texts
+        blocks = {late: Blocks(columns, plan.longest_us, nodes) for late in (False, True)}
+        return _Held(plan, blocks, from_us, again_us)
+
+    def _lose(self, identity: bytes) -> None:
+        """What is kept of a plan does not hold any more."""
+        held = self._held[identity]
+        self._held[identity] = self._empty(held.kept, FAR_US, held.again_us)
+
+    def _too_many(self, identity: bytes) -> None:
+        """The rows of a plan go, and are tried again when all those that are open have closed."""
+        held = self._held[identity]
+        log.info("slices.too_many", extra={"plan": identity.hex(), "bytes": held.bytes})
+        self._held[identity] = self._empty(held.kept, FAR_US, held.kept.from_us + 2 * held.kept.longest_us)
+
+    def _fit(self) -> None:
+        while sum(held.bytes for held in self._held.values()) > MOST_BYTES:
+            self._too_many(max(self._held, key=lambda identity: self._held[identity].bytes))
+
+    def _decode(self, tables: Sequence[pa.Table], known: Lookup) -> None:
+        orders = {i: (held.kept.order,) for i, held in self._held.items() if held.from_us < FAR_US}
+        for part in counted(replace(known, orders=orders), (b for table in tables for b in table.to_batches())):
+            self._held[part.orders[0].plan].blocks[part.sent.late].add(self._coder.rows(part))
+        self._fit()
+
+    def _unpacked(self, told: dict[str, Any]) -> Partials:
+        keys, nodes = self._coder.keys.of(told["keys"]), self._coder.nodes.of(told["nodes"])
+        rows = Partials(told["start"], told["end"], told["key"], told["states"])
+        return recoded(rows, rows.states, keys, nodes)
+
+
+def slices_of(lookup: Lookup) -> Reader:
+    """For mapInArrow: batches with the columns READ to batches with READ_BACK, the rows in lookup.ranges as bytes."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packages.install()
+        coder = _Coder()
+        stores: dict[tuple[int, bool], Store] = {}
+        for part in counted(lookup, batches):
+            order, rows = part.orders[0], coder.rows(part)
+            ((low_us, _high_us),) = lookup.ranges[order.number]
+            store = stores.setdefault(
+                (order.number, part.sent.late), Store(kept_columns(order.basis), None, coder.nodes.texts)
+            )
+            store.add(rows.take(rows.start >= low_us))
+        for (number, late), store in stores.items():
+            plain: dict[str, object] = {**store.snapshot(), "keys": coder.keys.texts, "nodes": coder.nodes.texts}
+            packed = snapshot.dumps(plain)
+            content = packed if len(packed) <= MOST_PIECE_BYTES else None
+            yield pa.RecordBatch.from_pydict({"order": [number], "late": [late], "content": [content]}, schema=_ARROW)
+
+    return read
+
+
+def _touched(applied: Applied, known: Lookup) -> dict[bytes, set[Sending]]:
+    """Frames that took effect, by the identities of the plans of their rows."""
+    found: dict[bytes, set[Sending]] = {}
+    for frame, parts in applied.items():
+        page = known.pages.get(frame[:2])
+        if page is not None and page.took_effect(frame[2]):
+            for part in parts:
+                found.setdefault(page.plans[part.plan], set()).add(frame)
+    return found

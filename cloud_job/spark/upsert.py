@@ -1,0 +1,130 @@
+"""Rows computed again into gold.results: replaced where their readings or their coverage changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cloud_job.delta.tables import RESULTS, Place, small
+from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import SparkSession
+
+SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
+WHOSE: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "definition_revision", "node"))
+CHANGED: Final = (  # a newer revision's row replaces an older one's, never the other way round (docs/protocol.md 6.3)
+    "(t.definition_revision < s.definition_revision OR (t.definition_revision = s.definition_revision AND "
+    "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
+)
+
+_WITHDRAWN: Final = pa.schema(  # low, bound: of start and end
+    [
+        ("query", pa.string()),
+        ("definition_revision", pa.int64()),
+        ("node", pa.string()),
+        ("low", pa.int64()),
+        ("bound", pa.int64()),
+    ]
+)
+
+
+def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
+    """Upsert by replacement: done twice it changes nothing more. rows: of `spans`, unique by what names a row.
+
+    A revision is a change of the set of readings or of the coverage; another rounding of a sum is none
+    (docs/protocol.md 7.2). Values say nothing here: deltas only ever add readings.
+    """
+    low, high = min(s.low_us for s in spans), max(s.high_us for s in spans)
+    near = _near({s.query for s in spans}, low, high)
+    by_end = {s.query for s in spans if s.by_end}
+    if by_end:
+        near += f" AND (t.`end` = s.`end` OR t.query NOT IN ({_quoted(by_end)}))"
+    (
+        _target(spark, place)
+        .merge(rows.alias("s"), f"{near} AND {SAME}")
+        .whenMatchedUpdate(CHANGED, _news())
+        .whenNotMatchedInsert(values=_columns())
+        .execute()
+    )
+
+
+def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
+    """Sessions made again, and the rows that they joined: those are marked withdrawn (docs/protocol.md 5.4).
+
+    made: unique by what names a row; gone: rows of the table as they stand, none of them in `made`; None: none.
+    low_us: no row of either starts before it.
+    """
+    rows = made if gone is None else made.unionByName(gone)
+    (
+        _target(spark, place)
+        .merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
+        .whenMatchedUpdate(f"s.withdrawn OR {CHANGED}", _news())
+        .whenNotMatchedInsert("NOT s.withdrawn", _columns())
+        .execute()
+    )
+
+
+def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
+    """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
+    windows = {(g.query, g.revision, g.node, g.start_us, g.end_us) for g in gone}
+    near = _near({g.query for g in gone}, min(g.start_us for g in gone), max(g.start_us for g in gone))
+    bounds = f"{near} AND t.start = s.low AND t.`end` = s.bound"
+    _withdraw(spark, place, sorted(windows), bounds, number)
+
+
+def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
+    """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
+    lows: dict[tuple[str, int, str], tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
+    for o in over:
+        whose = (o.query, o.revision, o.node)
+        from_us, after_us = lows.get(whose, (o.from_us, o.after_us))
+        lows[whose] = (min(from_us, o.from_us), min(after_us, o.after_us))
+    near = f"t.start >= {min(o.from_us for o in over)} AND t.query IN ({_quoted({o.query for o in over})})"
+    bounds = f"{near} AND t.start >= s.low AND t.`end` > s.bound"
+    _withdraw(spark, place, [(*whose, *low) for whose, low in sorted(lows.items())], bounds, number)
+
+
+def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: str, number: int) -> None:
+    """of: rows of _WITHDRAWN, at most one for each row of the table. A join: an OR of thousands takes Spark minutes."""
+    withdrawn = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
+    changed: dict[str, str | Column] = dict(withdrawn)
+    (
+        _target(spark, place)
+        .merge(small(spark, of, _WITHDRAWN).alias("s"), f"NOT t.withdrawn AND {bounds} AND {WHOSE}")
+        .whenMatchedUpdate(set=changed)
+        .execute()
+    )
+
+
+def _target(spark: SparkSession, place: Place) -> DeltaTable:
+    from delta.tables import DeltaTable
+
+    table = (
+        DeltaTable.forName(spark, f"{place.root}{RESULTS.name}")
+        if place.named
+        else DeltaTable.forPath(spark, place.path(RESULTS))
+    )
+    return table.alias("t")
+
+
+def _near(queries: set[str], low: int, high: int) -> str:
+    """For the files that need reading."""
+    return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({_quoted(queries)})"
+
+
+def _quoted(queries: set[str]) -> str:
+    return ", ".join(f"'{query}'" for query in sorted(queries))
+
+
+def _columns() -> dict[str, str | Column]:
+    return {name: F.col(f"s.{name}") for name in RESULTS.columns}
+
+
+def _news() -> dict[str, str | Column]:
+    return {**_columns(), "revision": F.col("t.revision") + 1}
