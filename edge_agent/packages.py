@@ -73,7 +73,7 @@ class Failure:
         return "its values have no answer where it fails; install a package that is right, all else goes on"
 
 
-class Keeper:
+class PluginGuard:
     """The watch of a process.
 
     longest_s: after that an alarm ends a call, in the main thread. slow_s: calls longer than that, IN_A_ROW of them,
@@ -257,16 +257,16 @@ def _parsed(text: bytes) -> list[_Kept]:
 
 # --- of this process -------------------------------------------------------------------------------------------------
 
-_keepers: Final[list[Keeper]] = []
+_keepers: Final[list[PluginGuard]] = []
 
 
-def install(*, edge: bool = False) -> Keeper:
+def install(*, edge: bool = False) -> PluginGuard:
     """Fill the registries with what packages bring, once; the keeper of their calls.
 
     edge: a node, which must not fall behind. Else a root or a command, which may take its time.
     """
     if not _keepers:
-        keeper = Keeper(EDGE_S, SLOW_S) if edge else Keeper(ROOT_S)
+        keeper = PluginGuard(EDGE_S, SLOW_S) if edge else PluginGuard(ROOT_S)
         _keepers.append(keeper)
         if any(points := [installed(group) for group in GROUPS]):
             keeper.arm()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from edge_agent.config import windows
+from edge_agent.config.definitions import window_table
 from tests.fakes import FakeClock, Mosquitto, find_mosquitto
 
 # nothing fails because a machine is slow; what runs once more with the oldest libraries asks whether these do the same
@@ -20,9 +20,9 @@ settings.load_profile("house")
 @pytest.fixture
 def without_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a version that does not carry count_tumbling yet: what is of a later one is no mistake."""
-    known = {word: keys for word, keys in windows.WINDOWS.items() if word != "count_tumbling"}
-    monkeypatch.setattr(windows, "WINDOWS", known)
-    monkeypatch.setattr(windows, "LATER_WINDOWS", ("count_tumbling",))
+    known = {word: keys for word, keys in window_table.WINDOWS.items() if word != "count_tumbling"}
+    monkeypatch.setattr(window_table, "WINDOWS", known)
+    monkeypatch.setattr(window_table, "LATER_WINDOWS", ("count_tumbling",))
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "edge_agent/recording": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config", *CORE},
     "edge_agent/packages.py": CORE,
     "edge_agent/rim": RIM,
-    "edge_agent/loop.py": RIM,
+    "edge_agent/runtime/loop.py": RIM,
     "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *RIM},
-    "edge_agent/demo/tables.py": {"deltalake", "pyarrow", "edge_agent.config", *CORE},
+    "edge_agent/demo/delta_reader.py": {"deltalake", "pyarrow", "edge_agent.config", *CORE},
     "cloud_job": {
         *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
         "edge_agent.packages",
@@ -125,7 +125,7 @@ def test_every_import_points_inward() -> None:
         ("cloud_job/sql/delta_rs.py", "import pyspark"),
         ("edge_agent/root/decision/window_ranges.py", "import pyspark"),
         ("edge_agent/errors.py", "import numpy as np"),
-        ("edge_agent/loop.py", "from edge_agent.cli import main"),
+        ("edge_agent/runtime/loop.py", "from edge_agent.cli import main"),
     ],
 )
 def test_a_violation_is_found(path: str, text: str) -> None:

@@ -20,7 +20,7 @@ from edge_agent import packages
 from edge_agent.algebra.plugin_calls import TRIAL, Call, FailedError
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.packages import IN_A_ROW, LEFT_OUT, MOST, NEVER, NOTE, NOTE_BYTES, Keeper, users
+from edge_agent.packages import IN_A_ROW, LEFT_OUT, MOST, NEVER, NOTE, NOTE_BYTES, PluginGuard, users
 
 TOP = Path(__file__).resolve().parents[1]
 LIFT = Call("plant", "plant 1.0", "load", "lift", 1000)
@@ -51,11 +51,11 @@ def raising(text: str) -> Callable[[], int]:
 
 
 @pytest.fixture
-def armed() -> Iterator[Callable[[Keeper], Keeper]]:
+def armed() -> Iterator[Callable[[PluginGuard], PluginGuard]]:
     """Lets the alarm of a keeper ring, until the test ends; whatever else uses that signal waits."""
     before, timer = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def arm(keeper: Keeper) -> Keeper:
+    def arm(keeper: PluginGuard) -> PluginGuard:
         keeper.arm()
         return keeper
 
@@ -65,7 +65,7 @@ def armed() -> Iterator[Callable[[Keeper], Keeper]]:
 
 
 def test_what_a_function_raises_is_told_once_however_often_it_does() -> None:
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     for n in range(1000):
         with pytest.raises(FailedError, match=f"ValueError: reading {n}"):
             keeper.call(LIFT, raising(f"reading {n}"))
@@ -78,7 +78,7 @@ def test_what_a_function_raises_is_told_once_however_often_it_does() -> None:
 
 
 def test_what_fails_in_a_trial_is_told_only_when_somebody_asks_for_it() -> None:
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     with pytest.raises(FailedError):
         keeper.call(replace(LIFT, step=TRIAL), raising("no labels here"))
     assert not keeper.news()
@@ -88,7 +88,7 @@ def test_what_fails_in_a_trial_is_told_only_when_somebody_asks_for_it() -> None:
 
 
 def test_on_a_node_nothing_is_tried_before_what_never_ends_would_be_ended(tmp_path: Path) -> None:
-    node, command = Keeper(5.0, 0.25), Keeper(60.0)
+    node, command = PluginGuard(5.0, 0.25), PluginGuard(60.0)
     assert not node.ready
     assert command.ready
     node.keep(tmp_path, {})
@@ -96,7 +96,7 @@ def test_on_a_node_nothing_is_tried_before_what_never_ends_would_be_ended(tmp_pa
 
 
 def test_so_many_failures_are_remembered_and_no_more() -> None:
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     for n in range(2 * MOST):
         with pytest.raises(FailedError):
             keeper.call(Call("plant", "plant 1.0", f"f{n}", "lift", 1), raising("no"))
@@ -105,7 +105,7 @@ def test_so_many_failures_are_remembered_and_no_more() -> None:
 
 def test_a_function_that_is_slow_several_times_in_a_row_is_left_out_and_no_other() -> None:
     clock = Clock()
-    keeper = Keeper(5.0, 0.25, clock)
+    keeper = PluginGuard(5.0, 0.25, clock)
     for _ in range(IN_A_ROW - 1):
         assert keeper.call(LIFT, clock.taking(0.3)) == 42
         assert keeper.call(replace(LIFT, step="combine"), clock.taking(0.1)) == 42
@@ -123,7 +123,7 @@ def test_a_function_that_is_slow_several_times_in_a_row_is_left_out_and_no_other
 
 def test_a_function_that_is_slow_now_and_then_goes_on_for_ever() -> None:
     clock = Clock()
-    keeper = Keeper(5.0, 0.25, clock)
+    keeper = PluginGuard(5.0, 0.25, clock)
     for seconds in [0.3, 0.3, 0.1] * 20:
         assert keeper.call(LIFT, clock.taking(seconds)) == 42
     assert not keeper.news()
@@ -131,7 +131,7 @@ def test_a_function_that_is_slow_now_and_then_goes_on_for_ever() -> None:
 
 def test_at_the_root_a_function_may_take_its_time() -> None:
     clock = Clock()
-    keeper = Keeper(60.0, None, clock)
+    keeper = PluginGuard(60.0, None, clock)
     for _ in range(20):
         assert keeper.call(LIFT, clock.taking(30.0)) == 42
     assert not keeper.news()
@@ -149,9 +149,9 @@ def stubborn() -> int:
 
 @pytest.mark.parametrize("work", [stubborn, lambda: time.sleep(60)], ids=["loops", "sleeps"])
 def test_a_function_that_does_not_end_is_ended_by_the_alarm(
-    armed: Callable[[Keeper], Keeper], work: Callable[[], Any]
+    armed: Callable[[PluginGuard], PluginGuard], work: Callable[[], Any]
 ) -> None:
-    keeper = armed(Keeper(0.2))
+    keeper = armed(PluginGuard(0.2))
     began_s = time.monotonic()
     with pytest.raises(FailedError, match=r"took more than 0.2 s on 1000 rows; left out"):
         keeper.call(LIFT, work)
@@ -164,7 +164,7 @@ def test_a_function_that_does_not_end_is_ended_by_the_alarm(
 
 def test_a_function_that_ends_the_process_does_not() -> None:
     with pytest.raises(FailedError, match="SystemExit: 3"):
-        Keeper(5.0).call(LIFT, lambda: sys.exit(3))
+        PluginGuard(5.0).call(LIFT, lambda: sys.exit(3))
 
 
 HANGS = """
@@ -203,7 +203,7 @@ def test_what_no_alarm_ends_ends_the_process_and_is_left_out_by_the_next_one(tmp
 
 def test_another_version_of_the_package_is_asked_again(tmp_path: Path) -> None:
     assert run(tmp_path, "plant 1.0").returncode == 1
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     keeper.keep(tmp_path, {"plant": "plant 1.1"})
     assert not keeper.news()
     assert keeper.call(Call("plant", "plant 1.1", "load", "lift", 9), lambda: 3) == 3
@@ -213,10 +213,10 @@ def test_another_version_of_the_package_is_asked_again(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_in_a_call_that_would_have_ended_blames_nobody(tmp_path: Path) -> None:
     """A power cut says nothing of the function that ran then."""
-    Keeper(5.0).keep(tmp_path, {})
+    PluginGuard(5.0).keep(tmp_path, {})
     note = json.dumps([{"point": "plant", "package": "plant 1.0", "name": "load", "step": "lift"}]).encode()
     (tmp_path / NOTE).write_bytes(note.ljust(NOTE_BYTES, b"\0"))
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     keeper.keep(tmp_path, {"plant": "plant 1.0"})
     assert not keeper.news()
     assert not (tmp_path / LEFT_OUT).exists()
@@ -226,7 +226,7 @@ def test_a_process_that_is_killed_in_a_call_that_would_have_ended_blames_nobody(
 def test_a_damaged_file_of_what_is_left_out_stops_nothing(tmp_path: Path, text: bytes) -> None:
     (tmp_path / LEFT_OUT).write_bytes(text)
     (tmp_path / NOTE).write_bytes(text * 2)
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     keeper.keep(tmp_path, {"plant": "plant 1.0"})
     assert keeper.call(LIFT, lambda: 5) == 5
     keeper.rest()
@@ -234,7 +234,7 @@ def test_a_damaged_file_of_what_is_left_out_stops_nothing(tmp_path: Path, text: 
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    keeper = Keeper(5.0)
+    keeper = PluginGuard(5.0)
     keeper.keep(tmp_path / "missing", {})
     assert keeper.call(LIFT, lambda: 5) == 5
 
@@ -263,8 +263,8 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == list(packages.GROUPS)
 
 
-def test_a_call_within_a_call_belongs_to_the_outer_one(armed: Callable[[Keeper], Keeper]) -> None:
-    keeper = armed(Keeper(0.3))
+def test_a_call_within_a_call_belongs_to_the_outer_one(armed: Callable[[PluginGuard], PluginGuard]) -> None:
+    keeper = armed(PluginGuard(0.3))
 
     def outer() -> int:
         keeper.call(OTHER, lambda: 1)

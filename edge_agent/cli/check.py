@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from edge_agent.config.checker import line_of
-from edge_agent.config.crosscheck import over_horizon
-from edge_agent.config.definitions import Definition, parse_definition
-from edge_agent.config.documents import read
-from edge_agent.config.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
-from edge_agent.config.tables import TABLES, keys_of
+from edge_agent.config.checking.checker import line_of
+from edge_agent.config.checking.documents import read
+from edge_agent.config.definitions.definitions import Definition, parse_definition
+from edge_agent.config.in_force.crosscheck import over_horizon
+from edge_agent.config.in_force.unserved_report import unserved
+from edge_agent.config.node_file.node_tables import TABLES, keys_of
+from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
 from edge_agent.config.topics import ITEM_ID, KINDS
-from edge_agent.config.unserved import unserved
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
 HELP = "Read configurations and name every mistake at once: place, nearest valid name, what to do. Changes nothing."

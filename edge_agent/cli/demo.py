@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from edge_agent.demo.show import Outcome, Show
+    from edge_agent.demo.runner import DemoRun, Outcome
 
 HELP = (
     "The whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, lander "
@@ -42,9 +42,9 @@ def main(args: argparse.Namespace) -> int:
     """Run it, tell what came of it."""
     gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
     check()
-    from edge_agent.demo.show import Options, Show
+    from edge_agent.demo.runner import DemoRun, Options
 
-    show = Show(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
+    show = DemoRun(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
     print(f"everything is in {show.folder}")
     print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
     outcome = show.run()
@@ -66,13 +66,13 @@ def check() -> None:
     check_java()
 
 
-def tell(show: Show, outcome: Outcome) -> None:
+def tell(show: DemoRun, outcome: Outcome) -> None:
     """The end: the verdict, the SQL and ten rows, where things are."""
-    from edge_agent.demo import tables
+    from edge_agent.demo import delta_reader
 
     verdict = outcome.verdict
     print(f"\n{SQL}")
-    for row in tables.query(show.tables, SQL):
+    for row in delta_reader.query(show.tables, SQL):
         print("  ".join(f"{value}" for value in row.values()))
     print()
     if outcome.killed:
@@ -90,10 +90,10 @@ def tell(show: Show, outcome: Outcome) -> None:
     print(f"  headwater query --tables {show.tables} '{NEXT}'")
 
 
-def picture(show: Show, file: Path) -> None:
+def picture(show: DemoRun, file: Path) -> None:
     """Write demo.png; where it cannot be written, beside the tables."""
     from edge_agent.demo.picture import draw
-    from edge_agent.demo.show import raw_of
+    from edge_agent.demo.runner import raw_of
 
     raw, windows, title = raw_of(show)
     try:

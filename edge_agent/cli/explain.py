@@ -14,13 +14,13 @@ from edge_agent.algebra.query.placement_reasons import EVERY, placement_reasons
 from edge_agent.algebra.query.planner import Placement, plan
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
-from edge_agent.cli.telling import title
-from edge_agent.cli.weighing import Rate, lines_of, rate_of, weighed
-from edge_agent.config.definitions import Definition, parse_definition, parse_recording_query
-from edge_agent.config.documents import read
-from edge_agent.config.durations import UNITS_US, format_duration
-from edge_agent.config.settings import MAX_FILE_BYTES, parse
-from edge_agent.config.windows import window_text
+from edge_agent.cli.support.message_rendering import title
+from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, weighed
+from edge_agent.config.checking.documents import read
+from edge_agent.config.checking.durations import UNITS_US, format_duration
+from edge_agent.config.definitions.definitions import Definition, parse_definition, parse_recording_query
+from edge_agent.config.definitions.window_table import window_text
+from edge_agent.config.node_file.settings import MAX_FILE_BYTES, parse
 from edge_agent.errors import ConfigError
 
 HELP = (

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from edge_agent.config.sample import sample
-from edge_agent.config.settings import DEFAULT_FILE, parse
-from edge_agent.config.tables import ROLES, ROOT_ID
+from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
+from edge_agent.config.node_file.sample import sample
+from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
 from edge_agent.errors import ConfigError
 
 HELP = "Write a commented configuration to start from: every key of the role, its default, and the reason for it."

@@ -8,7 +8,7 @@ import signal
 from types import FrameType
 
 from edge_agent.cli.main import version
-from edge_agent.cli.serving import add_config, settings_of
+from edge_agent.cli.support.serving import add_config, settings_of
 from edge_agent.errors import ConfigError
 
 HELP = (

@@ -6,9 +6,9 @@ import argparse
 import logging
 
 from edge_agent.cli.main import version
-from edge_agent.cli.serving import add_config, dry_run, serve, settings_of
+from edge_agent.cli.support.serving import add_config, dry_run, serve, settings_of
 from edge_agent.errors import ConfigError
-from edge_agent.rim.build import build
+from edge_agent.runtime.build import build
 
 HELP = (
     "Be a region: hear children, apply their frames once and in order, merge their partials, pass them on with who is "

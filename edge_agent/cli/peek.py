@@ -9,8 +9,8 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
-from edge_agent.cli.listening import add_broker, link_of, listen
-from edge_agent.cli.telling import Teller, line
+from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
+from edge_agent.cli.support.message_rendering import MessageRenderer, line
 from edge_agent.config.topics import PREFIX
 
 HELP = "Print what passes a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print until told otherwise."""
-    teller = Teller(rows=args.rows)
+    teller = MessageRenderer(rows=args.rows)
     left = args.count
     for topic, payload, _, _ in listen(link_of(args), [f"{PREFIX}/#"], args.seconds):
         told = teller.tell(topic, payload)

@@ -51,7 +51,7 @@ def folder_of(args: argparse.Namespace) -> str:
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())
-    from edge_agent.config.settings import load
+    from edge_agent.config.node_file.settings import load
 
     for name in CONFIGS:
         if Path(name).exists():

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
-from edge_agent.cli.progress import Progress
+from edge_agent.cli.support.progress import Progress
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
-from edge_agent.recording.form import Recording, parse
-from edge_agent.recording.run import JOURNAL, Tree
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.parser import Recording, parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.tree import JOURNAL, Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
     for number, recording in enumerate(recordings):
         bar.at(number, recording.name)
         if recording.asked:
-            rows, teller = Tree(recording).run(), Teller(recording)
+            rows, teller = Tree(recording).run(), RowRenderer(recording)
             yield from teller.revisions(rows) if revisions else teller.final(rows)
 
 
@@ -104,5 +104,5 @@ def of_spark(
     for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:
-        made, teller = rows.get(tree.source, []), Teller(tree.recording)
+        made, teller = rows.get(tree.source, []), RowRenderer(tree.recording)
         yield from teller.revisions(made) if revisions else teller.final(made)

@@ -9,8 +9,8 @@ import sys
 import time
 from types import FrameType
 
-from edge_agent.cli.serving import add_config, settings_of
-from edge_agent.config.settings import Settings
+from edge_agent.cli.support.serving import add_config, settings_of
+from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError
 
 HELP = (

@@ -6,11 +6,11 @@ import argparse
 import logging
 
 from edge_agent.cli.main import version
-from edge_agent.cli.serving import add_config, dry_run, serve, settings_of
-from edge_agent.config.settings import load
+from edge_agent.cli.support.serving import add_config, dry_run, serve, settings_of
+from edge_agent.config.node_file.settings import load
 from edge_agent.errors import ConfigError
-from edge_agent.rim.build import build
-from edge_agent.rim.gateway import GatewayLoop
+from edge_agent.runtime.build import build
+from edge_agent.runtime.gateway import GatewayLoop
 
 HELP = (
     "Be a gateway: read sensors, slice, lift, keep everything open in the spool, send frames to the parent until they "

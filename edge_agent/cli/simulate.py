@@ -14,16 +14,16 @@ from typing import Any, Final
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
-from edge_agent.cli.progress import Progress
-from edge_agent.cli.telling import clock
-from edge_agent.config.definitions import canonical_query, query_of
-from edge_agent.config.settings import DEFAULT_FILE
+from edge_agent.cli.support.message_rendering import clock
+from edge_agent.cli.support.progress import Progress
+from edge_agent.config.definitions.definitions import canonical_query, query_of
+from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.ports.sensors import Sensors
-from edge_agent.recording.run import JOURNAL, Host
+from edge_agent.recording.tree import JOURNAL, Host
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row as Result
 from edge_agent.wire import frames, receipts

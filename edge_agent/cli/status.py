@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edge_agent.cli.listening import add_broker, link_of, listen
-from edge_agent.cli.telling import json_of
+from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
+from edge_agent.cli.support.message_rendering import json_of
 from edge_agent.config import topics
 
 HELP = (

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.demo.truth import raw_readings, windows
+from edge_agent.demo.reference_answers import raw_readings, windows
 
 TOLERANCE: Final = 1e-9  # relative: merging floats in another order moves the last digits (docs/protocol.md 7.2)
 SHOWN: Final = 5  # differences told in full
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DeltaRow:
     """A row of gold.results that is not withdrawn."""
 
     query: str
@@ -32,7 +32,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Comparison:
     """What the comparison found. told: the first differences in words. skipped: queries it cannot check, and why."""
 
     windows: int = 0
@@ -61,12 +61,12 @@ class Verdict:
 
 
 def compare(
-    results: Iterable[Result],
+    results: Iterable[DeltaRow],
     queries: Iterable[Query],
     sensors: Mapping[str, Mapping[str, Sensor]],
     span: tuple[int, int],
     own: Collection[str],
-) -> Verdict:
+) -> Comparison:
     """Compare all windows within span: [first reading, end) in us.
 
     queries: those in force, each in one revision. sensors: source -> gateway -> its sensor. Windows of a query count
@@ -74,9 +74,9 @@ def compare(
     must run on every gateway and to the end; others a user added, and may have narrowed or removed: they count from the
     first complete window, for one that a gateway was told of later (it may have been down) says so itself before that.
     """
-    verdict = Verdict()
+    verdict = Comparison()
     begin_us, until_us = span
-    by_query: dict[str, list[Result]] = {}
+    by_query: dict[str, list[DeltaRow]] = {}
     for row in results:
         by_query.setdefault(row.query, []).append(row)
     for query in queries:
@@ -101,7 +101,7 @@ def compare(
 
 
 def _compare(
-    query: Query, rows: list[Result], sensors: Mapping[str, Sensor], span: tuple[int, int], verdict: Verdict
+    query: Query, rows: list[DeltaRow], sensors: Mapping[str, Sensor], span: tuple[int, int], verdict: Comparison
 ) -> None:
     begin_us, until_us = span
     found = {(row.key, row.start_us): row for row in rows}
@@ -128,7 +128,7 @@ def _compare(
         verdict.tell(f"{query.id} {key} at {start_us}: {row.readings} readings that never were")
 
 
-def _difference(row: Result, values: Mapping[str, float], readings: int) -> str:
+def _difference(row: DeltaRow, values: Mapping[str, float], readings: int) -> str:
     """What is not as it must be; '' if all is."""
     if row.readings != readings:
         return f"{row.readings} readings, truth {readings}"

@@ -8,15 +8,19 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.demo.compare import Result
-from edge_agent.demo.truth import Raw
+from edge_agent.demo.compare import DeltaRow
+from edge_agent.demo.reference_answers import RawReadings
 
 SHOWN_S: Final = 40.0  # of raw readings: enough to see windows in them
 DOTS: Final = 6_000
 
 
 def draw(
-    file: Path, raw: Raw, windows: Iterable[Result], traffic: Sequence[tuple[float, int, int, int]], title: str
+    file: Path,
+    raw: RawReadings,
+    windows: Iterable[DeltaRow],
+    traffic: Sequence[tuple[float, int, int, int]],
+    title: str,
 ) -> None:
     """Write the picture. windows: tumbling ones with the aggregates avg, min and max, over the same key as raw."""
     import matplotlib as mpl

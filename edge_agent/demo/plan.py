@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
-from edge_agent.config.definitions import parse_sensor
+from edge_agent.config.definitions.definitions import parse_sensor
 
 REGIONS: Final = ("north", "south")
 HOST: Final = "gw-host"  # the gateway with the one real sensor: this machine

@@ -57,7 +57,7 @@ def mosquitto() -> str:
     return found
 
 
-class Child:
+class ChildProcess:
     """A process that may be killed and started again; its output goes to a file. Start it from the main thread."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> None:
@@ -140,7 +140,7 @@ class Child:
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
 
 
-class Broker(Child):
+class Broker(ChildProcess):
     """A Mosquitto on loopback that keeps its port over restarts."""
 
     def __init__(self, name: str, folder: Path, port: int, inflight: int = 200) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.ports.packets import Message, Refused
+from edge_agent.ports.packets import Message, RefusedPublish
 
 REFUSED_CODE: Final = 0x80  # reason codes from here on are failures (MQTT 5.0 section 2.4)
 
@@ -128,7 +128,7 @@ class Messages:
     messages: list[Message]
 
 
-Report = Up | Down | Taken | Subscribed | Confirmed | Messages | Refused
+Report = Up | Down | Taken | Subscribed | Confirmed | Messages | RefusedPublish
 
 
 class TooLargeError(PortError):

@@ -15,10 +15,10 @@ from typing import Any, Final
 from edge_agent.ports.backoff import Backoff
 from edge_agent.ports.dial import Dial
 from edge_agent.ports.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up
-from edge_agent.ports.outgoing import Outgoing, Publish
+from edge_agent.ports.outgoing import Outgoing, QueuedPublish
 from edge_agent.ports.packets import Splitter, acknowledgements
 from edge_agent.ports.paho_client import PahoClient
-from edge_agent.ports.stream import READ_BYTES, Stream
+from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
 
 IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: the next may wait `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
@@ -43,7 +43,7 @@ class Connection:
         self._reports: list[Report] = []
         self._filters: dict[str, int] = {}
         self._client: PahoClient | None = None
-        self._stream: Stream | None = None
+        self._stream: SocketStream | None = None
         self._generation = 0
         self._dial: Dial | None = None
         self._wanted = False
@@ -141,7 +141,7 @@ class Connection:
         link = self.link
         self._generation += 1
         splitter = Splitter(link.modern, self._generation, link.max_packet_bytes)
-        stream = self._stream = Stream(sock, splitter, self._buffer)
+        stream = self._stream = SocketStream(sock, splitter, self._buffer)
         client = self._client = PahoClient(link, stream)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
@@ -231,7 +231,7 @@ class Connection:
             self.ack([one.token for one in refused])  # settled: it would come again for ever
         self._pass_on(stream, others)
 
-    def _pass_on(self, stream: Stream, others: bytes) -> None:
+    def _pass_on(self, stream: SocketStream, others: bytes) -> None:
         """Let paho read the packets that are its own, or the end of the connection."""
         stream.ready += others
         client = self._client
@@ -268,10 +268,10 @@ class Connection:
         if not self.up:
             return None
         self._tokens += 1
-        self._outgoing.add(Publish(self._tokens if qos else 0, topic, payload, retain, expiry_s))
+        self._outgoing.add(QueuedPublish(self._tokens if qos else 0, topic, payload, retain, expiry_s))
         return self._tokens
 
-    def _send(self, publish: Publish) -> int | None:
+    def _send(self, publish: QueuedPublish) -> int | None:
         client = self._client
         if client is None:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Publish(NamedTuple):
+class QueuedPublish(NamedTuple):
     """A message to send. token: what its sender knows it by; 0: of QoS 0."""
 
     token: int
@@ -20,17 +20,17 @@ class Publish(NamedTuple):
 class Outgoing:
     """What of one connection has no answer yet. quota: publishes of QoS 1 that the broker lets be open."""
 
-    def __init__(self, send: Callable[[Publish], int | None]) -> None:
+    def __init__(self, send: Callable[[QueuedPublish], int | None]) -> None:
         """send: hands a message to the connection; answers its number there, None: the connection is gone."""
         self.quota = 65535
         self._send = send
         self._open: dict[int, int] = {}  # number on the connection -> token of publishes without PUBACK
-        self._waiting: deque[Publish] = deque()
+        self._waiting: deque[QueuedPublish] = deque()
 
     def __len__(self) -> int:
         return len(self._open) + len(self._waiting)
 
-    def add(self, publish: Publish) -> None:
+    def add(self, publish: QueuedPublish) -> None:
         """Send it now or once there is room."""
         if not publish.token or len(self._open) < self.quota:
             self._send_now(publish)
@@ -51,7 +51,7 @@ class Outgoing:
         self._open.clear()
         self._waiting.clear()
 
-    def _send_now(self, publish: Publish) -> None:
+    def _send_now(self, publish: QueuedPublish) -> None:
         number = self._send(publish)
         if publish.token and number is not None:
             self._open[number] = publish.token

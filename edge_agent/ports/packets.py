@@ -24,7 +24,7 @@ MAX_HEADER: Final = 65535 + 2 + 2  # topic, its length, packet id: enough of a m
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPublish:
     """A PUBLISH we do not take: too large, or not as the standard says. token 0: nothing to acknowledge."""
 
     topic: str
@@ -45,7 +45,7 @@ class Splitter:
     generation: int
     max_bytes: int
     messages: list[Message] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedPublish] = field(default_factory=list)
     _rest: bytes = b""
     _skip: int = 0
     _topics: dict[bytes, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Splitter:
                 return at, stop - at
             i = body + 2 + (data[body] << 8 | data[body + 1] if size > 1 else size)
             if i > stop:
-                self.refused.append(Refused("", size, 0, "topic longer than its packet"))
+                self.refused.append(RefusedPublish("", size, 0, "topic longer than its packet"))
                 at = stop
                 continue
             name = data[body + 2 : i]
@@ -97,7 +97,7 @@ class Splitter:
                 token = base | data[i] << 8 | data[i + 1] if i + 2 <= stop else 0
                 i += 2
                 if head & 0x04 or not token & 0xFFFF:  # we subscribe with QoS 1 at most
-                    self.refused.append(Refused(topic, size, 0, "QoS 2 or no packet id"))
+                    self.refused.append(RefusedPublish(topic, size, 0, "QoS 2 or no packet id"))
                     at = stop
                     continue
             else:
@@ -111,7 +111,7 @@ class Splitter:
                     i += 1
                 i += extra
                 if i > stop:
-                    self.refused.append(Refused(topic, size, token, "properties longer than their packet"))
+                    self.refused.append(RefusedPublish(topic, size, token, "properties longer than their packet"))
                     at = stop
                     continue
             append((topic, data[i:stop], token, head & 0x09))
@@ -135,7 +135,7 @@ class Splitter:
             topic = self._topic(data[body + 2 : topic_end])
             if data[0] & 0x02:
                 token = self.generation << 16 | data[topic_end] << 8 | data[topic_end + 1]
-        self.refused.append(Refused(topic, size, token, f"larger than {self.max_bytes} bytes"))
+        self.refused.append(RefusedPublish(topic, size, token, f"larger than {self.max_bytes} bytes"))
         self._skip = body + size
         return True
 

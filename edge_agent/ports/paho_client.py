@@ -19,7 +19,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edge_agent.ports.link import Link
-from edge_agent.ports.stream import READ_BYTES, Stream
+from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
 
 PUBACK: Final = 0x40
 PINGREQ: Final = 0xC0
@@ -29,7 +29,7 @@ DISCONNECT: Final = b"\xe0\x00"  # an orderly end in either version: no will
 class PahoClient(paho.Client):
     """The client of one connection. Set `on_connect` and its like before `begin`."""
 
-    def __init__(self, link: Link, stream: Stream) -> None:
+    def __init__(self, link: Link, stream: SocketStream) -> None:
         """stream: of a socket that is connected and does not block."""
         super().__init__(
             CallbackAPIVersion.VERSION2,

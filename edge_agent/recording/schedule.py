@@ -13,8 +13,8 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.machines.events import Read
-from edge_agent.recording.form import Recording
-from edge_agent.recording.streams import FAR_US, Stream
+from edge_agent.recording.parser import Recording
+from edge_agent.recording.streams import FAR_US, ChildStream
 
 PORTIONS: Final = 4  # of a stream at least: enough that frames of one child fall between those of another
 
@@ -26,7 +26,7 @@ class Add:
     items: int
 
 
-def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read | Add]:
+def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator[Read | Add]:
     """A stream as events, in order; after each the gateway commits and its frontier moves.
 
     The frontier follows the marks, or where there are none the newest reading. Portions are large, but none holds a
@@ -61,7 +61,7 @@ def portions(recording: Recording, stream: Stream, sensor: str) -> Iterator[Read
             yield Add(item)
 
 
-def _on_time(recording: Recording, stream: Stream) -> list[tuple[int, Marker]]:
+def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marker]]:
     """The markers, each with the item with which it is known: its own, or the one that moves the frontier up to it.
 
     Markers are no readings: none is late, whatever the policy, and windows begin and end where all of them say.

@@ -13,20 +13,20 @@ import numpy as np
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.key import Labels
-from edge_agent.config.checker import short
+from edge_agent.config.checking.checker import short
 from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # the label that carries a recording's key
 MARKS: Final = ("wm", "p")  # what an item that is no reading begins with
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
 EXACT: Final = 2**53  # integers up to here are exact whatever is asked of them
-WIDEST: Final = 2**61 - 1  # integers beyond do not travel (wire/series.py): the recording's values are floats
+WIDEST: Final = 2**61 - 1  # integers beyond do not travel (wire/columns/series.py): the recording's values are floats
 MOST_SQUARES: Final = 10**38  # a sum beyond has no answer (docs/protocol.md 7.1)
 NO_INTEGER: Final = 2**62  # stands for NaN among integers: the slicer skips and counts what lies beyond its limit
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ChildStream:
     """One child's items in arrival order, as columns.
 
     time_us, value, series: shape (k,), a reading each; series indexes Recording.labels. item: position of each reading
@@ -46,7 +46,7 @@ class Stream:
 
 def read_streams(
     raw: Mapping[str, Any], order: Sequence[str], unit_us: int, *, squared: bool = False
-) -> tuple[list[Stream], list[Labels], int | None]:
+) -> tuple[list[ChildStream], list[Labels], int | None]:
     """Streams in order, the labels of their series, and the scale of all values. squared: their squares are summed."""
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
@@ -72,14 +72,14 @@ def _exact(values: Sequence[Any], *, squared: bool) -> bool:
     return peak <= EXACT or (peak <= WIDEST and not (squared and peak * peak * len(values) >= MOST_SQUARES))
 
 
-def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> Stream:
+def columns(child: str, items: Sequence[Any], unit_us: int, series: dict[str, int], scale: int | None) -> ChildStream:
     readings = [at for at, item in enumerate(items) if type(item[0]) is not str]
     marks = [at for at, item in enumerate(items) if item[0] == "wm"]
     times = [_time(items[at][0], unit_us, child, at) for at in readings]
     codes = [series.setdefault(_label(items[at][1], child, at), len(series)) for at in readings]
     values = [_number(items[at][2], child, at) if scale is None else _integer(items[at][2]) for at in readings]
     mark_us = [max(-FAR_US, min(FAR_US, _us(items[at][1], unit_us, child, at))) for at in marks]
-    return Stream(
+    return ChildStream(
         child,
         np.array(times, np.int64),
         np.array(values, np.float64 if scale is None else np.int64),
@@ -98,7 +98,7 @@ def _marker(item: Sequence[Any], unit_us: int, child: str, at: int) -> Marker:
     return Marker(_time(item[1], unit_us, child, at), kind, str(more[0]) if more else "")
 
 
-def item_times(stream: Stream) -> Ints:
+def item_times(stream: ChildStream) -> Ints:
     """Times of readings and markers in arrival order."""
     if not stream.markers:
         return stream.time_us

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.config import topics
-from edge_agent.config.numbering import Numberer
-from edge_agent.config.settings import Lower, Settings
+from edge_agent.config.in_force.revision_numbering import RevisionNumberer
+from edge_agent.config.node_file.settings import Lower, Settings
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines import lander
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
@@ -25,7 +25,7 @@ from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.journal import Journal
 from edge_agent.ports.link import Down, Link, Messages, Subscribed, Taken, Up, Will
 from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message, Refused
+from edge_agent.ports.packets import Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, landing, receipts
 
@@ -86,7 +86,7 @@ class LanderLoop:
             settings.lander.flush_interval_us, settings.lander.flush_messages, settings.lander.flush_size_bytes
         )
         self.machine = lander.Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
-        self.numberer = Numberer.restore(self.journal.slots(NUMBERER).get(""))
+        self.numberer = RevisionNumberer.restore(self.journal.slots(NUMBERER).get(""))
         self.clock, self.waiter = SystemClock(), Waiter()
         self.connection = Connection(_link(settings.lower, self._node, self._status(online=False)))
         self.connection.subscribe(
@@ -204,7 +204,7 @@ class LanderLoop:
                     )
                 case Subscribed():
                     self._subscribed(report)
-                case Refused():
+                case RefusedPublish():
                     log.warning("message.refused", extra={"topic": report.topic, "why": report.why})
                 case Taken() if not report.ok:
                     log.warning("publish.refused", extra={"why": report.reason})

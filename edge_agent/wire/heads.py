@@ -15,8 +15,9 @@ import numpy as np
 from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
-from edge_agent.wire import columns, frames, sections
+from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
+from edge_agent.wire.columns import numbers
 
 BUCKET_US: Final = 3_600_000_000  # one hour: files of the frame table hold neighbouring windows
 
@@ -88,7 +89,7 @@ def _anchored(decoded: sections.Decoded) -> list[Any]:
     if type(first) is int:
         return [plan, tick, [first + decoded.anchor, length], *rest]
     starts = decoded.section.partials.start // sections.TICKS_US[tick]
-    return [plan, tick, [columns.encode_ints(starts), length], *rest]
+    return [plan, tick, [numbers.encode_ints(starts), length], *rest]
 
 
 def _part(number: int, group: int, decoded: sections.Decoded, section: Section, item: list[Any]) -> Part:

@@ -21,8 +21,8 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
-from edge_agent.wire import bags, columns, series, sketches
 from edge_agent.wire.cbor import an_array, an_int
+from edge_agent.wire.columns import multisets, numbers, series, sketches
 from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
@@ -63,8 +63,8 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
         raise ValueError(f"plan number {section.plan}")
     code, start, length = _ticks(rows.start, rows.end)
     base = anchor(frontier_us, TICKS_US[code])
-    first = start - base if isinstance(start, int) else columns.encode_ints(start - base)
-    size = length if isinstance(length, int) else columns.encode_ints(length)
+    first = start - base if isinstance(start, int) else numbers.encode_ints(start - base)
+    size = length if isinstance(length, int) else numbers.encode_ints(length)
     where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
     states = (_encode_column(column, rows.start) for column in rows.states.values())
@@ -76,7 +76,7 @@ def _encode_column(column: Array, start: Ints) -> object:
         return series.encode(column, start)
     if is_sketches(column):
         return sketches.encode(column)
-    return bags.encode(column) if is_bags(column) else columns.encode(_saturated(column))
+    return multisets.encode(column) if is_bags(column) else numbers.encode(_saturated(column))
 
 
 def _saturated(column: Array) -> Array:
@@ -84,7 +84,7 @@ def _saturated(column: Array) -> Array:
     with them (docs/protocol.md 7.1).
     """
     if column.dtype == object:
-        return np.array([max(-columns.WIDE, min(value, columns.WIDE - 1)) for value in column.tolist()], object)
+        return np.array([max(-numbers.WIDE, min(value, numbers.WIDE - 1)) for value in column.tolist()], object)
     return column if column.dtype.kind != "f" or np.isfinite(column).all() else within_reach(column)
 
 
@@ -138,8 +138,8 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     states: dict[str, Array] = {}
     size = n
     for i, column in enumerate(fields[4:]):
-        if bags.is_bags(column):
-            states[str(i)], values = bags.decode(column, n, room, f"column {i}")
+        if multisets.is_bags(column):
+            states[str(i)], values = multisets.decode(column, n, room, f"column {i}")
             size = max(size, values)
         elif series.is_series(column):
             states[str(i)], readings = series.decode(column, n, room, f"column {i}", start)
@@ -147,7 +147,7 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
         elif sketches.is_sketches(column):
             states[str(i)] = sketches.decode(column, n, f"column {i}")
         else:
-            states[str(i)] = columns.decode(column, n, f"column {i}")
+            states[str(i)] = numbers.decode(column, n, f"column {i}")
     section = Section(-1 - number if late else number, Partials(start, end, key, states))
     return Decoded(section, late, fields, base, size)
 
@@ -181,8 +181,8 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
         start = an_int(first + base, -limit, limit - 1, "range start")
         end = start + an_int(length, 1, limit - start, "range length")
         return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64)
-    starts = columns.decode_ints(first, n, "range start")
-    lengths = columns.decode_ints(length, n, "range length")
+    starts = numbers.decode_ints(first, n, "range start")
+    lengths = numbers.decode_ints(length, n, "range length")
     low, high = int(starts.min()) + base, int(starts.max()) + base
     longest = int(lengths.max())
     if int(lengths.min()) < 1 or low < -limit or high + longest > limit:

@@ -18,7 +18,8 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.multisets import is_bags
 from edge_agent.algebra.partials.series import is_series
 from edge_agent.errors import WireError
-from edge_agent.wire import bags, frames, series
+from edge_agent.wire import frames
+from edge_agent.wire.columns import multisets, series
 
 VERSION: Final = 1
 # First-come-first-served tags (RFC 8949 section 9.2), private to these files.
@@ -56,7 +57,7 @@ def _plain(value: object) -> object:
 
 def _array(array: NDArray[Any]) -> CBORTag:
     if is_bags(array):
-        return CBORTag(BAGS_TAG, [len(array), bags.encode(array, deflate=False)])
+        return CBORTag(BAGS_TAG, [len(array), multisets.encode(array, deflate=False)])
     if is_series(array):
         return CBORTag(SERIES_TAG, [len(array), series.encode(array, deflate=False)])
     if array.dtype == object:
@@ -115,7 +116,7 @@ def _tagged(item: CBORTag) -> Any:
         return array.reshape(shape)
     if item.tag == BAGS_TAG:
         rows, column = item.value
-        return bags.decode(_lists(column), rows, MOST_VALUES, "state")[0]
+        return multisets.decode(_lists(column), rows, MOST_VALUES, "state")[0]
     if item.tag == SERIES_TAG:
         rows, column = item.value
         return series.decode(_lists(column), rows, MOST_VALUES, "state")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from edge_agent.demo.show import Options, Show
+from edge_agent.demo.runner import DemoRun, Options
 from tests.benchmarks.bench import bench, record
 
 SECONDS = 90.0
@@ -13,7 +13,7 @@ SECONDS = 90.0
 @bench("window_to_row_s", budget_s=420)
 def window_to_row() -> None:
     """From the end of a window to the commit of its row; lateness 1 s, heartbeat 0.5 s, all on one machine."""
-    show = Show(Options(seconds=SECONDS, kill=False), lambda text: print(text, flush=True))
+    show = DemoRun(Options(seconds=SECONDS, kill=False), lambda text: print(text, flush=True))
     outcome = show.run()
     show.tidy(outcome)
     if not outcome.verdict.good:

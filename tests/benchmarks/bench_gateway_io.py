@@ -18,8 +18,8 @@ from edge_agent.machines.events import Commit
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.packets import Message, Splitter
 from edge_agent.ports.sensors.mqtt import MqttSensors
+from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
 from edge_agent.ports.spool import Spool
-from edge_agent.ports.stream import READ_BYTES, Stream
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.load import packet
 
@@ -33,7 +33,7 @@ def receive_messages() -> None:
     data = b"".join(packet("plant/s-0", b'{"ts":%d,"v":20.5}' % n) for n in range(MESSAGES))
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    stream = Stream(ours, Splitter(False, 1, 1 << 20), bytearray(READ_BYTES))
+    stream = SocketStream(ours, Splitter(False, 1, 1 << 20), bytearray(READ_BYTES))
     sender = threading.Thread(target=theirs.sendall, args=(data,), daemon=True)
     sender.start()
     taken, began = 0, time.thread_time()

@@ -16,7 +16,7 @@ from edge_agent.algebra.query import planner
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config import topics
-from edge_agent.config.definitions import canonical_query
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.ports.link import Link, Messages

@@ -7,7 +7,7 @@ import time
 
 from cloud_job.delta import tables
 from edge_agent.algebra.windows import Window
-from edge_agent.config.definitions import query_of
+from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record

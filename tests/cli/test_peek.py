@@ -24,7 +24,7 @@ from edge_agent.algebra.frame import (
 )
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.cli.telling import Teller, clock, line
+from edge_agent.cli.support.message_rendering import MessageRenderer, clock, line
 from edge_agent.config import topics
 from edge_agent.wire import frames, receipts
 
@@ -62,7 +62,7 @@ def born() -> Frame:
 
 
 def test_a_frame_is_told_with_what_is_in_it() -> None:
-    text = line(Teller().tell(FRAMES, frames.encode(born())))
+    text = line(MessageRenderer().tell(FRAMES, frames.encode(born())))
     assert text.startswith("press-1          frame      11112222/0 to region-1, ")
     for part in (
         "birth of 0.1.0 after 0000abcd/41",
@@ -74,7 +74,7 @@ def test_a_frame_is_told_with_what_is_in_it() -> None:
 
 
 def test_rows_have_their_columns_and_keys_by_name_once_the_definitions_were_heard() -> None:
-    teller = Teller(rows=True)
+    teller = MessageRenderer(rows=True)
     frame = Frame(0x11112222, 1, groups=(GroupPart(0, NINE + SECOND, (Section(0, partials(NINE)),)),))
     before = teller.tell(FRAMES, frames.encode(frame))["groups"][0]
     assert before["group"] == "group 0"
@@ -88,7 +88,7 @@ def test_rows_have_their_columns_and_keys_by_name_once_the_definitions_were_hear
 
 
 def test_heartbeats_and_receipts_are_told() -> None:
-    teller = Teller()
+    teller = MessageRenderer()
     teller.tell(FRAMES, frames.encode(born()))
     beat = teller.tell(FRAMES, frames.encode_heartbeat(Heartbeat(0x11112222, 5, ((0, NINE),))))
     assert beat["kind"] == "heartbeat"
@@ -98,7 +98,7 @@ def test_heartbeats_and_receipts_are_told() -> None:
 
 
 def test_states_and_definitions_are_told_as_they_are() -> None:
-    teller = Teller()
+    teller = MessageRenderer()
     assert '{"online": true}' in line(teller.tell(topics.status("press-1"), b'{"online":true}'))
     told = teller.tell(topics.definition("query", "boiler-1s"), b"")
     assert line(told).endswith("query/boiler-1s = (removed)")
@@ -107,7 +107,7 @@ def test_states_and_definitions_are_told_as_they_are() -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    told = Teller().tell(topics.definition("query", "x"), b"a\x1b[2Jb\nc")
+    told = MessageRenderer().tell(topics.definition("query", "x"), b"a\x1b[2Jb\nc")
     assert "\x1b" not in line(told)
     assert "\n" not in line(told)
 
@@ -119,7 +119,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     payload=st.one_of(st.binary(max_size=60), st.builds(lambda cut: frames.encode(born())[:cut], st.integers(0, 200))),
 )
 def test_whatever_passes_is_told_in_one_line_and_as_json(topic: str, payload: bytes) -> None:
-    told = Teller(rows=True).tell(topic, payload)
+    told = MessageRenderer(rows=True).tell(topic, payload)
     assert "\n" not in line(told)
     assert json.loads(json.dumps(told)) == told
 

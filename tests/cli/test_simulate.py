@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_agent.cli.main import main
-from edge_agent.config.definitions import parse_sensor
+from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.ports.sensors.simulated import Simulation
 
 BEGIN = "2026-11-21T09:00:00Z"

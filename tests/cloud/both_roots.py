@@ -13,7 +13,7 @@ import pytest
 
 from cloud_job.delta import tables
 from cloud_job.spark.job import FAILPOINT, Job, JobSettings
-from edge_agent.config.definitions import query_of
+from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row

@@ -27,7 +27,7 @@ from edge_agent.algebra.query.planner import plan as planned
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import OrderedWindow, Session, Tumbling, Window
 from edge_agent.config import topics
-from edge_agent.config.definitions import canonical_query
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.wire import frames, landing
 
 SECOND = 1_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
-from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
+from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import BadFrame, Configured
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_agent.algebra.query.query import Query
-from edge_agent.config.definitions import canonical_query, canonical_sensor, query_of
+from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import Configured
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.cloud.both_roots import Sent, plain, same, sent, through_crashes

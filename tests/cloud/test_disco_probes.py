@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cloud_job import replay
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import JOURNAL, Tree
-from edge_agent.recording.tell import Teller
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer
+from edge_agent.recording.tree import JOURNAL, Tree
 from tests.recording.probes import PROBES
 from tests.recording.test_disco_probes import rows_of
 
@@ -31,4 +31,4 @@ def test_the_job_gives_the_rows_of_every_probe_and_counts_nothing_twice(spark: S
     rows = replay.run(twice, max(tree.now_us for tree in trees.values()), JOURNAL, spark)
     for name, tree in trees.items():
         own = [row for row in rows if row.query.partition("-")[0] == tree.source]
-        assert rows_of(Teller(tree.recording).final(own)) == PROBES[name].rows, (name, PROBES[name].why)
+        assert rows_of(RowRenderer(tree.recording).final(own)) == PROBES[name].rows, (name, PROBES[name].why)

@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_agent.algebra.frame import Birth, Frame, Heartbeat
 from edge_agent.config import topics
-from edge_agent.config.settings import parse
+from edge_agent.config.node_file.settings import parse
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts

@@ -12,9 +12,9 @@ import pytest
 
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.cli.progress import Progress
 from edge_agent.cli.replay import of_python, of_spark
-from edge_agent.recording.form import parse
+from edge_agent.cli.support.progress import Progress
+from edge_agent.recording.parser import parse
 from edge_agent.root.numpy.rows import Row
 from tests.cloud.both_roots import plain, same, sent, through_crashes
 from tests.cloud.recorded import RecordedFleet

@@ -29,7 +29,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.config.definitions import query_of
+from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from edge_agent.cli.progress import Progress
 from edge_agent.cli.replay import of_python, of_spark
-from edge_agent.recording.form import parse
+from edge_agent.cli.support.progress import Progress
+from edge_agent.recording.parser import parse
 from tests.recording.made import made, reach, told_rows
 from tests.recording.made_calendars import made_calendars
 from tests.recording.made_sessions import made_sessions

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 
-from edge_agent.config.registry import Registry
-from edge_agent.config.schema import schemas
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.published.schema import schemas
 
 STATE = jsonschema.Draft202012Validator(schemas()["state"])
 
@@ -26,18 +26,18 @@ def removal(revision: int) -> bytes:
     return json.dumps({"removed": True, "revision": revision}).encode()
 
 
-def started(**more: Any) -> Registry:
-    registry = Registry("press-1", **more)
+def started(**more: Any) -> DefinitionRegistry:
+    registry = DefinitionRegistry("press-1", **more)
     registry.take("all", "sensor", "boiler", sensor())
     return registry
 
 
-def lengths(registry: Registry) -> dict[str, tuple[int, int]]:
+def lengths(registry: DefinitionRegistry) -> dict[str, tuple[int, int]]:
     """Id -> (revision, window length in seconds) of the queries in force."""
     return {q.id: (q.revision, q.time_window.longest_us // 10**6) for q in registry.in_force()[1]}
 
 
-def item(registry: Registry, name: str = "query/x") -> dict[str, Any]:
+def item(registry: DefinitionRegistry, name: str = "query/x") -> dict[str, Any]:
     state = json.loads(json.dumps(registry.state()))
     STATE.validate(state)
     found: dict[str, Any] = state["items"][name]

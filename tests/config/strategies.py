@@ -11,7 +11,7 @@ from edge_agent.algebra.query import where_parser
 from edge_agent.algebra.query.query import LATE_POLICIES, Aggregate, Query, Sensor
 from edge_agent.algebra.windows.sliding import MOST_OVERLAP, Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
-from edge_agent.config.aggregates import COLUMNS
+from edge_agent.config.definitions.aggregate_entries import COLUMNS
 from edge_agent.config.topics import is_item_id
 from tests.strategies import large_windows
 

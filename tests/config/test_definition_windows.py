@@ -8,13 +8,8 @@ import pytest
 
 from edge_agent.algebra.windows import ALL
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.config.definitions import (
-    canonical_query,
-    parse_query,
-    parse_recording_query,
-    query_of,
-)
-from edge_agent.config.windows import WINDOWS
+from edge_agent.config.definitions.definitions import canonical_query, parse_query, parse_recording_query, query_of
+from edge_agent.config.definitions.window_table import WINDOWS
 from edge_agent.errors import ConfigError, NotSupported
 from tests.config.defining import COUNT, query
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows.sliding import Sliding
-from edge_agent.config.aggregates import ALIASES
-from edge_agent.config.definitions import (
+from edge_agent.config.definitions.aggregate_entries import ALIASES
+from edge_agent.config.definitions.definitions import (
     Definition,
     canonical_query,
     canonical_sensor,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.config.documents import MAX_BYTES, read
+from edge_agent.config.checking.documents import MAX_BYTES, read
 from edge_agent.errors import ConfigError
 
 TOML = """\

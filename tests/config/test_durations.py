@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.config.durations import (
+from edge_agent.config.checking.durations import (
     SIZES,
     UNITS_US,
     format_duration,

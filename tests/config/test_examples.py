@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 
 from edge_agent.config import topics
-from edge_agent.config.definitions import parse_definition
-from edge_agent.config.reference import PAGE, page
-from edge_agent.config.schema import FOLDER, schemas, text_of
-from edge_agent.config.settings import parse
+from edge_agent.config.definitions.definitions import parse_definition
+from edge_agent.config.node_file.settings import parse
+from edge_agent.config.published.reference import PAGE, page
+from edge_agent.config.published.schema import FOLDER, schemas, text_of
 from edge_agent.errors import ConfigError
 from tests.config.test_mistakes import FILES, QUERIES, SENSORS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.algebra.aggregates import FUNCTIONS
-from edge_agent.config.definitions import parse_definition
-from edge_agent.config.settings import parse
+from edge_agent.config.definitions.definitions import parse_definition
+from edge_agent.config.node_file.settings import parse
 from edge_agent.errors import ConfigError, NotSupported
 
 WINDOW = 'window = {type = "tumbling", length = "1m"}'

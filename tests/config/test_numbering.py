@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.config import topics
-from edge_agent.config.registry import Numberer, Publication, Registry
+from edge_agent.config.in_force.registry import DefinitionRegistry, Numberer, Publication
 
 X = topics.definition("query", "x")
 X_AT_1 = topics.definition("query", "x", "press-1")
@@ -67,7 +67,7 @@ def test_toml_is_numbered_too() -> None:
     """
     (made,) = heard((X, text)).due(LATER_US)
     assert json.loads(made.payload)["effective_from"] == "2026-11-21T00:00:00Z"
-    registry = Registry("press-1")
+    registry = DefinitionRegistry("press-1")
     registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')
     assert registry.take("all", "query", "x", made.payload)
 
@@ -206,7 +206,7 @@ def test_a_node_below_a_parent_ends_with_the_last_word(messages: list[tuple[str,
     """People need not count: what was published last, without a number, is what runs."""
     broker, numberer = Broker(), Numberer()
     numberer.connected(0)
-    registry = Registry("press-1")
+    registry = DefinitionRegistry("press-1")
     registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')
     for topic, payload in [*messages, (X_AT_1, query("7m"))]:
         broker.publish(Publication(topic, payload))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_agent.config.definitions import parse_definition
-from edge_agent.config.registry import Registry
+from edge_agent.config.definitions.definitions import parse_definition
+from edge_agent.config.in_force.registry import DefinitionRegistry
 from tests.config.registering import item, lengths, query, removal, sensor, started
 from tests.config.test_mistakes import QUERIES, SENSORS
 
@@ -148,7 +148,7 @@ def test_state_says_what_a_later_version_would_understand() -> None:
 
 
 def test_a_query_waits_for_its_sensor() -> None:
-    registry = Registry("press-1")
+    registry = DefinitionRegistry("press-1")
     registry.take("all", "sensor", "boilers", sensor())
     registry.take("all", "query", "x", query())
     assert lengths(registry) == {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from edge_agent.config.registry import Registry
-from edge_agent.config.settings import parse
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.node_file.settings import parse
 from tests.config.registering import item, lengths, query
 
 FILE = """
@@ -23,13 +23,13 @@ aggregates = ["avg"]
 """
 
 
-def booted(length: str | None, state: dict[str, Any] | None) -> Registry:
+def booted(length: str | None, state: dict[str, Any] | None) -> DefinitionRegistry:
     text = FILE.replace("LENGTH", length or "1m")
     text = text if length else text.partition("[query.x]")[0]
-    return Registry("press-1", local=parse(text).definitions, state=state)
+    return DefinitionRegistry("press-1", local=parse(text).definitions, state=state)
 
 
-def restart(registry: Registry, length: str | None) -> Registry:
+def restart(registry: DefinitionRegistry, length: str | None) -> DefinitionRegistry:
     return booted(length, json.loads(json.dumps(registry.snapshot())))
 
 

@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.config.registry import Registry
+from edge_agent.config.in_force.registry import DefinitionRegistry
 from tests.config.registering import STATE, item, lengths, query, removal, started
 
 WORDS = st.tuples(
@@ -48,7 +48,7 @@ def test_a_restart_off_line_changes_nothing(words: list[tuple[str, str, int, str
     straight, broken = started(), started()
     for n, word in enumerate(words):
         if n == at:
-            broken = Registry("press-1", state=json.loads(json.dumps(broken.snapshot())))
+            broken = DefinitionRegistry("press-1", state=json.loads(json.dumps(broken.snapshot())))
         assert straight.take(word[0], "query", word[1], payload(word)) == broken.take(
             word[0], "query", word[1], payload(word)
         )
@@ -80,6 +80,6 @@ def test_a_snapshot_of_another_version_is_told_and_not_lost_for_the_rest() -> No
     registry.take("all", "query", "y", query("2m"))
     state = json.loads(json.dumps(registry.snapshot()))
     state["accepted"][1][3] = state["accepted"][1][3].replace("tumbling", "hopping")
-    restored = Registry("press-1", state=state)
+    restored = DefinitionRegistry("press-1", state=state)
     assert lengths(restored) == {"y": (1, 120)}
     assert item(restored)["errors"]

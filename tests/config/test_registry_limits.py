@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from edge_agent.config.crosscheck import MOST_ID_BYTES
-from edge_agent.config.registry import Registry
-from edge_agent.config.tables import Limits
+from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.node_file.node_tables import LimitsTable
 from tests.config.registering import item, lengths, query, removal, sensor, started
 
 
 def test_what_is_too_much_is_refused_and_the_rest_stays() -> None:
-    registry = Registry("press-1", Limits(sensors=2, queries=2, edges_per_second=110))
+    registry = DefinitionRegistry("press-1", LimitsTable(sensors=2, queries=2, edges_per_second=110))
     for name in ("boiler", "b", "c"):
         registry.take("all", "sensor", name, sensor())
     assert [s.id for s in registry.in_force()[0]] == ["b", "boiler"]
@@ -29,7 +29,7 @@ def test_what_is_too_much_is_refused_and_the_rest_stays() -> None:
 
 
 def test_filters_without_end_are_refused_before_they_fill_the_memory() -> None:
-    registry = started(limits=Limits(groups=2))
+    registry = started(limits=LimitsTable(groups=2))
     for n in range(3):
         registry.take("all", "query", f"q{n}", query(where=f"value > {n}"))
     registry.take("all", "query", "q3", query(where="value > 1"))
@@ -52,7 +52,7 @@ def test_the_names_of_queries_over_one_source_must_fit_a_frame() -> None:
 
 
 def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> None:
-    registry = started(limits=Limits(queries=100))
+    registry = started(limits=LimitsTable(queries=100))
     for n in range(10_000):
         registry.take("all", "query", f"q{n}", query())
     assert len(lengths(registry)) == 100
@@ -69,7 +69,7 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
 
 
 def test_a_driver_the_node_cannot_run_is_refused() -> None:
-    registry = Registry("press-1", usable=("host", "file", "simulated"))
+    registry = DefinitionRegistry("press-1", usable=("host", "file", "simulated"))
     registry.take("all", "sensor", "s", b'{"driver": "mqtt", "topic": "a", "revision": 1}')
     assert registry.in_force() == ((), ())
     assert item(registry, "sensor/s")["errors"][0]["hint"].startswith("say [local]")

@@ -7,10 +7,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from edge_agent.config.sample import sample
-from edge_agent.config.schema import schemas
-from edge_agent.config.settings import Settings, load, notes, parse
-from edge_agent.config.tables import FOR_ROLE, ROLES, TABLES, keys_of
+from edge_agent.config.node_file.node_tables import FOR_ROLE, ROLES, TABLES, keys_of
+from edge_agent.config.node_file.sample import sample
+from edge_agent.config.node_file.settings import Settings, load, notes, parse
+from edge_agent.config.published.schema import schemas
 from edge_agent.errors import ConfigError
 
 GATEWAY = """

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from edge_agent.cli.main import main
-from edge_agent.config import crosscheck, registry
-from edge_agent.config.crosscheck import too_many
-from edge_agent.config.definitions import parse_query
-from edge_agent.config.registry import MOST_WAITING
-from edge_agent.config.settings import load, parse
-from edge_agent.config.tables import Limits
-from edge_agent.config.unserved import unserved
+from edge_agent.config.definitions.definitions import parse_query
+from edge_agent.config.in_force import crosscheck, registry
+from edge_agent.config.in_force.crosscheck import too_many
+from edge_agent.config.in_force.registry import MOST_WAITING
+from edge_agent.config.in_force.unserved_report import unserved
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.config.node_file.settings import load, parse
 from edge_agent.errors import ConfigError, Problem
-from edge_agent.rim.build import build
+from edge_agent.runtime.build import build
 
 HEAD = '[node]\nid = "g"\n[uplink]\nbroker = "mqtt://127.0.0.1:{port}"\n[sensor.s]\ndriver = "simulated"\n'
 BODY = '[query.q{n}]\nsource = "s"\nwindow = {{ type = "{type}", length = "{length}"{more} }}\naggregates = ["avg"]\n'
@@ -87,7 +87,7 @@ def test_a_local_query_is_of_a_group_of_its_own() -> None:
 
 def test_what_check_counts_is_what_the_registry_serves() -> None:
     settings = parse(gateway(60, length="1ms", other=LATENESSES))
-    made = registry.Registry("g", settings.limits, None, settings.definitions)
+    made = registry.DefinitionRegistry("g", settings.limits, None, settings.definitions)
     served = {query.id for query in made.in_force()[1]}
     assert {item for _, item in made.refused()} == {f"q{n}" for n in range(60)} - served
     assert len(served) == 60 - unserved(settings)[1]
@@ -95,7 +95,7 @@ def test_what_check_counts_is_what_the_registry_serves() -> None:
 
 def test_a_definition_of_the_file_is_not_told_to_be_published() -> None:
     settings = parse(gateway(MOST_WAITING + 2, other=FILTERS) + "[limits]\ngroups = 1\n")
-    items = registry.Registry("g", settings.limits, None, settings.definitions).state()["items"]
+    items = registry.DefinitionRegistry("g", settings.limits, None, settings.definitions).state()["items"]
     hint = items[f"query/q{MOST_WAITING + 1}"]["errors"][0]["hint"]
     assert hint.startswith("reload the file once there is room; let queries share them")
 
@@ -106,7 +106,7 @@ def test_too_many_queries_are_counted_with_the_limit_and_its_maximum() -> None:
     hint = "say [limits] queries = 5, it goes up to 10000"
     assert str(err.value) == f"headwater.toml  query: 5 queries would be on this node, at most 4; {hint}"
     query = parse_query("q", {"source": "s", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["avg"]})
-    problem = too_many("query", "", [query] * 10_001, Limits())
+    problem = too_many("query", "", [query] * 10_001, LimitsTable())
     assert problem is not None
     assert problem.hint == "share them out to more gateways: [limits] queries goes up to 10000"
 
@@ -120,9 +120,9 @@ def test_of_many_that_do_not_fit_each_is_refused_without_counting_all_others(mon
         return crosscheck.too_much(kind, item, *rest)
 
     monkeypatch.setattr(registry, "too_much", too_much)
-    limits = Limits(groups=5)
+    limits = LimitsTable(groups=5)
     settings = parse(gateway(50, other=FILTERS))
-    made = registry.Registry("g", limits, None, settings.definitions)
+    made = registry.DefinitionRegistry("g", limits, None, settings.definitions)
     assert (len(made.in_force()[1]), len(made.refused()), counted) == (5, 45, ["q5"])
 
 
@@ -130,9 +130,9 @@ def test_what_leaves_the_file_makes_room_for_what_comes_into_it() -> None:
     """Also where the limits are lower than they were."""
     definitions = parse(gateway(5, other=FILTERS)).definitions
     old = [d for d in definitions if d.id in {"s", "q0", "q1"}]
-    state = registry.Registry("g", Limits(groups=2), None, old).snapshot()
+    state = registry.DefinitionRegistry("g", LimitsTable(groups=2), None, old).snapshot()
     new = [d for d in definitions if d.id in {"s", "q4"}]
-    made = registry.Registry("g", Limits(groups=1), None, new, state)
+    made = registry.DefinitionRegistry("g", LimitsTable(groups=1), None, new, state)
     assert [query.id for query in made.in_force()[1]] == ["q4"]
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.config.definitions import parse_query
-from edge_agent.demo.compare import Result, Verdict, compare
+from edge_agent.config.definitions.definitions import parse_query
+from edge_agent.demo.compare import Comparison, DeltaRow, compare
 from edge_agent.demo.plan import QUERIES, SECOND_US, query_messages, seats
 from edge_agent.ports.sensors.simulated import Simulation
 from tests import oracle
@@ -46,7 +46,7 @@ def readings(sensors: dict[str, Sensor]) -> list[oracle.Reading]:
     return out
 
 
-def oracle_rows() -> list[Result]:
+def oracle_rows() -> list[DeltaRow]:
     """What the tables would hold."""
     rows = []
     for source, sensors in demo_sensors().items():
@@ -60,7 +60,7 @@ def oracle_rows() -> list[Result]:
         for (query, key, start, end), values in oracle.results(queries, all_readings, passes).items():
             if start >= BEGIN and end <= UNTIL:
                 number = int(counts[query, key, start, end]["count"] or 0)
-                rows.append(Result(query, 0, key, start, end, values, number, 0, True, 3))
+                rows.append(DeltaRow(query, 0, key, start, end, values, number, 0, True, 3))
     return rows
 
 
@@ -69,7 +69,7 @@ COUNT = parse_query(
 ).aggregates[0]
 
 
-def verdict(rows: list[Result]) -> Verdict:
+def verdict(rows: list[DeltaRow]) -> Comparison:
     return compare(rows, demo_queries(), demo_sensors(), (BEGIN, UNTIL), frozenset(QUERIES))
 
 
@@ -111,7 +111,7 @@ def test_a_query_that_a_user_narrowed_or_cannot_be_checked_is_told_and_not_judge
     mine = parse_query(
         "mine", '{"source": "boiler", "window": {"type": "tumbling", "length": "1s"}, "aggregates": ["count"]}'
     )
-    row = Result("mine", 0, "", BEGIN, BEGIN + SECOND_US, {"count": 1.0}, 1, 0, True, 1)
+    row = DeltaRow("mine", 0, "", BEGIN, BEGIN + SECOND_US, {"count": 1.0}, 1, 0, True, 1)
     found = compare([row], [mine], demo_sensors(), (BEGIN, UNTIL), frozenset(QUERIES))
     assert found.skipped == {"mine": "it does not run on all gateways"}
 

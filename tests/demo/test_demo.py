@@ -69,7 +69,7 @@ def test_the_demo_survives_its_kills_and_every_window_is_right(tmp_path: Path) -
     assert (tables / "gold" / "results").is_dir()
     assert not list(Path(folder).glob("gw-*"))
     assert left_of(folder) == []
-    from edge_agent.demo import tables as read
+    from edge_agent.demo import delta_reader as read
 
     mine = [row for row in read.results(tables) if row.query == "mine"]
     assert mine

@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
 from edge_agent.algebra.query.query import Query
-from edge_agent.config.definitions import canonical_query
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 

@@ -19,7 +19,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.node import NodeSettings
-from edge_agent.rim.words import asked, marker_of
+from edge_agent.runtime.status_and_commands import asked, marker_of
 
 SECOND = 1_000_000
 QUERY = Query("q", 1, "s", Punctuation(), (Aggregate("sum", "sum"),), lateness_us=0)

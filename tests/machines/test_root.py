@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import ExcludedLeaf, Frame, Serving
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.config.definitions import query_of
+from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
 from edge_agent.root.numpy.rows import Row

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.ports.backoff import STABLE_S, Backoff
-from edge_agent.ports.outgoing import Outgoing, Publish
+from edge_agent.ports.outgoing import Outgoing, QueuedPublish
 
 
 def test_pauses_double_up_to_the_longest_and_each_is_shortened_by_at_most_half() -> None:
@@ -35,10 +35,10 @@ class Broker:
     """Takes what it is sent and answers later."""
 
     def __init__(self) -> None:
-        self.got: list[Publish] = []
+        self.got: list[QueuedPublish] = []
         self.up = True
 
-    def send(self, publish: Publish) -> int | None:
+    def send(self, publish: QueuedPublish) -> int | None:
         self.got.append(publish)
         return len(self.got) if self.up else None
 
@@ -51,7 +51,7 @@ def test_no_more_are_open_than_the_broker_takes_and_all_leave_in_order(quota: in
     for step in steps:
         if step == "add":
             token += 1
-            outgoing.add(Publish(token, "t", b"", retain=False, expiry_s=None))
+            outgoing.add(QueuedPublish(token, "t", b"", retain=False, expiry_s=None))
         elif answered < len(broker.got):
             answered += 1
             assert outgoing.answered(answered) == answered
@@ -64,7 +64,7 @@ def test_what_is_of_qos_0_waits_for_nothing_and_has_no_answer() -> None:
     broker = Broker()
     outgoing = Outgoing(broker.send)
     outgoing.quota = 0
-    outgoing.add(Publish(0, "t", b"", retain=False, expiry_s=None))
+    outgoing.add(QueuedPublish(0, "t", b"", retain=False, expiry_s=None))
     assert len(broker.got) == 1
     assert len(outgoing) == 0
     assert outgoing.answered(1) is None
@@ -74,5 +74,5 @@ def test_what_a_lost_connection_was_handed_is_not_open() -> None:
     broker = Broker()
     outgoing = Outgoing(broker.send)
     broker.up = False
-    outgoing.add(Publish(1, "t", b"", retain=False, expiry_s=None))
+    outgoing.add(QueuedPublish(1, "t", b"", retain=False, expiry_s=None))
     assert len(outgoing) == 0

@@ -13,7 +13,7 @@ import pytest
 from edge_agent.errors import ConfigError
 from edge_agent.ports.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
 from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import DUP, RETAIN, Refused
+from edge_agent.ports.packets import DUP, RETAIN, RefusedPublish
 from tests.fakes import Mosquitto
 from tests.ports.net import Net, link
 
@@ -157,7 +157,7 @@ def test_an_oversize_message_of_a_sensor_is_skipped_and_settled(net: Net, mosqui
         says.publish("a", payload)
     net.until(lambda: len(net.messages(hears)) == 2)
     assert net.payloads(hears) == [b"before", b"after"]
-    (refused,) = net.of(hears, Refused)
+    (refused,) = net.of(hears, RefusedPublish)
     assert refused.topic == "a"
     assert "larger than 100000" in refused.why
     hears.ack([message[2] for message in net.messages(hears)])
@@ -167,7 +167,7 @@ def test_an_oversize_message_of_a_sensor_is_skipped_and_settled(net: Net, mosqui
     hears.open()
     net.quiet(0.5)
     assert not net.messages(hears)
-    assert not net.of(hears, Refused)  # it does not come again for ever
+    assert not net.of(hears, RefusedPublish)  # it does not come again for ever
 
 
 def test_many_small_messages_are_read_together(net: Net, mosquitto: Mosquitto) -> None:

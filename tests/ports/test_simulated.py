@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Read
-from edge_agent.ports.sensors.simulated import MOST, Made, SimulatedSensor, Simulation
+from edge_agent.ports.sensors.simulated import MOST, SimulatedReadings, SimulatedSensor, Simulation
 from tests.fakes import BEGIN_US, FakeClock
 
 WAVES = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
@@ -38,7 +38,7 @@ def definitions(draw: st.DrawFn) -> Sensor:
     )
 
 
-def rows(made: Made) -> list[tuple[int, int, int, float, int]]:
+def rows(made: SimulatedReadings) -> list[tuple[int, int, int, float, int]]:
     columns = (made.index, made.time_us, made.arrival_us, made.value, made.series)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-from edge_agent.demo.processes import Broker, Child, free_ports
+from edge_agent.demo.processes import Broker, ChildProcess, free_ports
 
-C = TypeVar("C", bound=Child)
+C = TypeVar("C", bound=ChildProcess)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from edge_agent.cli.listening import listen
+from edge_agent.cli.support.broker_listener import listen
 from edge_agent.ports.link import Link
 from edge_agent.ports.packets import Message
 

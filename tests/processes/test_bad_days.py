@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.config.settings import parse
-from edge_agent.demo.processes import Broker, Child
+from edge_agent.config.node_file.settings import parse
+from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit
-from edge_agent.rim.build import build
+from edge_agent.runtime.build import build
 from tests.processes.hearing import ask, retained
 from tests.processes.tree import Top, gateway, region, wait_for
 
-Begin = Callable[[Child], Child]
+Begin = Callable[[ChildProcess], ChildProcess]
 Brokers = Callable[[int], list[Broker]]
 
 SENSOR = '[sensor.boiler]\ndriver = "simulated"\nrate = 50\nresolution = 0.1\n'
@@ -132,7 +132,7 @@ def test_a_disk_that_refuses_a_commit_is_tried_again_and_nothing_is_published_be
         refused.append(commit)
         raise PortError("disk full")
 
-    monkeypatch.setattr("edge_agent.rim.performer.RETRY_US", 100_000)
+    monkeypatch.setattr("edge_agent.runtime.action_executor.RETRY_US", 100_000)
     monkeypatch.setattr(loop.spool, "commit", full)
     loop.start()
     for _ in range(20):

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from edge_agent.demo.processes import Broker, Child
+from edge_agent.demo.processes import Broker, ChildProcess
 from tests.processes.hearing import ask, publish, retained
 from tests.processes.tree import Top, gateway, region, wait_for
 
 pytestmark = pytest.mark.broker
 
-Begin = Callable[[Child], Child]
+Begin = Callable[[ChildProcess], ChildProcess]
 Brokers = Callable[[int], list[Broker]]
 
 SENSOR = {"driver": "simulated", "rate": 50, "resolution": 0.1, "labels": {"site": "a"}}

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import pytest
 
-from edge_agent.cli.listening import listen
-from edge_agent.demo.processes import Broker, Child
+from edge_agent.cli.support.broker_listener import listen
+from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.ports.link import Link
 from tests.fakes import Mosquitto
 from tests.processes.hearing import publish, retained
@@ -24,7 +24,7 @@ from tests.processes.tree import Top, gateway, region, wait_for
 
 pytestmark = pytest.mark.broker
 
-Begin = Callable[[Child], Child]
+Begin = Callable[[ChildProcess], ChildProcess]
 Brokers = Callable[[int], list[Broker]]
 TO_ALL = "hw/1/all/cmd"
 LOCAL = """

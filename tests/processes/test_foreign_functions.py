@@ -12,7 +12,7 @@ import pytest
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.frame import Gap
-from edge_agent.demo.processes import Broker, Child
+from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.machines.node import FAILED
 from edge_agent.packages import LEFT_OUT, NEVER, installed
 from edge_agent.root.completeness import Decider, Decision
@@ -103,12 +103,17 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> list[Gap]:
 @pytest.mark.broker
 @pytest.mark.usefixtures("package")
 def test_functions_that_raise_are_slow_or_never_end_cost_their_own_answers_and_nothing_else(
-    tmp_path: Path, ended: Callable[[Child], Child], brokers: Callable[[int], list[Broker]], declared: list[Gap]
+    tmp_path: Path,
+    ended: Callable[[ChildProcess], ChildProcess],
+    brokers: Callable[[int], list[Broker]],
+    declared: list[Gap],
 ) -> None:
     (broker,) = brokers(1)
     folder = tmp_path / "gw-1"
     configured = gateway("gw-1", folder, broker.url, "root", CONFIG)
-    agent = ended(Child("gw-1", [sys.executable, "-c", IMPATIENT, str(folder / "headwater.toml")], configured.folder))
+    agent = ended(
+        ChildProcess("gw-1", [sys.executable, "-c", IMPATIENT, str(folder / "headwater.toml")], configured.folder)
+    )
     with Top(broker.url) as top:
         status = "hw/1/up/gw-1/status"
 

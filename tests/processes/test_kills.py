@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.config.definitions import parse_sensor
-from edge_agent.demo.processes import Broker, Child
+from edge_agent.config.definitions.definitions import parse_sensor
+from edge_agent.demo.processes import Broker, ChildProcess
 from tests.processes.tree import Top, gateway, region, truth, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -35,7 +35,7 @@ def sensor_text(seed: int, begin_us: int) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_random_moments_lose_and_double_nothing(
-    tmp_path: Path, ended: Callable[[Child], Child], brokers: Callable[[int], list[Broker]], seed: int
+    tmp_path: Path, ended: Callable[[ChildProcess], ChildProcess], brokers: Callable[[int], list[Broker]], seed: int
 ) -> None:
     """protocol 3.1, 3.2, 3.3, 2.2: agents, a merger and brokers die at any moment, sums stay those of the sensors."""
     chance = random.Random(seed)

@@ -11,24 +11,24 @@ from typing import Any
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
-from edge_agent.config.definitions import query_of
-from edge_agent.config.numbering import Numberer
-from edge_agent.demo.processes import Child
+from edge_agent.config.definitions.definitions import query_of
+from edge_agent.config.in_force.revision_numbering import RevisionNumberer
+from edge_agent.demo.processes import ChildProcess
 from edge_agent.machines.events import BadEnvelope
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link, Messages, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.sensors.simulated import Simulation
 from edge_agent.ports.waiter import Waiter
-from edge_agent.rim.region import heard
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
+from edge_agent.runtime.region import heard
 from edge_agent.wire import receipts
 
 RowKey = tuple[str, str, str, int]
 
 
-class Node(Child):
+class Node(ChildProcess):
     """`headwater run` or `headwater merge` with a configuration of its own."""
 
     def __init__(self, verb: str, name: str, folder: Path, config: str) -> None:
@@ -63,7 +63,7 @@ class Top:
         self.revisions = 0
         self.payload_bytes = 0
         self.quarantined: list[str] = []
-        self._numberer = Numberer(300_000)
+        self._numberer = RevisionNumberer(300_000)
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._connection = Connection(Link(broker, name, backoff_s=(0.1, 0.5)))

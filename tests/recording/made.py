@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.recording.form import Recording, parse
+from edge_agent.recording.parser import Recording, parse
 from tests import oracle
 from tests.oracle import Reading
 

@@ -7,7 +7,7 @@ import math
 from random import Random
 from typing import Any
 
-from edge_agent.recording.form import parse
+from edge_agent.recording.parser import parse
 from tests import oracle
 from tests.oracle import Reading
 from tests.recording.made import AGGREGATES, Row, Value, judged, made

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.tree import Tree
 from tests.recording.made import expected, reach, told_rows
 from tests.recording.made_calendars import made_calendars
 from tests.tolerance import close
@@ -20,7 +20,7 @@ SEEDS = 40
 def answered(given: dict[str, Any]) -> list[Told]:
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
-    return Teller(recording).final(Tree(recording).run())
+    return RowRenderer(recording).final(Tree(recording).run())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer
+from edge_agent.recording.tree import Tree
 from tests.recording.made import Row, Value, expected, told_rows
 from tests.tolerance import close
 
@@ -37,7 +37,7 @@ def test_a_case_gives_its_rows(case: Path) -> None:
     given = json.loads(case.read_text())
     recording = parse(case.read_bytes(), case.stem)
     assert not recording.refused
-    got = told_rows(Teller(recording).final(Tree(recording).run()), given)
+    got = told_rows(RowRenderer(recording).final(Tree(recording).run()), given)
     want = wanted(given)
     assert got.keys() == want.keys()
     for place, values in want.items():
@@ -61,7 +61,7 @@ def test_the_recording_in_the_documents_is_one() -> None:
     (text,) = re.findall(r"^```json recording\n(.*?)^```", (ROOT / "docs/recordings.md").read_text(), re.M | re.S)
     recording = parse(text, "example")
     assert not recording.refused
-    told = Teller(recording).final(Tree(recording).run())
+    told = RowRenderer(recording).final(Tree(recording).run())
     assert told[0] == {
         "recording": "example",
         "query": "level",

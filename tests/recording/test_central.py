@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.recording.form import parse
+from edge_agent.recording.parser import parse
 from tests.recording.made import UNITS, expected, key_text, reach
 from tests.recording.made_central import expected_central, made_central
 from tests.recording.test_run import answered

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.config.definitions import query_of
-from edge_agent.recording.form import Recording, parse
-from edge_agent.recording.run import JOURNAL, Tree
+from edge_agent.config.definitions.definitions import query_of
+from edge_agent.recording.parser import Recording, parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.streams import FAR_US
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.tree import JOURNAL, Tree
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
@@ -42,7 +42,7 @@ def test_a_probe_gives_its_rows(name: str) -> None:
     """protocol 4.2, 5.1, 5.3, 6.1."""
     probe = PROBES[name]
     recording = recording_of(probe)
-    assert rows_of(Teller(recording).final(Tree(recording).run())) == probe.rows, probe.why
+    assert rows_of(RowRenderer(recording).final(Tree(recording).run())) == probe.rows, probe.why
 
 
 @pytest.mark.parametrize("name", [name for name, probe in PROBES.items() if probe.in_time])
@@ -53,7 +53,7 @@ def test_a_probe_gives_its_rows_before_the_streams_end(name: str) -> None:
     running = Tree(recording)
     families = running.root.decider.parent.household.families
     early = (row for row in running.run() if all(family.published_us < running.end_us for family in families.values()))
-    got = rows_of(Teller(recording).final(early))
+    got = rows_of(RowRenderer(recording).final(early))
     assert {place: got.get(place) for place in probe.in_time} == {place: probe.rows[place] for place in probe.in_time}
 
 

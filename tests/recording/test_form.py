@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.errors import ConfigError
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
+from edge_agent.recording.parser import parse
 from edge_agent.recording.streams import NO_INTEGER, key_label, key_of
+from edge_agent.recording.tree import Tree
 
 QUERY = {"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}
 STREAMS = {"a": [[1, "k", 2]], "b": [[3, "k", 4]]}

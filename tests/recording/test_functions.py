@@ -11,9 +11,9 @@ import pytest
 
 from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS
 from edge_agent.algebra.query.query import Aggregate
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer
+from edge_agent.recording.tree import Tree
 from tests import oracle, oracle_further, oracle_itself, strategies
 from tests.recording.made import UNITS, Row, Value, expected, judged, made, reach, told_rows
 from tests.tolerance import close
@@ -89,7 +89,7 @@ def check(given: dict[str, Any], want: Mapping[Row, Value]) -> None:
     """Replay a recording, and compare every row and function."""
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
-    got = told_rows(Teller(recording).final(Tree(recording).run()), given)
+    got = told_rows(RowRenderer(recording).final(Tree(recording).run()), given)
     assert got.keys() == want.keys()
     most, unit_us = reach(given, whole=True), UNITS[given["unit"]]
     for place, numbers in want.items():

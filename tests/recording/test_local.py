@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edge_agent.algebra.query.key import key_labels
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.tree import Tree
 from tests import oracle
 from tests.recording.made import Row, Value, expected, judged, key_text, made, reach, told_rows
 from tests.tolerance import close
@@ -22,7 +22,7 @@ SEEDS = range(5_000, 5_030)
 def answered(given: dict[str, Any]) -> list[Told]:
     recording = parse(json.dumps(given), "local")
     assert not recording.refused
-    return Teller(recording).final(Tree(recording).run())
+    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def alone(given: dict[str, Any]) -> dict[tuple[str, Row], Value]:

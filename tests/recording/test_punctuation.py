@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from edge_agent.algebra.query.key import key_labels
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.tree import Tree
 from tests.oracle import Reading
 from tests.oracle_markers import Child, Mark, results
 from tests.recording.made import key_text, topology
@@ -131,7 +131,7 @@ class Labels(dict[str, str]):
 def answered(given: dict[str, Any]) -> list[Told]:
     recording = parse(json.dumps(given), "markers")
     assert not recording.refused
-    return Teller(recording).final(Tree(recording).run())
+    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def by_place(told: list[Told]) -> Rows:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edge_agent.recording.form import Recording, parse
-from edge_agent.recording.run import Tree, bottom_up
+from edge_agent.recording.parser import Recording, parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.schedule import Add, portions
-from edge_agent.recording.tell import Teller, Told
+from edge_agent.recording.tree import Tree, bottom_up
 from tests.recording.made import expected, made, reach, told_rows
 from tests.tolerance import close
 
@@ -20,7 +20,7 @@ SEEDS = 60  # a second each when all else is busy; more were run while this was 
 def answered(given: dict[str, Any]) -> list[Told]:
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
-    return Teller(recording).final(Tree(recording).run())
+    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def values(told: list[Told], query: str) -> dict[tuple[int, int], Any]:
@@ -43,7 +43,7 @@ def test_any_recording_gives_the_rows_of_the_oracle(seed: int) -> None:
 def test_the_last_revision_of_each_row_is_the_final_one(seed: int) -> None:
     given = {**made(seed), "late_policy": "revise"}
     recording = parse(json.dumps(given), "made")
-    rows, teller = list(Tree(recording).run()), Teller(recording)
+    rows, teller = list(Tree(recording).run()), RowRenderer(recording)
     last: dict[tuple[Any, ...], Told] = {}
     for told in teller.revisions(rows):
         place = (told["query"], json.dumps(told["key"]), told["start"])
@@ -84,7 +84,7 @@ def test_late_readings_revise_rows_as_they_come() -> None:
         "late_policy": "revise",
     }
     recording = parse(json.dumps(given), "x")
-    revisions = Teller(recording).revisions(Tree(recording).run())
+    revisions = RowRenderer(recording).revisions(Tree(recording).run())
     assert [(row["revision"], row["value"]) for row in revisions] == [(0, 1), (1, 3), (2, 7)]
 
 

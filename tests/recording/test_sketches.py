@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.sketches import kll
-from edge_agent.recording.form import parse
-from edge_agent.recording.run import Tree
-from edge_agent.recording.tell import Teller
+from edge_agent.recording.parser import parse
+from edge_agent.recording.row_rendering import RowRenderer
+from edge_agent.recording.tree import Tree
 
 ASKED = ["distinct", "approx_distinct", "theta_distinct", "median", "approx_median", "top_k"]
 LAST = {"fn": "approx_quantile", "q": 0.99, "as": "p99"}
@@ -46,7 +46,7 @@ def test_what_is_approximate_is_within_its_error_of_what_is_exact(window: dict[s
     given = recording(window)
     parsed = parse(json.dumps(given), "made")
     assert not parsed.refused
-    rows = Teller(parsed).final(Tree(parsed).run())
+    rows = RowRenderer(parsed).final(Tree(parsed).run())
     assert rows
     for row in rows:
         values: Any = row["values"]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.errors import WireError
-from edge_agent.wire import bags, cbor, snapshot
+from edge_agent.wire import cbor, snapshot
+from edge_agent.wire.columns import multisets
 from tests.wire import strategies as any_
 from tests.wire.same import same_array
 
@@ -36,8 +37,8 @@ def deflated(raw: bytes) -> bytes:
 
 @given(st.integers(1, 12).flatmap(any_.bags), st.booleans())
 def test_a_column_of_bags_comes_back_as_it_was(column: Array, deflate: bool) -> None:
-    item = cbor.loads(cbor.dumps(bags.encode(column, deflate=deflate)), "x")
-    back, values = bags.decode(item, len(column), ROOM, "x")
+    item = cbor.loads(cbor.dumps(multisets.encode(column, deflate=deflate)), "x")
+    back, values = multisets.decode(item, len(column), ROOM, "x")
     assert same_array(back, column)
     assert values == sum(len(bag.values) for bag in column)
 
@@ -52,7 +53,7 @@ def test_many_values_of_each_kind_come_back_deflated_or_not(k: int, seed: int) -
     random = np.random.default_rng(seed)
     for values in (np.unique(random.integers(-50, 5_000, k)), np.unique(random.normal(0, 3, k)), np.arange(k) / 10):
         column = column_of((values, random.integers(1, 4, len(values))), (values[:1], [1]))
-        back, _ = bags.decode(cbor.loads(cbor.dumps(bags.encode(column)), "x"), 2, ROOM, "x")
+        back, _ = multisets.decode(cbor.loads(cbor.dumps(multisets.encode(column)), "x"), 2, ROOM, "x")
         assert same_array(back, column)
 
 
@@ -66,7 +67,7 @@ def test_many_values_of_each_kind_come_back_deflated_or_not(k: int, seed: int) -
     ],
 )
 def test_the_forms_are_as_the_schema_says(column: Array, item: object) -> None:
-    assert bags.encode(column) == item
+    assert multisets.encode(column) == item
 
 
 TAG = cbor2.CBORTag(64, b"\x01\x02\x03")
@@ -102,7 +103,7 @@ TAG = cbor2.CBORTag(64, b"\x01\x02\x03")
 )
 def test_what_is_no_column_of_bags_is_refused_with_a_reason(item: list[Any], why: str) -> None:
     with pytest.raises(WireError, match=why):
-        bags.decode(item, 1, ROOM, "x")
+        multisets.decode(item, 1, ROOM, "x")
 
 
 def test_a_few_bytes_do_not_grow_into_many() -> None:
@@ -110,6 +111,6 @@ def test_a_few_bytes_do_not_grow_into_many() -> None:
     assert len(bomb) < 64 * 1024
     tracemalloc.start()
     with pytest.raises(WireError, match="inflated"):
-        bags.decode([None, ROOM, [None, 0, [64, bomb]], 1], 1, ROOM, "x")
+        multisets.decode([None, ROOM, [None, 0, [64, bomb]], 1], 1, ROOM, "x")
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.series import Series
 from edge_agent.errors import WireError
-from edge_agent.wire import cbor, series, snapshot
+from edge_agent.wire import cbor, snapshot
+from edge_agent.wire.columns import series
 from tests.wire import strategies as any_
 from tests.wire.same import same_array
 

@@ -14,7 +14,8 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.errors import WireError
-from edge_agent.wire import cbor, sketches, snapshot
+from edge_agent.wire import cbor, snapshot
+from edge_agent.wire.columns import sketches
 from tests.wire import strategies as any_
 
 

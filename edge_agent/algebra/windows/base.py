@@ -1,7 +1,7 @@
 """What a window type says of itself: the keys of its table in a definition, and which of their values go together.
 
 With these a type is one file and one line of the registry: the checker, the JSON Schemas and the tables of the docs
-are made from them (config/windows.py).
+are made from them (config/definitions/window_table.py).
 """
 
 from __future__ import annotations

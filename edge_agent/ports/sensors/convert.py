@@ -22,7 +22,7 @@ CBOR_HEADS: Final = (b"\x83", b"\x9f")  # a batch of readings is an array of thr
 MOST_TOPICS: Final = 4096  # whose series are remembered
 
 
-class Template:
+class LabelFiller:
     """A label's text: as it is, or filled in from the levels of the topic and from the payload."""
 
     def __init__(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Fields:
     def __init__(self, quality: Quality, value: str, time: str) -> None:
         self.quality = quality
         self._value, self._time = read.pointer(value), read.pointer(time)
-        self._templates = [(name, Template(text)) for name, text in sorted(quality.sensor.labels)]
+        self._templates = [(name, LabelFiller(text)) for name, text in sorted(quality.sensor.labels)]
         self.in_document = any(template.needs_payload for _, template in self._templates)
         self._series_of_topic: dict[str, int] = {}
 

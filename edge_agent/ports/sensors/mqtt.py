@@ -36,7 +36,7 @@ Mark = tuple[int, int]  # packet id and CRC of the payload: what a repeated mess
 
 
 @dataclass(slots=True)
-class Source:
+class MqttSource:
     """One mqtt sensor: what it has gathered, and which of its messages of QoS 1 are not acknowledged."""
 
     converter: Converter
@@ -69,8 +69,8 @@ class MqttSensors:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sources: dict[str, Source] = {}
-        self._routes: dict[str, list[Source]] = {}
+        self._sources: dict[str, MqttSource] = {}
+        self._routes: dict[str, list[MqttSource]] = {}
         self._bytes = 0
         self._messages = 0
         self._since_us: int | None = None  # when the oldest of what is gathered came
@@ -90,7 +90,7 @@ class MqttSensors:
             if before is not None and before.sensor == sensor:
                 self._sources[sensor.id] = before
             else:
-                source = self._sources[sensor.id] = Source(Converter(sensor))
+                source = self._sources[sensor.id] = MqttSource(Converter(sensor))
                 source.known = _known(positions.get(sensor.id)) if before is None else before.known
                 if before is not None:
                     source.open, source.acked = before.open, before.acked
@@ -128,7 +128,7 @@ class MqttSensors:
     def feed(self, messages: Iterable[Message], now_us: int) -> None:
         """Route messages to the sensors that want them. now_us: when they came, the time of readings without one."""
         routes, bytes_ = self._routes, 0
-        touched: dict[int, Source] = {}
+        touched: dict[int, MqttSource] = {}
         n = 0
         for topic, payload, token, flags in messages:
             sources = routes.get(topic)
@@ -150,7 +150,7 @@ class MqttSensors:
             self._last_us = now_us
             self._since_us = now_us if self._since_us is None else self._since_us
 
-    def _route(self, topic: str) -> list[Source]:
+    def _route(self, topic: str) -> list[MqttSource]:
         if len(self._routes) >= MOST_TOPICS:
             self._routes.clear()
         sources = self._routes[topic] = [
@@ -158,7 +158,7 @@ class MqttSensors:
         ]
         return sources
 
-    def _special(self, sources: list[Source], payload: bytes, token: int, flags: int) -> list[Source]:
+    def _special(self, sources: list[MqttSource], payload: bytes, token: int, flags: int) -> list[MqttSource]:
         """Messages of QoS 1, repeated or retained ones, and those nobody wants: who still reads this one."""
         if flags & RETAIN or not sources:
             for source in sources:
@@ -192,7 +192,7 @@ class MqttSensors:
         return sources
 
     @staticmethod
-    def _repeated(sources: Iterable[Source]) -> None:
+    def _repeated(sources: Iterable[MqttSource]) -> None:
         for source in sources:
             source.converter.quality.count.repeated += 1
 

@@ -59,7 +59,7 @@ GAP, DELAY, PHASE, NOISE, LEVEL, ROUGH = 1, 2, 3, 4, 8, 16  # streams; NOISE tak
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SimulatedReadings:
     """Readings that exist, by index. Columns of shape (k,): index, time_us, arrival_us, value (sensor unit), series."""
 
     index: Ints
@@ -68,9 +68,11 @@ class Made:
     value: Floats
     series: Ints
 
-    def take(self, rows: NDArray[np.bool_] | Ints) -> Made:
+    def take(self, rows: NDArray[np.bool_] | Ints) -> SimulatedReadings:
         """The rows an index or mask names."""
-        return Made(self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows])
+        return SimulatedReadings(
+            self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows]
+        )
 
 
 class Simulation:
@@ -107,11 +109,11 @@ class Simulation:
             tick += 1
         return tick
 
-    def readings(self, start: int, n: int) -> Made:
+    def readings(self, start: int, n: int) -> SimulatedReadings:
         """The readings with index start to start + n - 1 that exist, in order of index."""
         index = np.arange(start, start + n, dtype=np.int64)
         ticks, series = np.divmod(index, self.n_series)
-        made = Made(index, self.times(ticks), index, index.astype(np.float64), series)
+        made = SimulatedReadings(index, self.times(ticks), index, index.astype(np.float64), series)
         there = np.ones(n, np.bool_)
         if self.gaps:
             there &= _uniform(self.seed, GAP, index) >= self.gaps
@@ -125,14 +127,14 @@ class Simulation:
         value = self.mean + self.amplitude * self._shape(made.time_us, made.series, made.index)
         if self.noise:
             value = value + self.noise * _normal(self.seed, NOISE, made.index)
-        return Made(made.index, made.time_us, made.time_us + late_us, value, made.series)
+        return SimulatedReadings(made.index, made.time_us, made.time_us + late_us, value, made.series)
 
-    def between(self, start_us: int, end_us: int) -> Made:
+    def between(self, start_us: int, end_us: int) -> SimulatedReadings:
         """The readings with start_us <= event time < end_us that exist, in order of index."""
         first, last = self.tick_at(start_us), self.tick_at(end_us)
         return self.readings(first * self.n_series, max(0, last - first) * self.n_series)
 
-    def arriving(self, after_us: int, until_us: int) -> Made:
+    def arriving(self, after_us: int, until_us: int) -> SimulatedReadings:
         """The readings that arrive in (after_us, until_us], in order of arrival."""
         made = self.between(after_us - self.disorder_us, until_us + 1)
         made = made.take((made.arrival_us > after_us) & (made.arrival_us <= until_us))
@@ -214,7 +216,7 @@ class SimulatedSensor:
             reads.append(Read(self.sensor.id, self._batch(made), self.position, None, until_us))
         return reads
 
-    def _batch(self, made: Made) -> Batch:
+    def _batch(self, made: SimulatedReadings) -> Batch:
         scale = self.sensor.scale
         value = made.value if scale is None else np.rint(made.value / 10.0**scale) * 10.0**scale
         series: Ints | int = 0 if self.simulation.n_series == 1 else made.series

@@ -8,7 +8,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query.query import Query
-from edge_agent.config.definitions import query_of, sensor_of
+from edge_agent.config.definitions.definitions import query_of, sensor_of
 from edge_agent.errors import ConfigError
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.work import Row

@@ -14,7 +14,7 @@ from edge_agent.algebra.punctuation.markers import is_marked
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.config.definitions import query_of
+from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.root.completeness import Decision

@@ -1,0 +1,67 @@
+"""What `run` and `merge` share: the file, the dry run, signals, the end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.config.checking.checker import line_of
+from edge_agent.config.definitions.window_table import window_text
+from edge_agent.config.in_force.unserved_report import unserved
+from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
+from edge_agent.log import setup
+from edge_agent.runtime.loop import Loop
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The options of every process of the edge."""
+    parser.add_argument("config", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"settings ({DEFAULT_FILE})")
+    parser.add_argument("--dry-run", action="store_true", help="check, say what would be done, and end")
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The checked settings; from here on the log speaks. Raises: ConfigError."""
+    settings = load(args.config)
+    setup(settings.log.level)
+    return settings
+
+
+def dry_run(settings: Settings) -> int:
+    """Print what would be opened and read."""
+    node, up, lower = settings.node, settings.uplink, settings.lower
+    print(f"{node.role} {node.id}, spool {settings.spool.path}")
+    if up is not None:
+        print(f"up    {up.broker} to {up.parent}, heartbeat {up.heartbeat_us / 1e6:g} s")
+    if lower is not None:
+        same = " (the same broker, one connection)" if settings.one_broker else ""
+        print(f"below {lower.broker}{same}, grace {settings.grace_us / 1e6:g} s")
+    if settings.local is not None:
+        print(f"local {settings.local.broker}")
+    for definition in settings.definitions:
+        value = definition.value
+        if isinstance(value, Sensor):
+            print(f"sensor {value.id}: {value.driver}")
+        elif isinstance(value, Query):
+            names = ", ".join(aggregate.name for aggregate in value.aggregates)
+            print(f"query {value.id}: {names} of {value.source}, {window_text(value.window)}")
+    for line in (*map(line_of, unserved(settings)[0]), *notes(settings)):
+        print(f"note: {line}")
+    return 0
+
+
+def serve(loop: Loop, until: Callable[[], bool] | None = None) -> int:
+    """Run until SIGTERM or Ctrl-C, or until `until` says so."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        loop.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        loop.run(until)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0

@@ -1,0 +1,128 @@
+"""Kinds made of kinds: lists, and tables with free names; and tables of declared keys, back to text and as schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, ValueType, type_of
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.value_types import Number, Text
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of one kind; a tuple inside."""
+
+    kind: ValueType
+    least: int = 0
+    most: int = 1000
+    unique: bool = True
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a tuple."""
+        if not isinstance(value, list | tuple):
+            return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "in brackets: [...]")
+        if not self.least <= len(value) <= self.most:
+            return report.wrong(at, len(value), f"wanted {self.least} to {self.most} entries, got {len(value)}")
+        read = [self.kind.read(item, (*at, n), report) for n, item in enumerate(value)]
+        if any(item is BAD for item in read):
+            return BAD
+        if self.unique:
+            for n, item in enumerate(read):
+                if item in read[:n]:
+                    return report.wrong((*at, n), value[n], "stands twice in the list", "leave one out")
+        return tuple(read)
+
+    def write(self, value: Any) -> object:
+        """Write a list."""
+        return [self.kind.write(item) for item in value]
+
+    def schema(self) -> dict[str, object]:
+        """An array."""
+        made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
+        return {**made, "uniqueItems": True} if self.unique else made
+
+
+@dataclass(frozen=True, slots=True)
+class Rising:
+    """A list of 1 to `most` numbers, each greater than the one before; a tuple of floats inside."""
+
+    number: Number
+    most: int
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a tuple of floats."""
+        read = ListOf(self.number, 1, self.most, unique=False).read(value, at, report)
+        if read is BAD:
+            return BAD
+        for n in range(1, len(read)):
+            if not read[n] > read[n - 1]:
+                return report.wrong((*at, n), value[n], f"is not greater than {value[n - 1]}", "in rising order")
+        return tuple(float(item) for item in read)
+
+    def write(self, value: Any) -> object:
+        """Write a list."""
+        return list(value)
+
+    def schema(self) -> dict[str, object]:
+        """An array."""
+        return {**ListOf(self.number, 1, self.most).schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A table with free names; a tuple of pairs sorted by name inside."""
+
+    name: Text
+    kind: ValueType
+    most: int = 64
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read sorted pairs."""
+        if not isinstance(value, Mapping):
+            return report.wrong(at, value, f"wanted a table, got {type_of(value)}")
+        if len(value) > self.most:
+            return report.wrong(at, len(value), f"{len(value)} entries, at most {self.most}")
+        pairs = [(self.name.read(n, (*at, n), report), self.kind.read(v, (*at, n), report)) for n, v in value.items()]
+        return BAD if any(BAD in pair for pair in pairs) else tuple(sorted(pairs))
+
+    def write(self, value: Any) -> object:
+        """Write a table."""
+        return {name: self.kind.write(item) for name, item in value}
+
+    def schema(self) -> dict[str, object]:
+        """An object with free names."""
+        return {
+            "type": "object",
+            "propertyNames": self.name.schema(),
+            "additionalProperties": self.kind.schema(),
+            "maxProperties": self.most,
+        }
+
+
+def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
+    """The table people would write for these values (by their names inside): what equals its default is left out."""
+    return {
+        key.name: key.kind.write(values[key.inside])
+        for key in keys
+        if key.inside in values and values[key.inside] != key.default
+    }
+
+
+def object_schema(keys: Sequence[Key], more: Mapping[str, object] | None = None) -> dict[str, object]:
+    """JSON Schema of a table. more: further properties."""
+    properties: dict[str, object] = dict(more or {})
+    for key in keys:
+        if not key.later:
+            properties[key.name] = {**key.kind.schema(), **({"description": key.doc} if key.doc else {})}
+    required = [key.name for key in keys if key.default is REQUIRED]
+    made: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**made, "required": required} if required else made

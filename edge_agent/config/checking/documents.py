@@ -1,0 +1,177 @@
+"""Text to a tree of plain values, with the line of every key. JSON if it begins with `{`, else TOML.
+
+Lines are found by two small scanners beside the standard parsers: tomllib and json say what is in a text, not where.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from edge_agent.config.checking.durations import format_size
+from edge_agent.errors import ConfigError, Problem
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES: Final = 64_000  # of one definition: beyond any sane one, small beside a frame
+MAX_DEPTH: Final = 16  # of nested tables and lists: what people write needs five
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed text. lines: path of a key -> its line, 1-based; {} for what came as a value."""
+
+    value: Mapping[str, object]
+    lines: Mapping[Path, int] = field(default_factory=dict)
+
+    def line(self, path: Path) -> int | None:
+        """The line of the longest part of the path that has one."""
+        return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
+
+
+def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES) -> Document:
+    """Parse a payload. Raises: ConfigError with one problem, for the first place that cannot be read."""
+    if isinstance(payload, Mapping):
+        return Document(payload)
+    size = len(payload.encode() if isinstance(payload, str) else payload)
+    if size > max_bytes:
+        raise _refused(f"{size} bytes; at most {format_size(max_bytes)} are read", "make it smaller")
+    try:
+        text = payload if isinstance(payload, str) else payload.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise _refused(f"no UTF-8 text: byte {err.start} is 0x{payload[err.start]:02x}", "save it as UTF-8") from err
+    if not text.strip():
+        raise _refused("empty", "write a TOML or JSON definition")
+    try:
+        if text.lstrip().startswith("{"):
+            value = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+            lines = _json_lines(text)
+        else:
+            value = tomllib.loads(text)
+            lines = _toml_lines(text)
+        _shallow(value)
+    except json.JSONDecodeError as err:
+        raise _refused(f"no JSON: {err.msg}, column {err.colno}", "", err.lineno) from err
+    except tomllib.TOMLDecodeError as err:
+        raise _refused(f"no TOML: {err}", _toml_hint(text), _line_in(str(err))) from err
+    except RecursionError as err:
+        raise _refused(f"nested deeper than {MAX_DEPTH}", "flatten it") from err
+    except ValueError as err:  # a number of thousands of digits, a key twice
+        raise _refused(f"cannot be read: {err}", "") from err
+    return Document(value, lines)
+
+
+def _refused(why: str, hint: str, line: int | None = None) -> ConfigError:
+    problem = Problem("", None, why, hint, line)
+    return ConfigError(f"{why}; {hint}" if hint else why, (problem,))
+
+
+def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'key "{next(n for n in names if names.count(n) > 1)}" stands twice in one table')
+    return table
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is no number that JSON knows")
+
+
+def _shallow(value: object, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number beyond the range of a double")
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for child in children:
+        _shallow(child, depth + 1)
+
+
+def _line_in(message: str) -> int | None:
+    found = re.search(r"at line (\d+)", message)
+    return int(found[1]) if found else None
+
+
+def _toml_hint(text: str) -> str:
+    bare = re.search(r"^\s*[A-Za-z0-9_-]+\s*=\s*(\d+(?:\.\d+)?(?:us|ms|s|m|h|d|w))\s*(?:#.*)?$", text, re.MULTILINE)
+    if bare:
+        return f'durations stand in quotes: "{bare[1]}"'
+    return "" if re.search(r"[=\[]", text) else "a definition is TOML (key = value) or JSON ({...})"
+
+
+_JSON_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\n')
+
+
+def _json_lines(text: str) -> dict[Path, int]:
+    """Lines of the keys and list entries of a valid JSON text."""
+    lines: dict[Path, int] = {}
+    stack: list[str | int] = []  # the key or index that is being read, a level each
+    line, key_next = 1, False
+    for piece in _JSON_PIECE.findall(text):
+        if piece not in "\n,:]}" and stack and isinstance(stack[-1], int):
+            lines.setdefault(tuple(stack), line)  # the first of a list's entry
+        if piece == "\n":
+            line += 1
+        elif piece == "{":
+            stack.append("")
+            key_next = True
+        elif piece == "[":
+            stack.append(0)
+            key_next = False
+        elif piece in "}]":
+            stack.pop()
+            key_next = False
+        elif piece == ",":
+            if isinstance(top := stack[-1], int):
+                stack[-1] = top + 1
+            key_next = not isinstance(top, int)
+        elif key_next and piece.startswith('"'):
+            stack[-1] = json.loads(piece) if "\\" in piece else piece[1:-1]
+            lines[tuple(stack)] = line
+            key_next = False
+    return lines
+
+
+_TOML_NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_TOML_HEAD: Final = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
+_TOML_KEY: Final = re.compile(rf"\s*({_TOML_NAME}(?:\s*\.\s*{_TOML_NAME})*)\s*=")
+_TOML_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"([^"]*)"|'([^']*)'""")
+_TOML_TEXT: Final = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'""")
+
+
+def _toml_lines(text: str) -> dict[Path, int]:
+    """Lines of the headers and keys of a valid TOML text; keys of inline tables have the line they begin on."""
+    lines: dict[Path, int] = {}
+    counts: dict[Path, int] = {}
+    head: Path = ()
+    depth, fence = 0, ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        if fence:  # inside a multi-line string
+            fence = "" if fence in raw else fence
+            continue
+        if depth == 0:
+            if header := _TOML_HEAD.fullmatch(raw):
+                head = _parts(header[2])
+                if header[1] == "[[":
+                    counts[head] = counts.get(head, -1) + 1
+                    head = (*head, counts[head])
+                lines.setdefault(head, number)
+            elif key := _TOML_KEY.match(raw):
+                lines.setdefault((*head, *_parts(key[1])), number)
+        bare = raw
+        for mark in ('"""', "'''"):
+            if bare.count(mark) % 2:
+                fence, bare = mark, bare.partition(mark)[0]
+        bare = _TOML_TEXT.sub("", bare).partition("#")[0]
+        depth = max(0, depth + bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}"))
+    return lines
+
+
+def _parts(dotted: str) -> Path:
+    return tuple(m[1] or m[2] or m[0] for m in _TOML_PART.finditer(dotted))

@@ -1,0 +1,188 @@
+"""Kinds with a unit: durations, sizes, moments. Inside they are integers, with the unit in the name."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from edge_agent.algebra.zones import names
+from edge_agent.config.checking.checker import Report, nearest, type_of
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.durations import (
+    DURATION,
+    SIZE,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
+
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FAR_US: Final = 2**55  # a thousand years: no measure of a recording is longer
+LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration with its unit, in microseconds inside, within [low_us, high_us]."""
+
+    low_us: int = 0
+    high_us: int = 366 * 86_400_000_000
+    most: str = ""  # what high_us is, for people
+
+    suffix: ClassVar[str] = "_us"
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read microseconds."""
+        if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
+            us = value * report.unit_us  # a recording's plain number; its bounds are its own
+            if us < 0 or not us < FAR_US or us != int(us):
+                far = "longer than a thousand years" if us >= FAR_US else "no whole number of microseconds"
+                return report.wrong(at, value, "less than nothing" if us < 0 else far)
+            return int(us)
+        if not isinstance(value, str):
+            bare = isinstance(value, int | float) and not isinstance(value, bool)
+            hint = f'say the unit: "{value}s" or "{value}ms"' if bare else 'like "10s"'
+            return report.wrong(at, value, f"wanted a duration with its unit, got {type_of(value)}", hint)
+        try:
+            us = parse_duration(value)
+        except ValueError as err:
+            hint = _unit_hint(value)
+            if hint and hint == value:  # right but for its many digits
+                return self._longer(at, value, report)
+            return report.wrong(at, value, "no number with its unit" if hint else str(err), hint)
+        if report.unbounded:
+            return us
+        if us < self.low_us:
+            return report.wrong(at, value, f"shorter than {format_duration(self.low_us)}", format_duration(self.low_us))
+        if us > self.high_us:
+            return self._longer(at, value, report)
+        return us
+
+    def _longer(self, at: Path, value: object, report: Report) -> Any:
+        most = format_duration(self.high_us)
+        return report.wrong(at, value, f"longer than {most}{self.most and f', {self.most}'}", most)
+
+    def write(self, value: Any) -> object:
+        """Write it with its longest unit."""
+        return format_duration(value)
+
+    def schema(self) -> dict[str, object]:
+        """A string with a unit."""
+        return {"type": "string", "pattern": f"^{DURATION}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSize:
+    """A size with its unit, in bytes inside."""
+
+    low: int = 1
+    high: int = 10**12
+
+    suffix: ClassVar[str] = "_bytes"
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read bytes."""
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted a size with its unit, got {type_of(value)}", 'like "256MB"')
+        try:
+            size = parse_size(value)
+        except ValueError as err:
+            return report.wrong(at, value, str(err))
+        if not self.low <= size <= self.high:
+            return report.wrong(at, value, f"must be {format_size(self.low)} to {format_size(self.high)}")
+        return size
+
+    def write(self, value: Any) -> object:
+        """Write it with its longest unit."""
+        return format_size(value)
+
+    def schema(self) -> dict[str, object]:
+        """A string with a unit."""
+        return {"type": "string", "pattern": f"^{SIZE}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment in RFC 3339 with its zone, in microseconds since the epoch inside."""
+
+    suffix: ClassVar[str] = "_us"
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read microseconds since 1970 UTC."""
+        if report.unit_us is not None and isinstance(value, int) and not isinstance(value, bool):
+            us = value * report.unit_us  # a recording's plain number
+            return us if 0 <= us < LAST_US else report.wrong(at, value, "not in the years 1970 to 9999")
+        hint = 'like "2026-11-21T00:00:00Z"'
+        if isinstance(value, str):
+            try:
+                value = datetime.datetime.fromisoformat(value)
+            except ValueError:
+                return report.wrong(at, value, "no moment of time", hint)
+        if not isinstance(value, datetime.datetime):
+            return report.wrong(at, value, f"wanted a moment of time, got {type_of(value)}", hint)
+        if value.tzinfo is None:
+            return report.wrong(at, value, "says no time zone", f'"{value.isoformat()}Z" is UTC')
+        us = (value - EPOCH) // datetime.timedelta(microseconds=1)
+        return us if us >= 0 else report.wrong(at, value, "before 1970", hint)
+
+    def write(self, value: Any) -> object:
+        """Write RFC 3339 in UTC."""
+        return (EPOCH + datetime.timedelta(microseconds=value)).isoformat().replace("+00:00", "Z")
+
+    def schema(self) -> dict[str, object]:
+        """A date-time string."""
+        return {"type": "string", "format": "date-time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A time zone by its name in the IANA database."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the name as it is."""
+        hint = 'like "Europe/Berlin" or "UTC"'
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted the name of a time zone, got {type_of(value)}", hint)
+        if value not in names():
+            return report.wrong(at, value, "no time zone", nearest(value, names()) or self._of_a_city(value) or hint)
+        return value
+
+    @staticmethod
+    def _of_a_city(value: str) -> str:
+        """The zone of a city alone: `Berlin`."""
+        cities = {name.rpartition("/")[2]: name for name in sorted(names())}
+        return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string; which names there are changes with the years."""
+        return {"type": "string", "minLength": 1, "maxLength": 64}
+
+
+def _unit_hint(text: str) -> str:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*", text)
+    if not found:
+        return ""
+    words = {"": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m"}
+    words |= {"minutes": "m", "hour": "h", "hours": "h", "hr": "h", "day": "d", "days": "d", "week": "w", "weeks": "w"}
+    words |= {
+        "µs": "us",
+        "millis": "ms",
+        "msec": "ms",
+        "usec": "us",
+        "S": "s",
+        "M": "m",
+        "H": "h",
+        "D": "d",
+        "MS": "ms",
+    }
+    unit = words.get(found[2]) or words.get(found[2].lower()) or (found[2] if found[2] in {*words.values()} else "")
+    return f"{found[1]}{unit}" if unit else ""

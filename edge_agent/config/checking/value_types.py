@@ -1,0 +1,250 @@
+"""What may stand at a key: texts, words, numbers. Each kind checks a value and gives its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from edge_agent.config.checking.checker import Report, nearest, one_of, short, type_of
+from edge_agent.config.checking.documents import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """What is not looked at, because its meaning is not known."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read it as it is."""
+        return value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """No limits."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text. pattern: of the whole. what: how a person calls it."""
+
+    what: str = "a text"
+    pattern: str = ""
+    hint: str = ""
+    longest: int = 1000
+    empty: bool = False
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the text as it is."""
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
+        if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
+            why = (
+                "longer than " + str(self.longest) + " characters" if len(value) > self.longest else "no printable text"
+            )
+            return report.wrong(at, value, why, self.hint)
+        if self.pattern and value and not re.fullmatch(self.pattern, value):
+            return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
+        return value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string with its limits."""
+        made: dict[str, object] = {"type": "string", "maxLength": self.longest}
+        if not self.empty:
+            made["minLength"] = 1
+        if self.pattern:
+            made["pattern"] = f"^(?:{self.pattern}){'?' * self.empty}$"
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
+
+    meant: words of other tools, and what to say here. others: ends the list of words, where none is near.
+    brought: words of installed packages, which no page of ours lists.
+    """
+
+    words: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    what: str = "word"
+    absent: str = ""
+    meant: tuple[tuple[str, str], ...] = ()
+    others: str = ""
+    brought: tuple[str, ...] = ()
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the word as it is."""
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted one of {', '.join(self.words)}, got {type_of(value)}")
+        if value in self.words or value in self.brought:
+            return value
+        if value in self.later:
+            return report.unsupported(at, value, f'{self.what} "{value}"', f"this version has {', '.join(self.words)}")
+        near = dict(self.meant).get(value) or nearest(value, (*self.words, *self.later, *self.brought))
+        others = f", or of an installed package: {', '.join(self.brought)}" if self.brought else self.others
+        hint = near or one_of(value, (*self.words, *self.later), others)
+        return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """An enum of what is carried."""
+        return {"enum": [*self.words, *self.brought]}
+
+
+BROUGHT: Final = ", or what an installed package brings"
+
+
+def left_out(refused: Mapping[str, str]) -> str:
+    """Packages that could not be used, and why, to be said where a word of theirs is not known."""
+    return "".join(f"; left out: {name} ({why})" for name, why in refused.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One of some values, of their own types."""
+
+    choices: tuple[str | int | float | bool, ...]
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the value as it is."""
+        if any(value == choice and type(value) is type(choice) for choice in self.choices):
+            return value
+        said = short(json.dumps(value, ensure_ascii=False, default=str))
+        listed = ", ".join(json.dumps(choice) for choice in self.choices)
+        return report.wrong(at, value, f"{said} is none of {listed}", nearest(str(value), map(str, self.choices)))
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """An enum."""
+        return {"enum": list(self.choices)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a bool."""
+        return (
+            value if isinstance(value, bool) else report.wrong(at, value, f"wanted true or false, got {type_of(value)}")
+        )
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A boolean."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number within [low, high]; `whole` for integers."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+    above: bool = False  # low itself is outside
+    hint: str = ""  # what it may be, for people
+    share: bool = False  # of 1: who says more than 1 may have meant percent
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read an int or a finite float, or an int."""
+        wanted = "a whole number" if self.whole else "a number"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            hint = "write it without quotes" if isinstance(value, str) and _numeric(value) else self.hint
+            return report.wrong(at, value, f"wanted {wanted}, got {type_of(value)}", hint)
+        if not math.isfinite(value):
+            return report.wrong(at, str(value), f"wanted {wanted}", "a finite number")
+        if self.whole and value != int(value):
+            return report.wrong(at, value, f"wanted {wanted}", f"try {round(value)}")
+        if value < self.low or (self.above and value == self.low):
+            least = f"must be {'more than' if self.above else 'at least'} {self.low:.12g}"
+            return report.wrong(at, value, least, self.hint)
+        if value > self.high:
+            percent = f"{value / 100:.12g}" if self.share and 2 <= value < 100 else self.hint
+            return report.wrong(at, value, f"must be at most {self.high:.12g}", percent)
+        return int(value) if self.whole else value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A number or an integer, with its bounds."""
+        made: dict[str, object] = {"type": "integer" if self.whole else "number"}
+        if math.isfinite(self.low):
+            made["exclusiveMinimum" if self.above else "minimum"] = self.low
+        if math.isfinite(self.high):
+            made["maximum"] = self.high
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A broker, mqtt://host:port or mqtts://host:port."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the text, with the port filled in."""
+        hint = 'like "mqtt://127.0.0.1:1883" or "mqtts://broker.example:8883"'
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted the address of a broker, got {type_of(value)}", hint)
+        try:
+            url = urlsplit(value)
+            port = url.port
+        except ValueError:
+            return report.wrong(at, value, "no address of a broker: the port is no number of 1 to 65535", hint)
+        if url.scheme not in {"mqtt", "mqtts"} or not url.hostname:
+            return report.wrong(at, value, "no address of a broker", hint)
+        if url.username is not None or url.password is not None:
+            return report.wrong(
+                at, f"{url.scheme}://…", "credentials do not stand in an address", "say user and password_file"
+            )
+        if url.path not in {"", "/"} or url.query or url.fragment or port == 0:
+            return report.wrong(at, value, "more than scheme, host and port", hint)
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A URL string."""
+        return {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"}
+
+
+def _numeric(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?", text) is not None

@@ -1,0 +1,266 @@
+"""Definitions of sensors and queries: text to frozen values and back. One set of readers for topics, files, recordings.
+
+The canonical text of a definition is JSON on one line: it travels in frames and is kept in `ops.queries`.
+Source: docs/configure.md; schemas/sensor.schema.json, schemas/query.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, read_table
+from edge_agent.config.checking.composite_types import ListOf
+from edge_agent.config.checking.documents import Document, Path, read
+from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.value_types import Flag, Number, Text
+from edge_agent.config.definitions.queries import query_schema, read_query, write_query
+from edge_agent.config.definitions.sensors import read_sensor, sensor_schema, write_sensor
+from edge_agent.config.topics import ITEM_ID, TABLES
+from edge_agent.errors import ConfigError, NotSupported
+
+Payload = bytes | str | Mapping[str, object]
+
+MOST_PATTERNS: Final = 64  # of nodes, in a command to all of them
+MOST_REVISION: Final = 2**53  # exact in every JSON reader
+SHARED: Final = (  # keys of every definition
+    Key("id", Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64"), "", "as in the topic; need not be said"),
+    Key(
+        *("revision", Number(1, MOST_REVISION, whole=True), None, "the higher wins"),
+        why="left out, the parent gives the next free number",
+    ),
+    Key(
+        *(
+            "nodes",
+            ListOf(Text("a node pattern", r"!?[a-z0-9*?-]{1,33}", 'like "press-*"; "!press-3" excludes'), 1),
+            (),
+        ),
+        "which nodes it is for; left out: all",
+    ),
+    Key("removed", Flag(), False, "true: the definition ends with this revision"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What one topic or one table of a file says.
+
+    revision: None until the parent has numbered it. nodes: patterns it is narrowed to, () for all. value: None if
+    removed; its own revision is 0 while there is none.
+    """
+
+    kind: str
+    id: str
+    revision: int | None
+    value: Sensor | Query | None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> bool:
+        """Whether it ends the definition."""
+        return self.value is None
+
+    @property
+    def content(self) -> str:
+        """Canonical text without the revision: an (id, revision) has one content in the whole fleet."""
+        table = {} if self.value is None else _table(replace(self.value, revision=0))
+        return _text({"removed": True} if self.value is None else {**table, **self._narrowing})
+
+    @property
+    def text(self) -> str:
+        """Canonical text as a payload that is published: with revision and narrowing."""
+        table = {"id": self.id, "removed": True} if self.value is None else _table(self.value)
+        number = {} if self.revision is None else {"revision": self.revision}
+        return _text({**table, **number, **self._narrowing})
+
+    @property
+    def _narrowing(self) -> dict[str, object]:
+        return {"nodes": list(self.nodes)} if self.nodes else {}
+
+    def numbered(self, revision: int) -> Definition:
+        """The same with a revision."""
+        value = None if self.value is None else replace(self.value, revision=revision)
+        return replace(self, revision=revision, value=value)
+
+    def concerns(self, node: str) -> bool:
+        """Whether the narrowing leaves it to this node: one pattern fits and none that begins with `!`."""
+        return fits(self.nodes, node)
+
+
+def fits(patterns: Sequence[str], node: str) -> bool:
+    """Whether patterns name a node: none at all, or one fits and none that begins with `!`."""
+    wanted = [p for p in patterns if not p.startswith("!")]
+    refused = [p[1:] for p in patterns if p.startswith("!")]
+    return (not wanted or any(_fits(node, p) for p in wanted)) and not any(_fits(node, p) for p in refused)
+
+
+def _fits(node: str, pattern: str) -> bool:
+    """Whether a pattern of letters, `*` and `?` fits. Quadratic at worst: patterns come from outside."""
+    states = {0}  # places in the pattern that the text so far can have reached
+    for letter in [*node, ""]:
+        for place in sorted(states):  # a star may stand for nothing
+            while place < len(pattern) and pattern[place] == "*":
+                place += 1
+                states.add(place)
+        if letter:
+            stays = {p for p in states if p < len(pattern) and pattern[p] == "*"}
+            states = stays | {p + 1 for p in states if p < len(pattern) and pattern[p] in {"?", letter}}
+    return len(pattern) in states
+
+
+def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> Definition:
+    """Read one definition. item: its id, '' if the text says it. name: leads the lines of an error.
+
+    Raises: ConfigError with all problems; NotSupported where only words of a later version stand in the way.
+    """
+    return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
+
+
+def _parse(kind: str, item: str, payload: Payload, name: str, *, unbounded: bool = False) -> Definition:
+    try:
+        document = read(payload)
+    except ConfigError as err:
+        raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
+    report = Report(document, unbounded=unbounded)
+    found = read_definition(kind, item, document.value, (), report)
+    report.finish(name)
+    if not isinstance(found, Definition):
+        raise ConfigError("no definition")  # unreachable: BAD leaves a problem behind
+    return found
+
+
+def read_definition(kind: str, item: str, table: object, at: Path, report: Report) -> Any:
+    """A Definition from a table of a document; BAD with problems in the report."""
+    if not isinstance(table, Mapping):
+        return report.wrong(at, table, "wanted a table", f"[{kind}.{item}]")
+    names = {key.name for key in SHARED}
+    shared = read_table(SHARED, {n: v for n, v in table.items() if n in names}, at, report)
+    item = item or (shared["id"] if isinstance(shared["id"], str) else "")
+    if not report.lenient:
+        _check_id(kind, item, shared["id"], at, report)
+    own = {n: v for n, v in table.items() if n not in names}
+    if shared["removed"] is True:
+        return Definition(kind, item, shared["revision"], None, shared["nodes"]) if complete(shared) else BAD
+    revision = shared["revision"] if isinstance(shared["revision"], int) else 0
+    value = (read_sensor if kind == "sensor" else read_query)(item, revision, own, at, report)
+    if value is BAD or not complete(shared):
+        return BAD
+    return Definition(kind, item, shared["revision"], value, shared["nodes"])
+
+
+def _check_id(kind: str, item: str, said: object, at: Path, report: Report) -> None:
+    if not item:
+        report.wrong(at, None, f"a {kind} needs an id", "say id = ...")
+    elif ITEM_ID.fullmatch(item) is None:
+        near = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789-" else "-" for c in item.lower())[:64]
+        report.wrong(at, item, f"no id of a {kind}: a-z, 0-9 and -, at most 64", near)
+    elif item in TABLES:
+        report.wrong(at, item, f"no id of a {kind}: a table has this name", f"{item}-1")
+    if said and said is not BAD and said != item:
+        report.wrong((*at, "id"), said, f'the topic or table says "{item}"', item)
+
+
+def parse_sensor(item: str, payload: Payload) -> Sensor:
+    """A sensor. Raises: ConfigError (a removal too), NotSupported."""
+    value = parse_definition("sensor", item, payload).value
+    if not isinstance(value, Sensor):
+        raise ConfigError(f'sensor "{item}": is a removal')
+    return value
+
+
+def parse_query(item: str, payload: Payload) -> Query:
+    """A query. Raises: ConfigError (a removal too), NotSupported."""
+    value = parse_definition("query", item, payload).value
+    if not isinstance(value, Query):
+        raise ConfigError(f'query "{item}": is a removal')
+    return value
+
+
+def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
+    """A query of a recording: plain numbers are durations in its unit, unknown keys are passed over.
+
+    defaults: what the recording says for all of its queries (source, by, lateness, late), used where the query is
+    silent; durations among them in the recording's unit too.
+    Raises: ConfigError, NotSupported.
+    """
+    window = query.get("window")
+    table = {"source": "recording", "late": "per_window", "lateness": 0, **defaults, **query}
+    if isinstance(window, Mapping):
+        unit = window.get("unit")
+        if isinstance(unit, str) and unit in UNITS_US:
+            unit_us = UNITS_US[unit]
+        if window.get("keyed") is False:
+            table["by"] = []
+        table["window"] = _said(window)
+    table["param"] = _said(query.get("param") or {})
+    if isinstance(several := query.get("aggregates"), list):
+        table["aggregates"] = [_said(each) for each in several]
+    report = Report(Document(table), unit_us=unit_us, lenient=True)
+    table.pop("revision", None)
+    item = str(query.get("id") or "query")
+    value = read_query(item, 1, {n: v for n, v in table.items() if n not in {"id", "nodes"}}, (), report)
+    if report.later and not report.problems:  # one line a query, whatever it asks for
+        said = " and ".join(problem.why.removesuffix(" is not supported yet") for problem in report.later)
+        verb = "are" if len(report.later) > 1 else "is"
+        raise NotSupported(f'query "{item}": {said} {verb} not supported yet', tuple(report.later))
+    report.finish(f'query "{item}"')
+    if not isinstance(value, Query):
+        raise ConfigError(f'query "{item}": not understood')  # unreachable: BAD leaves a problem behind
+    return value
+
+
+def _said(table: Any) -> Any:
+    """A table of a recording without what is null, which is left out; anything else as it is."""
+    return {n: v for n, v in table.items() if v is not None} if isinstance(table, Mapping) else table
+
+
+def canonical_sensor(sensor: Sensor) -> str:
+    """One line of JSON; sensor_of gives the equal value back."""
+    return _text(_table(sensor))
+
+
+def canonical_query(query: Query) -> str:
+    """One line of JSON; query_of gives the equal value back."""
+    return _text(_table(query))
+
+
+def sensor_of(text: str) -> Sensor:
+    """A sensor from its canonical text, which says the id. Raises: ConfigError."""
+    value = _parse("sensor", "", text, "a sensor's canonical text", unbounded=True).value
+    if not isinstance(value, Sensor):
+        raise ConfigError("a sensor's canonical text: is a removal")
+    return value
+
+
+def query_of(text: str) -> Query:
+    """A query from its canonical text, which says the id. Raises: ConfigError."""
+    value = _parse("query", "", text, "a query's canonical text", unbounded=True).value
+    if not isinstance(value, Query):
+        raise ConfigError("a query's canonical text: is a removal")
+    return value
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """JSON Schemas of a sensor and a query, removals included."""
+    removal: dict[str, object] = {
+        "type": "object",
+        "properties": {key.name: key.kind.schema() for key in SHARED} | {"removed": {"const": True}},
+        "required": ["removed"],
+        "additionalProperties": False,
+    }
+    shared = tuple(key for key in SHARED if key.name != "removed")
+    sensor, query = sensor_schema(shared), query_schema(shared)
+    return {"sensor": {"anyOf": [sensor, removal]}, "query": {"anyOf": [query, removal]}}
+
+
+def _table(value: Sensor | Query) -> dict[str, object]:
+    body = write_sensor(value) if isinstance(value, Sensor) else write_query(value)
+    number = {"revision": value.revision} if value.revision else {}
+    return {"id": value.id, **number, **body}
+
+
+def _text(table: Mapping[str, object]) -> str:
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

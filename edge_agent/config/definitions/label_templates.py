@@ -1,0 +1,72 @@
+"""Label templates: `line-{topic[1]}` takes a level of the topic of a reading, `{/ids/unit}` a place in its payload."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from edge_agent.config.checking.checker import Report, type_of
+from edge_agent.config.checking.documents import Path
+
+POINTER: Final = r"(?:/(?:[^/~{}]|~0|~1)*)+"  # RFC 6901 without braces, so that it can stand in a template
+_HOLE: Final = re.compile(rf"\{{topic\[([0-9]{{1,2}})\]\}}|\{{({POINTER})\}}")
+LONGEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTemplate:
+    """A label's text in parts: a str stands as it is, an int is a level of the topic from 0, a tuple a JSON pointer."""
+
+    parts: tuple[str | int | tuple[str, ...], ...]
+
+
+def parse(text: str) -> LabelTemplate:
+    """Take a template apart. Raises: ValueError on a brace that opens no known hole."""
+    parts: list[str | int | tuple[str, ...]] = []
+    at = 0
+    for hole in _HOLE.finditer(text):
+        parts += [text[at : hole.start()]] if hole.start() > at else []
+        parts.append(int(hole[1]) if hole[1] else pointer(hole[2]))
+        at = hole.end()
+    parts += [text[at:]] if at < len(text) or not parts else []
+    if any(isinstance(part, str) and ("{" in part or "}" in part) for part in parts):
+        raise ValueError("braces hold {topic[n]} or {/json/pointer}")
+    return LabelTemplate(tuple(parts))
+
+
+def pointer(text: str) -> tuple[str, ...]:
+    """The steps of a JSON pointer, '' for none. Source: RFC 6901 section 4."""
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class LabelText:
+    """The value of a label: text, possibly with holes. `topic` says whether the driver has one."""
+
+    topic: bool = True
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read the text as it is; a number stands for its text."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted text, got {type_of(value)}", "put it in quotes")
+        if not value or len(value) > LONGEST or any(c < " " for c in value):
+            return report.wrong(at, value, f"wanted 1 to {LONGEST} printable characters")
+        try:
+            template = parse(value)
+        except ValueError as err:
+            return report.wrong(at, value, str(err), 'like "{topic[1]}" or "{/ids/unit}"')
+        if not self.topic and any(isinstance(part, int) for part in template.parts):
+            return report.wrong(at, value, "only the mqtt driver has a topic", "say the label's text")
+        return value
+
+    def write(self, value: Any) -> object:
+        """Write it as it is."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A short string."""
+        return {"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST}, {"type": "integer"}]}

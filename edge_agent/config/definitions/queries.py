@@ -1,0 +1,212 @@
+"""A query's definition: source, filter, keys, window, aggregates, lateness.
+
+Every word of the language is known here. Those that this version does not carry are told apart from mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
+from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.frame import MAX_COLUMNS
+from edge_agent.algebra.punctuation.markers import kinds_of
+from edge_agent.algebra.query.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, dotted, read_table, type_of
+from edge_agent.config.checking.composite_types import ListOf, object_schema
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.quantities import Duration, Instant
+from edge_agent.config.checking.value_types import Choice, Text
+from edge_agent.config.definitions.aggregate_entries import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
+from edge_agent.config.definitions.conditions import Condition
+from edge_agent.config.definitions.drivers import DAY_US
+from edge_agent.config.definitions.sensors import LABEL
+from edge_agent.config.definitions.window_table import WindowTable, write_window
+from edge_agent.config.topics import ITEM_ID
+
+MOST_AGGREGATES: Final = 64
+DEFAULT_LATENESS_US: Final = 2_000_000  # one missed 1 s report, plus clock skew
+
+_ITEM: Final = Text("an id", ITEM_ID.pattern, "a-z, 0-9 and -, at most 64")
+
+_AGGREGATES: Final = ListOf(AggregateEntry(), 1, MOST_AGGREGATES, unique=False)
+KEYS: Final = (
+    Key("source", _ITEM, REQUIRED, "the sensor whose readings it is about"),
+    Key("where", Condition(), "", "filter over value and labels: value > 0 and site = 'a'"),
+    Key("by", ListOf(LABEL, most=16), (), "labels that make the key: a result for each combination of their values"),
+    Key("window", WindowTable(), REQUIRED, "type and its measures"),
+    Key("aggregates", _AGGREGATES, REQUIRED, "functions; each is a column of the result"),
+    Key(
+        *(
+            "lateness",
+            Duration(0, 7 * DAY_US),
+            DEFAULT_LATENESS_US,
+            "how far the frontier stays behind the newest reading",
+        ),
+        why="one missed 1 s report, plus clock skew",
+    ),
+    Key(
+        "scope",
+        Choice(SCOPES, what="scope", meant=tuple((word, PLACED) for word in PLACES)),
+        "global",
+        "over all nodes; local: a result for each node",
+    ),
+    Key(
+        "late",
+        Choice(LATE_POLICIES, what="policy"),
+        "revise",
+        "what a reading behind the frontier does",
+        "nothing is lost",
+    ),
+    Key(
+        "on_missing",
+        Choice(ON_MISSING, what="way"),
+        "hold",
+        "of windows by counts or states, by order and central: hold them until every expected gateway has spoken, or "
+        "skip those left out",
+    ),
+    Key("effective_from", Instant(), None, "first window start of this revision; left out: as soon as all serve it"),
+)
+
+
+def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
+    """A query from a table without the keys all definitions share; BAD with problems in the report."""
+    long = unplaced(_long_form(table, at, report), at, report)
+    values = read_table(KEYS, long, at, report)
+    if long.get("aggregates") is not table.get("aggregates"):
+        _places_as_written(at, report)
+    if values["aggregates"] is not BAD:
+        _names_differ(values["aggregates"], (*at, "aggregates"), report)
+    if not complete(values):
+        return BAD
+    window = values["window"]
+    if values["scope"] == "local" and (window := getattr(window, "alone", window)) is None:
+        why = "windows of a sensor's state merge over gateways, a scope local does not"
+        return report.wrong((*at, "scope"), "local", why, 'interpretation = "local": from change to change')
+    query = Query(
+        id=item,
+        revision=revision,
+        source=values["source"],
+        window=window,
+        aggregates=values["aggregates"],
+        where=values["where"],
+        by=values["by"] if getattr(values["window"], "keyed", True) else (),
+        lateness_us=values["lateness"],
+        scope=values["scope"],
+        late=values["late"],
+        effective_from_us=values["effective_from"],
+        on_missing=values["on_missing"],
+    )
+    sound = _travels(query, (*at, "aggregates"), report) and _fits_window(query, at, report)
+    return query if sound else BAD
+
+
+def _fits_window(query: Query, at: Path, report: Report) -> bool:
+    """Whether the rest of the query goes with its window."""
+    if isinstance(query.window, Punctuation) and query.window.waits:
+        return True
+    if query.group.form != RAW:
+        if query.on_missing != "hold":
+            why = f"a {query.window.type} window waits no longer than the grace time for anybody"
+            report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
+        return query.on_missing == "hold"
+    missing = sorted(query.central.labels - set(query.by))
+    if missing:
+        why = "its conditions know of each reading its key and value, not this label"
+        report.wrong((*at, "window"), missing[0], why, f'add "{missing[0]}" to by')
+    return not missing
+
+
+def _travels(query: Query, at: Path, report: Report) -> bool:
+    """Whether what the functions need can travel to where the windows are formed."""
+    needed = basis_of(query.aggregates, None)
+    if len(needed) > MAX_COLUMNS:
+        why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
+        report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
+        return False
+    lacking = set(labels_of(needed)) - set(query.by) if RAW in kinds_of(query.group) else set()
+    for n, aggregate in enumerate(query.aggregates):
+        missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
+        if missing:
+            why = f"a {query.window.type} window knows of each reading its key and value, not its label"
+            report.wrong((*at, n), missing[0], why, f'add "{missing[0]}" to by, or take a window of time')
+    return not lacking
+
+
+def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
+    """The short form `{"aggregate", "param"}` as `aggregates`."""
+    if "aggregate" not in table or "aggregates" in table:
+        return table
+    rest = {name: item for name, item in table.items() if name not in {"aggregate", "param"}}
+    param = table.get("param") or {}
+    if not isinstance(param, Mapping):
+        report.wrong((*at, "param"), param, f"wanted a table, got {type_of(param)}")
+        param = {}
+    fn = table["aggregate"]
+    if isinstance(fn, list):
+        report.wrong((*at, "aggregate"), fn, "wanted one function, got a list", "aggregates")
+        fn = "count"
+    if "fn" in param:
+        report.unknown((*at, "param"), "fn", (), f"the function is {fn}, as aggregate says")
+    return {**rest, "aggregates": [{**param, "fn": fn}]}
+
+
+def _places_as_written(at: Path, report: Report) -> None:
+    """Mistakes of the one aggregate are told where they stand in the short form."""
+    long = dotted((*report.base, *at, "aggregates", 0))
+    for problems in (report.problems, report.later):
+        for n, problem in enumerate(problems):
+            head, _, inner = problem.at.partition(long)
+            if head or problem.at == inner or inner[:1] not in {"", "."}:
+                continue
+            place: Path = ("param", inner[1:]) if inner not in {"", ".fn"} else ("aggregate",)
+            path = (*report.base, *at, *place)
+            problems[n] = replace(problem, at=dotted(path), line=report.document.line(path))
+
+
+def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -> None:
+    seen: set[str] = set()
+    for n, aggregate in enumerate(aggregates):
+        if aggregate.name.lower() in seen:
+            report.wrong((*at, n), aggregate.name, "two columns of one name", 'name one of them: as = "..."')
+        seen.add(aggregate.name.lower())
+
+
+def write_query(query: Query) -> dict[str, object]:
+    """The table that reads back to the query, without what equals its default; window and lateness always."""
+    made: dict[str, object] = {"source": query.source}
+    if query.where:
+        made["where"] = query.where
+    if query.by:
+        made["by"] = list(query.by)
+    made["window"] = write_window(query.window)
+    made["aggregates"] = [write_aggregate(a) for a in query.aggregates]
+    made["lateness"] = format_duration(query.lateness_us)
+    if query.scope != "global":
+        made["scope"] = query.scope
+    if query.late != "revise":
+        made["late"] = query.late
+    if query.on_missing != "hold":
+        made["on_missing"] = query.on_missing
+    if query.effective_from_us is not None:
+        made["effective_from"] = Instant().write(query.effective_from_us)
+    return made
+
+
+def query_schema(shared: tuple[Key, ...]) -> dict[str, object]:
+    """JSON Schema of a query. shared: the keys of every definition."""
+    short = {
+        "aggregate": {"enum": list(FUNCTIONS), "description": "short form of aggregates with one function"},
+        "param": {"type": "object", "description": "parameters of `aggregate`"},
+    }
+    made = object_schema((*shared, *KEYS), short)
+    return {
+        **made,
+        "required": ["source", "window"],
+        "oneOf": [{"required": ["aggregates"]}, {"required": ["aggregate"]}],
+    }

@@ -1,0 +1,182 @@
+"""A sensor's definition: the keys every driver has, and the driver's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+
+from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
+from edge_agent.config.checking.composite_types import MapOf, object_schema, write_table
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.quantities import Duration
+from edge_agent.config.checking.value_types import Anything, Choice, Text
+from edge_agent.config.definitions.drivers import DAY_US, DRIVERS, LATER_DRIVERS
+from edge_agent.config.definitions.label_templates import LabelText, parse
+
+LABEL: Final = Text(
+    "a label name",
+    "(?!(?:value|and|or|not|in)$)[A-Za-z_][A-Za-z0-9_]{0,63}",
+    "letters, digits and _; not a word of `where`",
+)
+FINEST, COARSEST = -9, 9  # exponents of a resolution: nano-units to giga-units
+EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/protocol.md 7.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The sensor's smallest step; inside the exponent of the power of ten that represents it exactly."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read 0.1 as -1, 0.25 as -2, 5 as 0, 100 as 2."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return report.wrong(at, value, f"wanted a number, got {type_of(value)}", "like 0.1")
+        if value <= 0:
+            return report.wrong(at, value, "must be more than 0", "leave it out for floating point")
+        exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+        if not isinstance(exponent, int) or not FINEST <= exponent <= COARSEST:
+            return report.wrong(at, value, "no step between 1e-9 and 1e9 that a power of ten represents", "like 0.1")
+        return exponent
+
+    def write(self, value: Any) -> object:
+        """Write the power of ten."""
+        return int(10**value) if value >= 0 else float(Decimal(1).scaleb(value))
+
+    def schema(self) -> dict[str, object]:
+        """A positive number."""
+        return {"type": "number", "exclusiveMinimum": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """[lowest, highest] possible value of a sensor."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read two floats."""
+        numbers = isinstance(value, list | tuple) and all(
+            isinstance(v, int | float) and not isinstance(v, bool) for v in value
+        )
+        if not numbers or len(value) != 2:
+            return report.wrong(at, value, "wanted two numbers", "[lowest, highest]")
+        low, high = float(value[0]), float(value[1])
+        if not low < high:
+            return report.wrong(at, value, "the lowest comes first", f"[{value[1]}, {value[0]}]" if high < low else "")
+        return (low, high)
+
+    def write(self, value: Any) -> object:
+        """Write a list."""
+        return list(value)
+
+    def schema(self) -> dict[str, object]:
+        """Two numbers."""
+        return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+
+
+_DRIVER: Final = Key(
+    "driver", Choice(tuple(DRIVERS), LATER_DRIVERS, "driver"), REQUIRED, "where the readings come from"
+)
+COMMON: Final = (
+    Key("labels", MapOf(LABEL, LabelText()), (), "name = text of every reading; {topic[1]} and {/pointer} fill in"),
+    Key("unit", Text("a unit", longest=32, empty=True), "", "for people: °C, bar, kWh"),
+    Key("resolution", Resolution(), None, "smallest step; makes values scaled integers and sums exact"),
+    Key("range", Range(), None, "[lowest, highest] possible; what lies outside is counted and left out"),
+    Key("timeout", Duration(10_000, 30 * DAY_US), 10_000_000, "silent that long it is idle", "ten missed 1 s reports"),
+    Key(
+        "nan",
+        Choice(("skip", "quarantine"), what="policy"),
+        "skip",
+        "what happens to no-number values",
+        "they are common",
+    ),
+    Key("delay", Duration(0, DAY_US), 0, "how late an idle sensor's readings may still be on their way"),
+)
+
+
+def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
+    """A sensor from a table without the keys all definitions share; BAD with problems in the report."""
+    driver: Any = _DRIVER.kind.read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
+    if driver is BAD:  # whose keys they are is not known: check what all sensors share, and the names
+        others = [replace(k, kind=Anything(), default=None) for keys in DRIVERS.values() for k in keys]
+        known = {key.name: key for key in [*others, *COMMON, replace(_DRIVER, kind=Anything())]}
+        read_table(tuple(known.values()), table, at, report)
+        return BAD
+    keys = (_DRIVER, *COMMON, *DRIVERS[driver])
+    foreign = {key.name: name for name, others in DRIVERS.items() for key in others}
+    names = {key.name for key in keys}
+    for name in [n for n in table if n not in names and n in foreign]:
+        report.unknown(at, name, names, f"it belongs to driver {foreign[name]}")
+    values = read_table(keys, {n: v for n, v in table.items() if n in names or n not in foreign}, at, report)
+    if not complete(values):
+        return BAD
+    _check(driver, values, at, report)
+    options = tuple((k.inside, values[k.name]) for k in DRIVERS[driver] if values[k.name] is not None)
+    return Sensor(
+        item,
+        revision,
+        driver,
+        options,
+        labels=values["labels"],
+        unit=values["unit"],
+        scale=values["resolution"],
+        range=values["range"],
+        timeout_us=values["timeout"],
+        delay_us=values["delay"],
+        nan=values["nan"],
+    )
+
+
+def _check(driver: str, values: Mapping[str, Any], at: Path, report: Report) -> None:
+    """What one key alone cannot show."""
+    scale, limits = values["resolution"], values["range"]
+    if scale is not None and limits is not None and max(map(abs, limits)) > EXACT * 10.0**scale:
+        report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "say a coarser resolution")
+    levels = values["topic"].split("/") if driver == "mqtt" else []
+    for name, text in values["labels"]:
+        for part in parse(text).parts:
+            if isinstance(part, int) and driver != "mqtt":
+                report.wrong((*at, "labels", name), text, "only the mqtt driver has a topic", "say the label's text")
+            elif isinstance(part, int) and part >= len(levels) and levels[-1] != "#":
+                report.wrong(
+                    (*at, "labels", name),
+                    text,
+                    f"the topic has levels 0 to {len(levels) - 1}",
+                    f"{{topic[{len(levels) - 1}]}}",
+                )
+            elif isinstance(part, tuple) and driver in {"host", "simulated"}:
+                report.wrong(
+                    (*at, "labels", name), text, f"readings of driver {driver} have no payload", "say the label's text"
+                )
+    if driver == "simulated" and values["outage_for"] and values["outage_for"] >= values["outage_every"]:
+        report.wrong((*at, "outage_for"), None, "must be shorter than outage_every", "say outage_every too")
+
+
+def write_sensor(sensor: Sensor) -> dict[str, object]:
+    """The table that reads back to the sensor, without what equals its default."""
+    values = {
+        "driver": sensor.driver,
+        "labels": sensor.labels,
+        "unit": sensor.unit,
+        "resolution": sensor.scale,
+        "range": sensor.range,
+        "timeout_us": sensor.timeout_us,
+        "nan": sensor.nan,
+        "delay_us": sensor.delay_us,
+        **dict(sensor.options),
+    }
+    return write_table((_DRIVER, *DRIVERS[sensor.driver], *COMMON), values)
+
+
+def sensor_schema(shared: tuple[Key, ...]) -> dict[str, object]:
+    """JSON Schema of a sensor: one branch a driver. shared: the keys of every definition."""
+    branches = []
+    for name, keys in DRIVERS.items():
+        branch = object_schema((*shared, *COMMON, *keys), {"driver": {"const": name}})
+        required = branch.get("required", [])
+        branches.append({**branch, "required": ["driver", *(required if isinstance(required, list) else [])]})
+    return {"oneOf": branches}

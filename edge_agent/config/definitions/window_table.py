@@ -1,0 +1,194 @@
+"""The `window` table of a query, made from what the registry of window types says of each (algebra/windows)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from edge_agent.algebra.plugin_calls import said
+from edge_agent.algebra.windows import ALL, REFUSED, WHOSE, Spec, tried
+from edge_agent.algebra.windows.base import NEEDED, Setting
+from edge_agent.config.checking.checker import (
+    BAD,
+    REQUIRED,
+    Key,
+    Report,
+    ValueType,
+    complete,
+    one_of,
+    read_table,
+    type_of,
+)
+from edge_agent.config.checking.composite_types import object_schema, write_table
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.quantities import Duration, Instant, Zone
+from edge_agent.config.checking.value_types import BROUGHT, Choice, Flag, Number, Text, left_out
+from edge_agent.config.definitions.conditions import Condition
+
+MOST_TEXT: Final = 64  # characters of an id: it travels in frames
+WORDS: Final = (  # of the language; those that the registry lacks are told apart from mistakes
+    *("tumbling", "sliding", "session", "count_tumbling", "count_sliding", "punctuation", "state"),
+    *("fixed_band", "calendar"),
+)
+_MEANT: Final = (  # words of other tools that no spelling distance brings here
+    *(("hopping", "sliding"), ("hop", "sliding"), ("tumble", "tumbling"), ("fixed", "tumbling")),
+    *(("daily", "calendar"), ("weekly", "calendar"), ("monthly", "calendar"), ("count", "count_tumbling")),
+    ("condition", "state"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A short text, which may be written as a number."""
+
+    suffix: ClassVar[str] = ""
+    text: ClassVar[Text] = Text("a text", empty=True, longest=MOST_TEXT)
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read it as a text."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return self.text.read(str(value) if whole else value, at, report)
+
+    def write(self, value: Any) -> object:
+        """Write the text."""
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """A string or an integer."""
+        return {**self.text.schema(), "type": ["string", "integer"]}
+
+
+def _kind(setting: Setting) -> ValueType:
+    match setting.kind:
+        case "duration":
+            return Duration(setting.low, setting.high, setting.most)
+        case "instant":
+            return Instant()
+        case "word":
+            return Choice(setting.words)
+        case "zone":
+            return Zone()
+        case "count":
+            return Number(
+                setting.low, setting.high, whole=True, hint=f"a plain number, {setting.low} to {setting.high}"
+            )
+        case "condition":
+            return Condition("a condition", empty=setting.default is not NEEDED)
+        case "text":
+            return _Name()
+        case "flag":
+            return Flag()
+    raise ValueError(f"window key {setting.name}: no kind {setting.kind!r}")
+
+
+def _key(setting: Setting) -> Key:
+    default = REQUIRED if setting.default is NEEDED else setting.default
+    return Key(setting.name, _kind(setting), default, setting.about)
+
+
+class _Keys(Mapping[str, tuple[Key, ...]]):
+    """The keys of every window type there is, those that packages bring too."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Key, ...]] = {}
+
+    def __getitem__(self, word: str) -> tuple[Key, ...]:
+        if word not in self._made:
+            self._made[word] = tuple(_key(setting) for setting in ALL[word].KEYS)
+        return self._made[word]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ALL)
+
+    def __len__(self) -> int:
+        return len(ALL)
+
+
+WINDOWS: Final[Mapping[str, tuple[Key, ...]]] = _Keys()
+LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTable:
+    """The `window` table: `type` says which keys it has."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a window's spec."""
+        if not isinstance(value, Mapping):
+            return report.wrong(
+                at, value, f"wanted a table, got {type_of(value)}", '{type = "tumbling", length = "1m"}'
+            )
+        word = value.get("type")
+        if word is None:
+            return report.wrong(at, None, '"type" is missing', one_of("", (*WINDOWS, *LATER_WINDOWS)))
+        if (
+            Choice(tuple(WINDOWS), LATER_WINDOWS, "window type", left_out(REFUSED), _MEANT, BROUGHT).read(
+                word, (*at, "type"), report
+            )
+            is BAD
+        ):
+            return BAD
+        keys = WINDOWS[word]
+        own = {name: item for name, item in value.items() if name != "type"}
+        if not report.lenient and (other := _elsewhere(word, own)) is not None:
+            return report.unknown(at, *other)
+        values = read_table(keys, own, at, report)
+        if not complete(values):
+            return BAD
+        inside = {key.inside: values[key.name] for key in keys}
+        try:
+            spec = ALL[word](**inside)
+            wrong = spec.wrong()
+        except Exception as err:
+            if word not in WHOSE:
+                raise
+            return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {said(err)}")
+        if wrong is None:
+            if why := tried(spec):
+                return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {why}")
+            return spec
+        texts = {key.name: key.kind.write(values[key.name]) for key in keys if values[key.name] is not None}
+        hint = wrong.hint
+        if isinstance(hint, int):
+            hint = str(next(key.kind.write(hint) for key in keys if key.name == wrong.key))
+        return report.wrong((*at, wrong.key), value.get(wrong.key), wrong.why.format_map(texts), hint)
+
+    def write(self, value: Any) -> object:
+        """Write the table."""
+        return write_window(value)
+
+    def schema(self) -> dict[str, object]:
+        """One branch a type."""
+        branches = []
+        for word, keys in WINDOWS.items():
+            branch = object_schema(keys, {"type": {"const": word}})
+            required = branch.get("required")
+            branches.append({**branch, "required": ["type", *(required if isinstance(required, list) else [])]})
+        return {"oneOf": branches}
+
+
+def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
+    """A key that windows of the same family have and this type has not, and what to say of it."""
+    family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
+    if family in WINDOWS and "slide" in own:
+        return "slide", (), f'a {word} window has none; say type = "{family}"'
+    return None
+
+
+def window_text(window: Spec) -> str:
+    """The window in a few words: `sliding 10m every 1m`, `session, gap 5s`."""
+    table = {name: str(value) for name, value in write_window(window).items()}
+    word, text = table.pop("type"), ""
+    if word in {"tumbling", "sliding"}:
+        text = f" {table.pop('length')}" + (f" every {table.pop('slide')}" if "slide" in table else "")
+    return f"{word}{text}" + "".join(f", {name} {value}" for name, value in table.items())
+
+
+def write_window(window: Spec) -> dict[str, object]:
+    """The table that reads back to the window."""
+    keys = WINDOWS[window.type]
+    values = {key.inside: getattr(window, key.inside) for key in keys}
+    return {"type": window.type, **write_table(keys, values)}

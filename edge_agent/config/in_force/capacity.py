@@ -1,0 +1,65 @@
+"""What a node has taken on under its limits, kept beside the definitions so that a burst of them stays cheap.
+
+Counts are of every accepted definition and so never less than of what is in force: where they fit, nothing has to be
+counted anew (config/in_force/crosscheck.py does that).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from edge_agent.algebra.query.query import Group, Query, Sensor
+from edge_agent.config.definitions.definitions import Definition
+from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES, edges_per_second, group_of, id_bytes
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.errors import Problem
+
+
+class Capacity:
+    """How much of each kind is accepted, and of what no more fits."""
+
+    def __init__(self, limits: LimitsTable) -> None:
+        self._limits = limits
+        self._slots: Counter[str] = Counter()  # of each kind
+        self._ids: Counter[Group] = Counter()  # bytes that name the queries, by group
+        self._edges = 0.0  # a second
+        self._full: dict[str, Problem] = {}  # kinds of which no more new ones fit, and why
+        self._no_group: Problem | None = None  # why no more new groups fit
+
+    def count(self, definition: Definition, sign: int) -> None:
+        """It is accepted (1), or no longer (-1)."""
+        self._slots[definition.kind] += sign
+        if isinstance(query := definition.value, Query):
+            group = group_of(query)
+            self._edges += sign * edges_per_second(query.window)
+            self._ids[group] += sign * id_bytes(query)
+            if not self._ids[group]:
+                del self._ids[group]
+
+    def plenty(self, value: Sensor | Query) -> bool:
+        """Whether it surely fits, now that it is counted."""
+        limits = self._limits
+        few = self._slots["sensor"] <= limits.sensors and self._slots["query"] <= limits.queries
+        own = self._ids[group_of(value)] if isinstance(value, Query) else 0
+        few = few and len(self._ids) <= limits.groups and own <= MOST_ID_BYTES
+        return few and self._edges <= limits.edges_per_second
+
+    def refusal(self, definition: Definition) -> Problem | None:
+        """Why a new definition surely does not fit, before it is counted; None: it may."""
+        if (problem := self._full.get(definition.kind)) is not None:
+            return replace(problem, got=definition.id)
+        new_group = isinstance(definition.value, Query) and group_of(definition.value) not in self._ids
+        return self._no_group if new_group else None
+
+    def refused(self, definition: Definition, problem: Problem) -> None:
+        """A new definition did not fit; it is not counted any more."""
+        if problem.at == "":  # there are too many of them, whatever it says
+            self._full[definition.kind] = problem
+        elif problem.at == "where":
+            self._no_group = problem
+
+    def changed(self) -> None:
+        """Something that was there is no longer as it was: there may be room."""
+        self._full.clear()
+        self._no_group = None

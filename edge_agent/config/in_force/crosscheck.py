@@ -1,0 +1,132 @@
+"""What one definition alone cannot show: limits of the node, sources that are not there, labels no sensor has."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.frame import MAX_PLAN_BYTES
+from edge_agent.algebra.query import where, where_parser
+from edge_agent.algebra.query.query import Group, Query, Sensor
+from edge_agent.algebra.windows import TYPES, Session, Spec, Window
+from edge_agent.config.checking.checker import nearest
+from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.value_types import Number
+from edge_agent.config.definitions.drivers import IMPLIED_LABELS
+from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
+from edge_agent.errors import Problem
+
+MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
+
+
+def not_usable(sensor: Sensor) -> Problem:
+    """A sensor whose driver this node cannot run."""
+    hint = "say [local] with broker = ... in the node's file" if sensor.driver == "mqtt" else ""
+    return Problem("driver", sensor.driver, f"this node cannot run driver {sensor.driver}", hint)
+
+
+def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
+    """Why the node cannot take on the item, which is among the values that would be in force."""
+    problem = too_many(kind, item, values, limits)
+    if problem is not None or kind == "sensor":
+        return problem
+    queries = [v for v in values if isinstance(v, Query)]
+    groups: Counter[Group] = Counter()
+    for query in queries:
+        groups[group_of(query)] += id_bytes(query)
+    if len(groups) > limits.groups:
+        why = f"{len(groups)} different sources, filters, labels or latenesses would be on this node"
+        hint = f"let queries share them and ask by labels, or {_raised('groups', len(groups))}"
+        return Problem("where", None, f"{why}, at most {limits.groups}", hint)
+    largest = max(groups.values(), default=0)
+    if largest > MOST_ID_BYTES:
+        why = f"the ids of the queries over one source and filter would take {largest} bytes, at most {MOST_ID_BYTES}"
+        return Problem("id", item, why, "take shorter ids or fewer queries")
+    cut = {(group_of(query), query.window) for query in queries}  # each group is cut for itself
+    rate = sum(edges_per_second(window) for _, window in cut)
+    if rate > limits.edges_per_second:
+        why = f"{rate:.0f} window edges a second in all, at most {limits.edges_per_second}"
+        return Problem("window", None, why, f"take longer slides, or {_raised('edges_per_second', math.ceil(rate))}")
+    return None
+
+
+def too_many(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
+    """Whether their number alone is too much."""
+    wanted, name = (Sensor, "sensors") if kind == "sensor" else (Query, "queries")
+    count, most = sum(isinstance(v, wanted) for v in values), int(getattr(limits, name))
+    if count <= most:
+        return None
+    return Problem("", item, f"{count} {name} would be on this node, at most {most}", _raised(name, count))
+
+
+def _raised(name: str, wanted: int) -> str:
+    """Up to where a limit can be raised, and whether that is enough."""
+    most = next(int(key.kind.high) for key in keys_of(LimitsTable) if key.name == name and isinstance(key.kind, Number))
+    if wanted > most:
+        return f"share them out to more gateways: [limits] {name} goes up to {most}"
+    return f"say [limits] {name} = {wanted}, it goes up to {most}"
+
+
+def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
+    """A session whose gap is longer than the root's correction horizon: its parts would be final before they join."""
+    window = value.window if isinstance(value, Query) else None
+    if not isinstance(window, Session) or window.gap_us <= horizon_us:
+        return None
+    gap, horizon = format_duration(window.gap_us), format_duration(horizon_us)
+    why = f"longer than the correction horizon of the root, {horizon}"
+    return Problem("window.gap", gap, why, f'say at most {horizon}, or there [root] horizon = "{gap}"')
+
+
+def group_of(query: Query) -> Group:
+    """The group of a query at one gateway: of scope `local` it is not that of the whole tree."""
+    return query.group_at("here")
+
+
+def id_bytes(query: Query) -> int:
+    """What naming a query takes in the plan of its group."""
+    return len(query.id) + 8
+
+
+def edges_per_second(window: Spec) -> float:
+    """Edges a window causes in a second of event time: starts, and ends where they fall beside the starts.
+
+    None where nothing is cut by time: at markers, or at the root alone.
+    """
+    if isinstance(window, Session):  # cuts where readings stop, at most once a gap and key
+        return 1e6 / window.gap_us
+    if window.type not in TYPES:
+        return 0.0
+    return sum(1e6 / lattice.step_us for lattice in cast("Window", window).spacing)
+
+
+def unmet(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> Problem | None:
+    """What a query waits for."""
+    missing = [name for name in value.sources if name not in sensors] if isinstance(value, Query) else []
+    if not missing:
+        return None
+    why = "no such sensor on this node; the query waits for it"
+    at = "source" if isinstance(value, Query) and missing[0] == value.source else "window.markers"
+    return Problem(at, missing[0], why, nearest(missing[0], sensors) or "publish the sensor")
+
+
+def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tuple[Problem, ...]:
+    """Labels of a query that its sensor does not have: their key is empty, a comparison never holds, no weight is."""
+    if not isinstance(value, Query) or value.source not in sensors:
+        return ()
+    sensor = sensors[value.source]
+    labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
+    used = [("by", name) for name in value.by]
+    if value.where:
+        used += [("where", name) for name in sorted(where.names(where_parser.parse(value.where)) - {where.VALUE})]
+    for n, aggregate in enumerate(value.aggregates):
+        texts = {name for name, param in FUNCTIONS[aggregate.fn].params if param.text}
+        used += [(f"aggregates[{n}].{name}", str(label)) for name, label in aggregate.params if name in texts]
+    hint = f"labels are {', '.join(sorted(labels))}" if labels else "it has no labels"
+    return tuple(
+        Problem(at, name, f'sensor "{sensor.id}" has no label "{name}"', nearest(name, labels) or hint)
+        for at, name in used
+        if name not in labels
+    )

@@ -1,0 +1,292 @@
+"""Which definitions are in force on a node, and what `state` says about the others.
+
+Rules (schemas/topics.md, "Definitions"):
+- In a scope (`all`, or `node`: down/<node> and the local file) the higher revision wins. A lower one, or an equal one
+  with other content, is refused with the next free number. One without a revision waits for the parent's numbering.
+- `node` beats `all`. A removal at `node` also hides what `all` says, until `all` says something with a higher revision.
+- What cannot be read, is not supported or goes beyond a limit never replaces what is in force.
+- The absence of a topic changes nothing. The absence from the local file does: a file is read whole.
+Pure: payloads in, values out; `snapshot` goes into the spool so that a node boots off line with what it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
+from edge_agent.config.in_force.capacity import Capacity
+from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
+from edge_agent.config.in_force.rejection import Rejection, revision_in, told
+from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.config.topics import ALL, KINDS, NODE
+from edge_agent.errors import ConfigError, NotSupported, Problem
+
+__all__ = ["RevisionNumberer", "Publication", "DefinitionRegistry"]
+
+MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
+Slot = tuple[str, str, str]  # (scope, kind, id)
+
+
+class DefinitionRegistry:
+    """The definitions of one node. usable: the drivers it can run, None for all."""
+
+    def __init__(
+        self,
+        node: str,
+        limits: LimitsTable | None = None,
+        usable: Sequence[str] | None = None,
+        local: Iterable[Definition] = (),
+        state: Mapping[str, object] | None = None,
+    ) -> None:
+        self._node = node
+        self._limits = limits or LimitsTable()
+        self._usable = None if usable is None else frozenset(usable)
+        self._accepted: dict[Slot, Definition] = {}
+        self._refused: dict[Slot, Rejection] = {}
+        self._highest: dict[tuple[str, str], int] = {}
+        self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
+        self._room = Capacity(self._limits)
+        self._version = 0
+        before = self._hash()
+        if state is not None:
+            self._restore(state)
+            before = str(state.get("hash"))
+        self._take_file(tuple(local))
+        self._version += self._hash() != before
+
+    def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
+        """A message on a definition topic. True if what is in force has changed; `state` may change without that."""
+        if not payload:
+            return False  # absence: the parent turns it into a removal
+        slot = (scope, kind, item)
+        try:
+            definition = parse_definition(kind, item, payload)
+        except ConfigError as err:
+            self._refused[slot] = Rejection(
+                revision_in(payload), err.problems, unsupported=isinstance(err, NotSupported)
+            )
+            return False
+        if definition.revision is None:
+            have = self._accepted.get(slot)
+            if have is None or have.content != definition.content:
+                why = "no revision yet: waits until the parent has numbered it"
+                hint = f"or say revision = {self._next(kind, item)}"
+                self._refused[slot] = Rejection(None, (Problem("revision", None, why, hint),), waiting=True)
+            return False
+        again = self._known(kind, item)
+        changed = self._accept(slot, definition)
+        if again:  # only what was here before can have made room
+            self._room.changed()
+            for waiting, refusal in list(self._refused.items()):
+                if refusal.definition is not None and waiting != slot:
+                    changed |= self._accept(waiting, refusal.definition)
+        self._version += changed
+        return changed
+
+    def in_force(self) -> tuple[tuple[Sensor, ...], tuple[Query, ...]]:
+        """The sensors and the queries that this node runs, in order of their ids."""
+        sensors = self._sensors()
+        queries = [d.value for d in self._effective("query") if isinstance(d.value, Query)]
+        return (
+            tuple(sorted(sensors.values(), key=lambda s: s.id)),
+            tuple(sorted((q for q in queries if sensors.keys() >= {*q.sources}), key=lambda q: q.id)),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The document of the `state` topic: what of the configuration is in force, or why not."""
+        sensors = self._sensors()
+        items: dict[str, Any] = {}
+        for kind in KINDS:
+            slots = [s for s in (*self._accepted, *self._refused) if s[1] == kind]
+            for item in sorted({s[2] for s in slots}):
+                if (said := self._item(kind, item, sensors)) is not None:
+                    items[f"{kind}/{item}"] = said
+        return {"version": self._version, "hash": self._hash(), "items": items}
+
+    def refused(self) -> dict[tuple[str, str], Problem]:
+        """(kind, id) of what is not in force as its last word wants it, and why.
+
+        Not what only waits for a number or for its sensor.
+        """
+        final = {slot: r for slot, r in self._refused.items() if r.definition is not None or not r.waiting}
+        return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values for the spool."""
+        return {
+            "version": self._version,
+            "hash": self._hash(),
+            "accepted": [[*slot, d.text] for slot, d in self._accepted.items()],
+            "highest": [[kind, item, n] for (kind, item), n in self._highest.items()],
+            "files": [[kind, item, n, content] for (kind, item), (n, content) in self._files.items()],
+            "refused": [[*slot, *refusal.plain()] for slot, refusal in self._refused.items()],
+        }
+
+    # --- what comes into force ------------------------------------------------------------------------------------
+
+    def _accept(self, slot: Slot, definition: Definition) -> bool:
+        """Let a numbered definition count, or note why not. True if what is in force has changed."""
+        _, kind, item = slot
+        if (problem := self._outdated(slot, definition)) is not None:
+            self._refused[slot] = Rejection(definition.revision, (problem,))
+            return False
+        before, value = self._accepted.get(slot), self._value(kind, item)
+        is_new = not self._known(kind, item) and definition.concerns(self._node)
+        problem = self._room.refusal(definition) if is_new else None
+        if problem is None:
+            self._put(slot, definition)
+            if (problem := self._beyond(kind, item)) is not None:
+                self._put(slot, before)
+                if is_new:
+                    self._room.refused(definition, problem)
+        if problem is not None:
+            self._wait(slot, definition, problem)
+            return False
+        self._refused.pop(slot, None)
+        self._highest[kind, item] = max(definition.revision or 0, self._highest.get((kind, item), 0))
+        return self._value(kind, item) != value
+
+    def _known(self, kind: str, item: str) -> bool:
+        """Whether any scope has an accepted definition of the id."""
+        return (NODE, kind, item) in self._accepted or (ALL, kind, item) in self._accepted
+
+    def _wait(self, slot: Slot, definition: Definition, problem: Problem) -> None:
+        """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
+        waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
+        if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
+            of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
+            how = "reload the file" if of_file else "publish it again"
+            again = replace(problem, hint=f"{how} once there is room; {problem.hint}")
+            self._refused[slot] = Rejection(definition.revision, (again,))
+            return
+        self._refused[slot] = Rejection(definition.revision, (problem,), waiting=True, definition=definition)
+
+    def _put(self, slot: Slot, definition: Definition | None) -> None:
+        for each, sign in ((self._accepted.get(slot), -1), (definition, 1)):
+            if each is not None:
+                self._room.count(each, sign)
+        if definition is None:
+            self._accepted.pop(slot, None)
+        else:
+            self._accepted[slot] = definition
+
+    def _outdated(self, slot: Slot, definition: Definition) -> Problem | None:
+        """Why the revision rules refuse it."""
+        scope, kind, item = slot
+        number, have = definition.revision or 0, self._accepted.get(slot)
+        free = f"say revision = {self._next(kind, item)}"
+        if have is not None and number < (have.revision or 0):
+            return Problem("revision", number, f"lower than revision {have.revision}, which is in force", free)
+        other = self._accepted.get((NODE if scope == ALL else ALL, kind, item))
+        for known in (have, other):
+            if known is not None and known.revision == number and known.content != definition.content:
+                return Problem("revision", number, f"revision {number} has another content already", free)
+        return None
+
+    def _beyond(self, kind: str, item: str) -> Problem | None:
+        """Why the limits of this node refuse it, now that it would be in force."""
+        chosen = self._choose(kind, item)
+        if chosen is None or chosen.value is None:
+            return None
+        if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
+            return not_usable(chosen.value)
+        if self._room.plenty(chosen.value):
+            return None
+        return too_much(kind, item, [d.value for d in self._effective(kind)], self._limits)
+
+    def _take_file(self, local: Sequence[Definition]) -> None:
+        """The definitions of the local file. Unnumbered ones are numbered here; an unchanged one keeps its number."""
+        named = {(d.kind, d.id) for d in local}
+        for key in [key for key in self._files if key not in named]:
+            gone = self._files.pop(key)
+            self._refused.pop((NODE, *key), None)
+            have = self._accepted.get((NODE, *key))
+            if have is not None and (have.revision, have.content) == gone:
+                self._put((NODE, *key), None)
+                self._room.changed()
+        for definition in sorted(local, key=lambda d: d.kind, reverse=True):  # sensors before queries
+            key = (definition.kind, definition.id)
+            known = self._files.get(key)
+            same = known is not None and known[1] == definition.content
+            number = definition.revision or (known[0] if same and known is not None else self._next(*key))
+            numbered = definition.numbered(number)
+            overridden = self._accepted.get((NODE, *key))
+            if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
+                continue  # a topic said something newer than this unchanged file
+            self._files[key] = (number, numbered.content)
+            self._accept((NODE, *key), numbered)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for kind, item, number in state.get("highest", ()):
+            self._highest[str(kind), str(item)] = int(number)
+        for kind, item, number, content in state.get("files", ()):
+            self._files[str(kind), str(item)] = (int(number), str(content))
+        for scope, kind, item, text in state.get("accepted", ()):
+            slot = (str(scope), str(kind), str(item))
+            try:
+                definition = parse_definition(slot[1], slot[2], str(text))
+            except ConfigError as err:  # written by another version of this software
+                number = revision_in(str(text))
+                self._refused[slot] = Rejection(number, err.problems, unsupported=isinstance(err, NotSupported))
+                continue
+            self._accept(slot, definition)
+        for scope, kind, item, *values in state.get("refused", ()):
+            try:
+                refusal = Rejection.of_plain(str(kind), str(item), values)
+            except ConfigError:
+                continue  # written by another version of this software; the broker says it again
+            self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
+        self._version = int(state.get("version", 0))
+
+    # --- what is in force -----------------------------------------------------------------------------------------
+
+    def _effective(self, kind: str) -> list[Definition]:
+        """What the scopes together say, a definition an id, in the order in which the ids came."""
+        ids = dict.fromkeys(slot[2] for slot in self._accepted if slot[1] == kind)
+        found = (self._choose(kind, item) for item in ids)
+        return [definition for definition in found if definition is not None and not definition.removed]
+
+    def _choose(self, kind: str, item: str) -> Definition | None:
+        """The definition that counts here: `node` beats `all`; a removal counts too."""
+        own, shared = self._accepted.get((NODE, kind, item)), self._accepted.get((ALL, kind, item))
+        own = own if own is not None and own.concerns(self._node) else None
+        shared = shared if shared is not None and shared.concerns(self._node) else None
+        if own is not None and own.removed and shared is not None and (shared.revision or 0) > (own.revision or 0):
+            return shared
+        return own or shared
+
+    def _sensors(self) -> dict[str, Sensor]:
+        return {d.id: d.value for d in self._effective("sensor") if isinstance(d.value, Sensor)}
+
+    def _item(self, kind: str, item: str, sensors: Mapping[str, Sensor]) -> dict[str, Any] | None:
+        """What `state` says of one id; None for what is of no concern here."""
+        chosen = self._choose(kind, item)
+        refused = [r for scope in (NODE, ALL) if (r := self._refused.get((scope, kind, item))) is not None]
+        if chosen is None and not refused:
+            return None
+        if chosen is None:
+            return told(None, refused, None, ())
+        return told(chosen, refused, unmet(chosen.value, sensors), warnings(chosen.value, sensors))
+
+    def _value(self, kind: str, item: str) -> Sensor | Query | None:
+        """What of one id is in force."""
+        chosen = self._choose(kind, item)
+        value = None if chosen is None else chosen.value
+        if isinstance(value, Query):
+            sources = [self._choose("sensor", name) for name in value.sources]
+            return value if all(source is not None and not source.removed for source in sources) else None
+        return value
+
+    def _hash(self) -> str:
+        sensors, queries = self.in_force()
+        text = "\n".join([*map(canonical_sensor, sensors), *map(canonical_query, queries)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _next(self, kind: str, item: str) -> int:
+        return self._highest.get((kind, item), 0) + 1

@@ -1,0 +1,182 @@
+"""The parent's side of definitions: it numbers those without a revision and passes those of the subtree down.
+
+Rules (schemas/topics.md, "Definitions"):
+- A definition without a revision is published again with the next free number of its id, over every scope: an
+  (id, revision) has one content in the whole fleet. The same content keeps its number.
+- An empty payload becomes a removal with the next free number; a topic never heard of stays unknown.
+- From above only a revision higher than any seen below is passed on: two mergers on one broker that pass on whatever
+  differs never end.
+Pure: the rim feeds messages and publishes (retained, QoS 1) what `due` gives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.config import topics
+from edge_agent.config.checking.documents import read
+from edge_agent.config.definitions.definitions import MOST_REVISION
+from edge_agent.errors import ConfigError
+
+SETTLE_US: Final = 1_000_000  # retained messages come in one burst after subscribing: number only when all are known
+
+Item = tuple[str, str]  # (kind, id)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A retained QoS 1 message to publish on the lower broker."""
+
+    topic: str
+    payload: bytes
+
+
+class RevisionNumberer:
+    """What a parent knows of the definitions on its lower broker.
+
+    Two parents on one broker come to the same payloads, byte by byte, so that they do not answer each other.
+    """
+
+    def __init__(self, settle_us: int = SETTLE_US) -> None:
+        self._settle_us = settle_us
+        self._ready_us: int | None = None
+        self._seen: dict[str, tuple[int, str]] = {}  # topic -> (revision, digest of its content)
+        self._highest: dict[Item, int] = {}
+        self._pending: dict[str, Mapping[str, object]] = {}  # topic -> table without a revision
+        self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
+
+    def connected(self, now_us: int) -> None:
+        """The subscription to the lower broker begins: its retained definitions come now."""
+        self._ready_us = now_us + self._settle_us
+
+    def hear(self, topic: str, payload: bytes, now_us: int) -> None:
+        """A message on a definition topic of the lower broker, retained or live, one's own included."""
+        if (item := _item(topic)) is None:
+            return
+        if self._ready_us is None:
+            self.connected(now_us)
+        if not payload:
+            if topic in self._seen:
+                self._pending[topic] = {"removed": True}
+            else:
+                self._pending.pop(topic, None)
+            return
+        if (table := _table(payload)) is None:
+            return  # the nodes say in `state` what is wrong with it
+        revision = _revision(table)
+        if revision is None:
+            if "revision" not in table:
+                self._pending[topic] = table
+            return
+        self._pending.pop(topic, None)
+        self._learn(item, revision)
+        if revision > self._seen.get(topic, (0, ""))[0]:
+            self._seen[topic] = (revision, _digest(table))
+
+    def hear_above(self, topic: str, payload: bytes) -> None:
+        """A definition for the whole subtree on the upper broker (a merger only)."""
+        item = _item(topic)
+        parsed = topics.parse(topic)
+        if item is None or parsed is None or parsed.scope != topics.ALL:
+            return
+        table = _table(payload) if payload else None
+        revision = None if table is None else _revision(table)
+        if revision is not None and revision > self._above.get(topic, (0, b""))[0]:
+            self._above[topic] = (revision, payload)
+
+    def hear_state(self, payload: bytes) -> None:
+        """A node's `state`: the numbers its local file has taken are not free."""
+        table = _table(payload)
+        items = table.get("items") if table is not None else None
+        if not isinstance(items, Mapping):
+            return
+        for name, said in items.items():
+            kind, _, item = str(name).partition("/")
+            if kind in topics.KINDS and isinstance(said, Mapping):
+                for key in ("revision", "in_force"):
+                    if (revision := _revision(said, key)) is not None:
+                        self._learn((kind, item), revision)
+
+    def wake_us(self) -> int | None:
+        """When `due` may have something; None while nothing waits."""
+        return self._ready_us if self._pending or self._above else None
+
+    def due(self, now_us: int) -> tuple[Publication, ...]:
+        """What is to be published now; counted as heard."""
+        if self._ready_us is None or now_us < self._ready_us:
+            return ()
+        made = []
+        for topic, (revision, payload) in sorted(self._above.items()):
+            if revision > self._seen.get(topic, (0, ""))[0]:
+                made.append(Publication(topic, payload))
+                self.hear(topic, payload, now_us)
+        self._above = {}
+        for topic, table in sorted(self._pending.items()):
+            item = _item(topic)
+            seen = self._seen.get(topic)
+            if item is None:
+                continue
+            revision = seen[0] if seen is not None and seen[1] == _digest(table) else self._highest.get(item, 0) + 1
+            made.append(Publication(topic, _text({**table, "revision": revision}).encode()))
+            self._seen[topic] = (revision, _digest(table))
+            self._learn(item, revision)
+        self._pending = {}
+        return tuple(made)
+
+    def snapshot(self) -> dict[str, object]:
+        """Plain values for the spool or the lander's journal."""
+        return {
+            "seen": {topic: list(value) for topic, value in self._seen.items()},
+            "highest": {f"{kind}/{item}": n for (kind, item), n in self._highest.items()},
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, object] | None, settle_us: int = SETTLE_US) -> RevisionNumberer:
+        """From a snapshot; None and what cannot be read start anew: the broker's retained topics say it all again."""
+        made = cls(settle_us)
+        seen, highest = (state or {}).get("seen"), (state or {}).get("highest")
+        for topic, value in seen.items() if isinstance(seen, Mapping) else ():
+            made._seen[str(topic)] = (int(value[0]), str(value[1]))
+        for name, number in highest.items() if isinstance(highest, Mapping) else ():
+            kind, _, item = str(name).partition("/")
+            made._highest[kind, item] = int(number)
+        return made
+
+    def _learn(self, item: Item, revision: int) -> None:
+        self._highest[item] = max(revision, self._highest.get(item, 0))
+
+
+def _item(topic: str) -> Item | None:
+    parsed = topics.parse(topic)
+    return (parsed.kind, parsed.other) if parsed is not None and parsed.what == "definition" else None
+
+
+def _table(payload: bytes) -> Mapping[str, object] | None:
+    try:
+        return read(payload, max_bytes=1_000_000).value
+    except ConfigError:
+        return None
+
+
+def _revision(table: Mapping[str, object], key: str = "revision") -> int | None:
+    number = table.get(key)
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return number if whole and isinstance(number, int) and 1 <= number < MOST_REVISION else None
+
+
+def _digest(table: Mapping[str, object]) -> str:
+    return hashlib.sha256(_text({k: v for k, v in table.items() if k != "revision"}).encode()).hexdigest()[:16]
+
+
+def _text(table: Mapping[str, object]) -> str:
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_plain)
+
+
+def _plain(value: object) -> str:
+    times = datetime.datetime | datetime.date | datetime.time  # TOML has them, JSON has text
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, times) else str(value)

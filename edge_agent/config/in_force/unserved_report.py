@@ -1,0 +1,26 @@
+"""What a file defines and a gateway that runs with it alone does not serve: by the rules of the registry itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from edge_agent.config.in_force.crosscheck import too_much
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.node_file.settings import Settings
+from edge_agent.errors import Problem
+
+SHOWN: Final = 3  # definitions that are named each; of the others how many
+
+
+def unserved(settings: Settings) -> tuple[list[Problem], int]:
+    """Problems for people, the first few and one for all others, and how many definitions are not served."""
+    refused = DefinitionRegistry(settings.node.id, settings.limits, None, settings.definitions).refused()
+    listed = [replace(why, at=f"{kind}.{item}.{why.at}") for (kind, item), why in islice(refused.items(), SHOWN)]
+    if len(refused) > SHOWN:
+        values = [definition.value for definition in settings.definitions]
+        whole = too_much("query", "", values, settings.limits) or next(iter(refused.values()))
+        more = f"{len(refused) - SHOWN} more are not served: {whole.why}"
+        listed.append(Problem("query", None, more, whole.hint))
+    return listed, len(refused)

@@ -1,0 +1,212 @@
+"""The tables of a node's local file, one frozen dataclass each: unit in the name, default, and the reason beside it.
+
+A field is a key of the file without the unit: `keepalive_us` is written `keepalive = "30s"`. Schemas and the table of
+defaults in docs/configure.md come from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final
+
+from edge_agent.config.checking.checker import REQUIRED, Key, ValueType
+from edge_agent.config.checking.composite_types import ListOf
+from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.quantities import ByteSize, Duration
+from edge_agent.config.checking.value_types import Choice, Number, Text, Url
+from edge_agent.config.topics import NODE_ID
+
+MS: Final = UNITS_US["ms"]
+SECOND: Final = UNITS_US["s"]
+DAY: Final = UNITS_US["d"]
+ROLES: Final = ("gateway", "region", "root")
+ROOT_ID: Final = "root"  # the id of the lander and the Spark root unless a file says another
+
+_ID: Final = Text("a node id", NODE_ID.pattern, "a-z, 0-9 and -, at most 32")
+_PATH: Final = Text("a path", longest=1000)
+_USER: Final = Text("a user name", longest=64)
+
+
+def setting(kind: ValueType, default: object = REQUIRED, doc: str = "", why: str = "") -> Any:
+    """A field of a settings table. default: the value inside; REQUIRED for none. why: the reason of the default."""
+    about = {"kind": kind, "doc": doc, "why": why}
+    return field(metadata=about) if default is REQUIRED else field(default=default, metadata=about)
+
+
+def keys_of(table: type) -> tuple[Key, ...]:
+    """The keys a settings table has in a file."""
+    keys = []
+    for f in fields(table):
+        kind: ValueType = f.metadata["kind"]
+        default = REQUIRED if f.default is MISSING else f.default
+        keys.append(Key(f.name.removesuffix(kind.suffix), kind, default, f.metadata["doc"], f.metadata["why"]))
+    return tuple(keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """[node]: who this is. Certificate name, user name, client id and node id are one text."""
+
+    id: str = setting(_ID, doc="id of this node")
+    role: str = setting(
+        Choice(ROLES, what="role"), "gateway", "gateway, region (merger) or root (lander and Spark root)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkTable:
+    """[uplink]: the broker and the parent above. Secrets come by file path."""
+
+    broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
+    parent: str = setting(_ID, ROOT_ID, "id of the node that takes the frames", "small trees have no regions")
+    user: str | None = setting(_USER, None, "user name; the node's id where access rules go by %u")
+    password_file: str | None = setting(_PATH, None, "file with the password")
+    ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
+    cert_file: str | None = setting(_PATH, None, "certificate of this node")
+    key_file: str | None = setting(_PATH, None, "key of the certificate")
+    keepalive_us: int = setting(
+        Duration(SECOND, 3600 * SECOND), 30 * SECOND, "MQTT keepalive", "found dead within 60 s"
+    )
+    in_flight: int = setting(
+        Number(1, 1000, whole=True), 20, "frames published and not yet acknowledged", "deeper queues measured slower"
+    )
+    heartbeat_us: int = setting(
+        Duration(100 * MS, 3600 * SECOND), SECOND, "between heartbeats of an idle node", "moves time forward for 30 B"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerTable:
+    """[lower]: the broker on which a region or the root hears its children."""
+
+    broker: str | None = setting(Url(), None, "as in [uplink]; left out: a region's own uplink broker")
+    user: str | None = setting(_USER, None, "user name")
+    password_file: str | None = setting(_PATH, None, "file with the password")
+    ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
+    cert_file: str | None = setting(_PATH, None, "certificate of this node")
+    key_file: str | None = setting(_PATH, None, "key of the certificate")
+    members: tuple[str, ...] = setting(
+        ListOf(_ID, most=10_000), (), "children that are expected before they announced themselves"
+    )
+    retired: tuple[str, ...] = setting(ListOf(_ID, most=10_000), (), "nodes that will not come back")
+    tiers: int | None = setting(Number(1, 8, whole=True), None, "tiers below: 1 are gateways; a region 1, the root 2")
+    grace_us: int | None = setting(
+        Duration(100 * MS, 7 * DAY),
+        None,
+        "silence after which a child is left out; left out: 60s for each tier below",
+        "a restart, a broker's restart and two missed heartbeats fit in",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTable:
+    """[local]: the broker on which local sensors publish (driver mqtt); client id `<node>-sensors`, MQTT 3.1.1."""
+
+    broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
+    user: str | None = setting(_USER, None, "user name")
+    password_file: str | None = setting(_PATH, None, "file with the password")
+    ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
+    cert_file: str | None = setting(_PATH, None, "certificate for this broker")
+    key_file: str | None = setting(_PATH, None, "key of the certificate")
+    keepalive_us: int = setting(Duration(SECOND, 3600 * SECOND), 30 * SECOND, "MQTT keepalive", "as upward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolTable:
+    """[spool]: where open state and frames wait for their receipts."""
+
+    path: str = setting(_PATH, "spool.db", "SQLite file; beside the configuration if relative")
+    commit_interval_us: int = setting(
+        Duration(50 * MS, 60 * SECOND),
+        SECOND,
+        "one transaction each",
+        "what a power cut may cost; 0.35 GB of flash a day",
+    )
+    quota_bytes: int = setting(
+        ByteSize(10**6), 256 * 10**6, "of frames that wait", "weeks of a thin line, small beside a card"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsTable:
+    """[limits]: what a node takes on, so that a mistake far away cannot drown it."""
+
+    sensors: int = setting(Number(1, 256, whole=True), 256, "sensors of a node", "the greatest number that is tested")
+    queries: int = setting(
+        Number(1, 10_000, whole=True), 2000, "queries of a node", "a thousand over one sensor is tested"
+    )
+    groups: int = setting(
+        Number(1, 2000, whole=True),
+        500,
+        "different sources, filters, labels and latenesses that its queries have",
+        "each is sliced for itself; together they take a tenth of a second a commit",
+    )
+    edges_per_second: int = setting(
+        Number(1, 10**6, whole=True),
+        10_000,
+        "window edges a second of all queries; equal windows of one source, filter, labels and lateness count once",
+        "slices become rows: more than that is raw data",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanderTable:
+    """[lander]: landing files of the top of the tree."""
+
+    folder: str = setting(_PATH, "landing", "where landing files go; beside the configuration if relative")
+    flush_interval_us: int = setting(
+        Duration(10 * MS, 60 * SECOND), 500 * MS, "a landing file at least", "half a second of staleness for one fsync"
+    )
+    flush_messages: int = setting(
+        Number(1, 10**6, whole=True), 8000, "or that many messages", "keeps one file in memory"
+    )
+    flush_size_bytes: int = setting(
+        ByteSize(10**4, 10**9), 32 * 10**6, "or that many bytes", "keeps one file in memory"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootTable:
+    """[root]: the Spark job and its Delta tables."""
+
+    tables: str = setting(_PATH, "tables", "folder or URI of the tables; beside the configuration if relative")
+    catalog: str | None = setting(
+        Text("a catalog", r"[A-Za-z0-9_-]{1,64}", longest=64),
+        None,
+        "three-part names in that catalog; left out: by path",
+    )
+    checkpoint: str = setting(_PATH, "checkpoint", "folder of Spark's checkpoint")
+    trigger_us: int = setting(Duration(0, 3600 * SECOND), SECOND, "between micro-batches", "a batch costs 1 to 2 s")
+    revise_every_us: int = setting(
+        Duration(0, DAY), 60 * SECOND, "a window is revised at most once in that", "a MERGE costs more than an append"
+    )
+    horizon_us: int = setting(
+        Duration(0, 366 * DAY), 7 * DAY, "later readings go to ops.late, in no result", "a week off line is usual"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTable:
+    """[log]: what is told on standard error."""
+
+    level: str = setting(
+        Choice(("debug", "info", "warning", "error"), what="level"), "info", "least level that is told"
+    )
+
+
+TABLES: Final[dict[str, type]] = {
+    "node": NodeTable,
+    "uplink": UplinkTable,
+    "lower": LowerTable,
+    "local": LocalTable,
+    "spool": SpoolTable,
+    "limits": LimitsTable,
+    "lander": LanderTable,
+    "root": RootTable,
+    "log": LogTable,
+}
+FOR_ROLE: Final[dict[str, tuple[str, ...]]] = {  # the tables a role has; the first are needed
+    "gateway": ("node", "uplink", "local", "spool", "limits", "log"),
+    "region": ("node", "uplink", "lower", "spool", "log"),
+    "root": ("node", "lower", "lander", "root", "log"),
+}

@@ -1,0 +1,282 @@
+"""A node's local file, headwater.toml: identity, connections, spool, limits, and definitions that need no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as File
+from typing import Any, Final, TypeVar
+
+from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, nearest, read_table
+from edge_agent.config.checking.documents import Path, read
+from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.definitions.definitions import Definition, read_definition
+from edge_agent.config.in_force.crosscheck import too_many, warnings
+from edge_agent.config.node_file.node_tables import (
+    FOR_ROLE,
+    SECOND,
+    TABLES,
+    LanderTable,
+    LimitsTable,
+    LocalTable,
+    LogTable,
+    LowerTable,
+    NodeTable,
+    RootTable,
+    SpoolTable,
+    UplinkTable,
+    keys_of,
+)
+from edge_agent.config.topics import KINDS
+from edge_agent.errors import ConfigError
+
+__all__ = [
+    "LanderTable",
+    "LimitsTable",
+    "LocalTable",
+    "LogTable",
+    "LowerTable",
+    "NodeTable",
+    "RootTable",
+    "Settings",
+    "SpoolTable",
+    "UplinkTable",
+    "load",
+    "parse",
+]
+
+DEFAULT_FILE: Final = "headwater.toml"
+MAX_FILE_BYTES: Final = 1_000_000  # 256 sensors and 2 000 queries fit
+GRACE_PER_TIER_US: Final = 60 * SECOND
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a file says, checked. Tables a role does not have are None; relative paths are made absolute by `load`.
+
+    definitions: of [sensor.<id>] and [query.<id>]; the registry decides with those from topics what is in force.
+    """
+
+    node: NodeTable
+    uplink: UplinkTable | None = None
+    lower: LowerTable | None = None
+    local: LocalTable | None = None
+    spool: SpoolTable = field(default_factory=SpoolTable)
+    limits: LimitsTable = field(default_factory=LimitsTable)
+    lander: LanderTable = field(default_factory=LanderTable)
+    root: RootTable = field(default_factory=RootTable)
+    log: LogTable = field(default_factory=LogTable)
+    definitions: tuple[Definition, ...] = ()
+
+    @property
+    def one_broker(self) -> bool:
+        """Whether a region's two sides are one broker: then one connection serves both."""
+        return bool(self.lower and self.uplink and self.lower.broker == self.uplink.broker)
+
+    @property
+    def grace_us(self) -> int:
+        """Silence after which a child is left out."""
+        if self.lower is None:
+            return GRACE_PER_TIER_US
+        tiers = self.lower.tiers or (2 if self.node.role == "root" else 1)
+        return self.lower.grace_us if self.lower.grace_us is not None else tiers * GRACE_PER_TIER_US
+
+
+def load(path: str | File) -> Settings:
+    """Read and check a file. Raises: ConfigError with every problem, one line each, led by the file's name."""
+    file = File(path)
+    try:
+        payload = file.read_bytes()
+    except OSError as err:
+        hint = "`headwater init` writes one" if isinstance(err, FileNotFoundError) else "is it readable for this user?"
+        raise ConfigError(f"{path}: {(err.strerror or str(err)).lower()}; {hint}") from err
+    return absolute(parse(payload, str(path)), file.resolve().parent)
+
+
+def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
+    """Settings from a text; paths as they stand. Raises: ConfigError, NotSupported."""
+    try:
+        document = read(payload, MAX_FILE_BYTES)
+    except ConfigError as err:
+        raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
+    report = Report(document)
+    settings = _read(document.value, report)
+    report.finish(name)
+    if not isinstance(settings, Settings):
+        raise ConfigError(f"{name}: not understood")  # unreachable: BAD leaves a problem behind
+    return settings
+
+
+def _read(value: Mapping[str, object], report: Report) -> Any:
+    for name in value:
+        if name not in TABLES and name not in KINDS:
+            plural = {f"{kind}s": kind for kind in KINDS} | {"queries": "query", "gateway": "node", "cloud": "root"}
+            near = plural.get(name) or nearest(name, (*TABLES, *KINDS))
+            report.unknown((), name, (), f"[{near}]" if near else f"tables are {', '.join((*TABLES, *KINDS))}")
+    read_tables: dict[str, Any] = {}
+    for name, table in TABLES.items():
+        if name in value:
+            read_tables[name] = _table(table, keys_of(table), value[name], (name,), report)
+    if "node" not in value:
+        report.wrong((), None, "[node] is missing", 'say [node] with id = "..."')
+    role = node.role if isinstance(node := read_tables.get("node"), NodeTable) else None
+    _fits_role(role, value, report)
+    for name in ("uplink", "lower", "local"):
+        if read_tables.get(name) not in {None, BAD}:
+            _credentials(read_tables[name], (name,), report)
+    found = [
+        read_definition(kind, str(item), table, (kind, str(item)), report)
+        for kind in KINDS
+        for item, table in _items(value.get(kind, {}), kind, report)
+    ]
+    if role is None or report.problems or not complete(read_tables):
+        return BAD
+    settings = Settings(**read_tables, definitions=tuple(d for d in found if isinstance(d, Definition)))
+    settings = _with_lower(settings)
+    _fits_together(settings, report)
+    return settings
+
+
+def _table(table: type[_T], keys: tuple[Key, ...], value: object, at: Path, report: Report) -> _T | Any:
+    if isinstance(value, Mapping) and "password" in value and any(key.name == "password_file" for key in keys):
+        report.unknown(at, "password", (), "secrets come by file: password_file = ...")
+        value = {name: item for name, item in value.items() if name != "password"}
+    values = read_table(keys, value, at, report)
+    return table(**{key.inside: values[key.name] for key in keys}) if complete(values) else BAD
+
+
+def _items(value: object, kind: str, report: Report) -> list[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    report.wrong((kind,), None, f"wanted tables [{kind}.<id>]", f"[{kind}.boiler]")
+    return []
+
+
+def _fits_role(role: str | None, value: Mapping[str, object], report: Report) -> None:
+    if role is None:
+        return
+    for name in value:
+        if name in TABLES and name not in FOR_ROLE[role]:
+            roles = " or ".join(r for r, tables in FOR_ROLE.items() if name in tables)
+            report.wrong((name,), None, f"a {role} has no [{name}]", f"it is for role {roles}")
+        if name in KINDS and role != "gateway":
+            report.wrong(
+                (name,), None, f"a {role} has no definitions of its own", f"publish them: hw/1/all/cfg/{name}/..."
+            )
+    needed = {"gateway": "uplink", "region": "uplink", "root": "lower"}[role]
+    if needed not in value:
+        report.wrong((), None, f"[{needed}] is missing", f'a {role} needs it: [{needed}] with broker = "mqtt://..."')
+
+
+def _credentials(table: UplinkTable | LowerTable | LocalTable, at: Path, report: Report) -> None:
+    if table.password_file is not None and table.user is None:
+        report.wrong((*at, "password_file"), table.password_file, "a password without a user", "say user = ...")
+    if (table.cert_file is None) != (table.key_file is None):
+        said, missing = ("cert_file", "key_file") if table.key_file is None else ("key_file", "cert_file")
+        report.wrong((*at, said), getattr(table, said), "certificate and key go together", f"say {missing} = ...")
+    secure = (table.broker or "mqtts").startswith("mqtts")
+    for name in ("ca_file", "cert_file"):
+        if getattr(table, name) is not None and not secure:
+            report.wrong((*at, name), getattr(table, name), "the broker's address is without TLS", "say mqtts://...")
+
+
+def _with_lower(settings: Settings) -> Settings:
+    """A region that names no lower broker hears its children where it speaks itself."""
+    lower, uplink = settings.lower, settings.uplink
+    if settings.node.role != "region" or uplink is None or (lower is not None and lower.broker is not None):
+        return settings
+    shared = ("broker", "user", "password_file", "ca_file", "cert_file", "key_file")
+    return replace(settings, lower=replace(lower or LowerTable(), **{name: getattr(uplink, name) for name in shared}))
+
+
+def _fits_together(settings: Settings, report: Report) -> None:
+    """What one table alone cannot show."""
+    node, uplink, lower = settings.node, settings.uplink, settings.lower
+    if uplink is not None and uplink.parent == node.id:
+        report.wrong(("uplink", "parent"), uplink.parent, "is this node itself", "say the id of the node above")
+    if node.role == "root" and (lower is None or lower.broker is None):
+        report.wrong(("lower",), None, '"broker" is missing', 'say broker = "mqtt://..."')
+    if lower is not None:
+        for name in sorted(set(lower.members) & set(lower.retired)):
+            report.wrong(("lower", "retired"), name, "is among members too", "leave it out of one")
+        _grace(settings, report)
+    for kind in KINDS:
+        values = [d.value for d in settings.definitions if d.kind == kind]
+        if (problem := too_many(kind, "", values, settings.limits)) is not None:
+            report.wrong((kind,), None, problem.why, problem.hint)
+    for definition in settings.definitions:
+        if isinstance(definition.value, Sensor) and definition.value.driver == "mqtt" and settings.local is None:
+            why = "driver mqtt needs a local broker"
+            report.wrong(("sensor", definition.id), None, why, 'say [local] with broker = "mqtt://127.0.0.1:1883"')
+
+
+def _grace(settings: Settings, report: Report) -> None:
+    """Grace is more than two heartbeats, and than the child tier's grace and two heartbeats (docs/protocol.md 4.4)."""
+    lower = settings.lower
+    if lower is None or lower.grace_us is None:
+        return
+    heartbeat = settings.uplink.heartbeat_us if settings.uplink else SECOND
+    tiers = lower.tiers or 1
+    least = 2 * heartbeat + (tiers - 1) * GRACE_PER_TIER_US
+    if lower.grace_us <= least:
+        why = (
+            f"not more than {format_duration(least)}: two heartbeats{' and the grace of the tiers below' * (tiers > 1)}"
+        )
+        report.wrong(("lower", "grace"), format_duration(lower.grace_us), why, "say a longer grace")
+
+
+def absolute(settings: Settings, folder: File) -> Settings:
+    """The same with relative paths taken from a folder. URIs stay."""
+
+    def under(table: _T) -> _T:
+        found = {}
+        for key in keys_of(type(table)):
+            value = getattr(table, key.inside)
+            is_path = key.name.endswith("_file") or key.name in {"path", "folder", "tables", "checkpoint"}
+            if is_path and isinstance(value, str) and "://" not in value:
+                found[key.inside] = str(folder / value)
+        return replace(table, **found) if found else table  # type: ignore[type-var]
+
+    connections = {
+        name: under(t) for name in ("uplink", "lower", "local") if (t := getattr(settings, name)) is not None
+    }
+    return replace(
+        settings,
+        spool=under(settings.spool),
+        lander=under(settings.lander),
+        root=under(settings.root),
+        definitions=tuple(_recording_under(folder, d) for d in settings.definitions),
+        **connections,
+    )
+
+
+def _recording_under(folder: File, definition: Definition) -> Definition:
+    """The path of a local `file` sensor is beside the configuration too."""
+    sensor = definition.value
+    if not isinstance(sensor, Sensor) or sensor.driver != "file":
+        return definition
+    options = tuple((n, str(folder / str(v)) if n == "path" else v) for n, v in sensor.options)
+    return replace(definition, value=replace(sensor, options=options))
+
+
+def notes(settings: Settings) -> tuple[str, ...]:
+    """What is no mistake but worth a look: one line each."""
+    said = []
+    sensors = {d.id: d.value for d in settings.definitions if isinstance(d.value, Sensor)}
+    for definition in settings.definitions:
+        labels = () if isinstance(definition.value, Sensor) else warnings(definition.value, sensors)
+        said += [line_of(replace(problem, at=f"query.{definition.id}.{problem.at}")) for problem in labels]
+        for source in getattr(definition.value, "sources", ()):
+            if source in sensors:
+                continue
+            near = nearest(source, sensors)
+            hint = f"; did you mean {near}?" if near else ""
+            said.append(f'query "{definition.id}": no sensor "{source}" in this file; it waits for one by topic{hint}')
+    uplink = settings.uplink
+    if uplink is not None and uplink.user not in {None, settings.node.id}:
+        said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u go by the user name')
+    if uplink is not None and uplink.password_file is not None and uplink.broker.startswith("mqtt://"):
+        said.append("[uplink] sends a password without TLS: say mqtts://...")
+    return tuple(said)

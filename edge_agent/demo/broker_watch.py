@@ -1,0 +1,138 @@
+"""What passes the demo's brokers, counted: every node's frames, receipts, bytes, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edge_agent.config import topics
+from edge_agent.errors import WireError
+from edge_agent.ports.link import Link, Messages
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
+from edge_agent.ports.waiter import Waiter
+from edge_agent.wire import frames, receipts
+
+ASK_EVERY_S: Final = 2.0  # `diagnose` of every node, for what only it knows: readings and spooled frames
+ASKED: Final = "demo"
+PACKET_BYTES: Final = 8  # fixed header, two lengths, packet id and an empty property list around topic and payload
+PUBACK_BYTES: Final = 4
+
+
+@dataclass(slots=True)
+class Heard:
+    """One node, as heard on its broker. bytes: of its frames and heartbeats as MQTT packets, acknowledgements too."""
+
+    online: bool = False
+    frames: int = 0
+    receipted: int = 0
+    bytes: int = 0
+    receipt_bytes: int = 0
+    readings: int = 0
+    spooled: int = 0
+    _upto: dict[int, int] = field(default_factory=dict)
+
+    def receipt(self, epoch: int, upto: int) -> None:
+        """A receipt says that everything of an epoch below `upto` is durable above."""
+        self._upto[epoch] = max(self._upto.get(epoch, 0), upto)
+        self.receipted = sum(self._upto.values())
+
+
+class BrokerWatch:
+    """Listens on all brokers at once. `turn` it often; read `nodes`."""
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        """urls: broker -> its address."""
+        self.nodes: dict[str, Heard] = {}
+        self.brokers = {
+            name: Connection(Link(url, f"demo-watch-{name}", backoff_s=(0.2, 1.0))) for name, url in urls.items()
+        }
+        self._waiter = Waiter()
+        self._asked_s = 0.0
+        self._homes: dict[int, tuple[str, ...]] = {}  # who hears commands on which connection
+        self._owed: list[tuple[str, str, bytes]] = []  # retained messages not yet handed to their broker
+        wanted = [topics.frames("+", "+"), topics.ack("+"), topics.status(), topics.answer("+", ASKED)]
+        for connection in self.brokers.values():
+            connection.subscribe(dict.fromkeys(wanted, 1))
+            connection.open()
+
+    def publish(self, broker: str, topic: str, payload: bytes) -> None:
+        """A retained message; it leaves when the broker is there."""
+        self._owed.append((broker, topic, payload))
+
+    def turn(self, longest_s: float = 0.2) -> None:
+        """Hear what came."""
+        connections = list(self.brokers.values())
+        self._waiter.wait(connections, longest_s)
+        for connection in connections:
+            for report in connection.take():
+                if isinstance(report, Messages):
+                    self._count(report.messages)
+        owed, self._owed = self._owed, []
+        for broker, topic, payload in owed:
+            if self.brokers[broker].publish(topic, payload, retain=True) is None:
+                self._owed.append((broker, topic, payload))
+        now = time.monotonic()
+        if now - self._asked_s >= ASK_EVERY_S:
+            self._asked_s = now
+            for connection in connections:
+                self._ask(connection)
+
+    def _ask(self, connection: Connection) -> None:
+        question = json.dumps({"cmd": "diagnose", "id": ASKED}).encode()
+        for node in self._homes.get(id(connection), ()):
+            connection.publish(topics.commands(node), question, expiry_s=5)
+
+    def ask(self, homes: Mapping[str, Iterable[str]]) -> None:
+        """Whom to ask: broker -> nodes that hear commands there."""
+        self._homes = {id(self.brokers[broker]): tuple(nodes) for broker, nodes in homes.items()}
+
+    def _count(self, messages: list[Message]) -> None:
+        for name, payload, _, _ in messages:
+            topic = topics.parse(name)
+            if topic is None:
+                continue
+            node = self.nodes.setdefault(topic.node, Heard())
+            size = len(name.encode()) + len(payload) + PACKET_BYTES
+            match topic.what:
+                case "frame":
+                    node.bytes += size + PUBACK_BYTES
+                    try:
+                        node.frames += frames.envelope(payload).seq is not None
+                    except WireError:
+                        node.frames += 1
+                case "ack":
+                    node.receipt_bytes += size + PUBACK_BYTES
+                    try:
+                        receipt = receipts.decode(payload)
+                    except WireError:
+                        continue
+                    node.receipt(receipt.epoch, receipt.upto)
+                case "status":
+                    node.online = _table(payload).get("online") is True
+                case "answer":
+                    self._answer(node, _table(payload))
+
+    @staticmethod
+    def _answer(node: Heard, said: Mapping[str, Any]) -> None:
+        node.spooled = int(said.get("spooled", node.spooled))
+        readings = said.get("readings")
+        if isinstance(readings, dict):
+            node.readings = max(node.readings, sum(readings.values()))
+
+    def close(self) -> None:
+        """Hear no more."""
+        for connection in self.brokers.values():
+            connection.close()
+        self._waiter.close()
+
+
+def _table(payload: bytes) -> dict[str, Any]:
+    try:
+        table = json.loads(payload)
+    except ValueError:
+        return {}
+    return table if isinstance(table, dict) else {}

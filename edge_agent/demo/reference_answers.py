@@ -1,0 +1,157 @@
+"""What the answers must be: every window computed from all raw readings at once, sharing no code with the product.
+
+Readings come from the sensors' own formulas (ports/sensors/simulated.py). Windows are cut by looking at the readings of
+each one; functions are numpy's own over them, or exact integers for scaled sensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
+from edge_agent.ports.sensors.simulated import Simulation
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RawReadings:
+    """All readings of one key in event time, ties by gateway and arrival.
+
+    Columns of shape (k,): time_us; value in the sensor's unit; units: the same in steps of the resolution, None for
+    floats. step: of the resolution, 1.0 for floats.
+    """
+
+    time_us: Ints
+    value: Floats
+    units: Ints | None
+    scale: int | None
+
+
+def raw_readings(query: Query, sensors: Mapping[str, Sensor], begin_us: int, until_us: int) -> dict[str, RawReadings]:
+    """Key -> every reading before until_us that the query looks at. sensors: gateway -> its sensor of that name."""
+    pieces: dict[str, list[tuple[Ints, Floats, Ints | None]]] = {}
+    scale: int | None = None
+    for gateway in sorted(sensors, key=str.encode):
+        sensor = sensors[gateway]
+        scale = sensor.scale
+        made = Simulation(sensor, begin_us).between(begin_us, until_us)
+        made = made.take(np.argsort(made.arrival_us, kind="stable"))
+        value, units = made.value, None
+        if scale is not None:
+            units = np.rint(value / 10.0**scale).astype(np.int64)
+            value = np.asarray(units * 10.0**scale if scale >= 0 else units / 10.0**-scale, np.float64)
+        by_key: dict[str, NDArray[np.bool_]] = {}
+        for number in range(int(made.series.max(initial=0)) + 1):
+            labels = {**dict(sensor.labels), "series": str(number)}
+            kept = (made.series == number) & _passes(query.where, value, labels)
+            key = ",".join(f"{name}={labels.get(name, '')}" for name in query.by)
+            by_key[key] = by_key.get(key, False) | kept
+        for key, kept in by_key.items():
+            piece = (made.time_us[kept], value[kept], None if units is None else units[kept])
+            pieces.setdefault(key, []).append(piece)
+    return {key: _joined(found, scale) for key, found in pieces.items()}
+
+
+def _joined(pieces: Sequence[tuple[Ints, Floats, Ints | None]], scale: int | None) -> RawReadings:
+    time_us = np.concatenate([piece[0] for piece in pieces])
+    order = np.argsort(time_us, kind="stable")
+    units = None
+    if scale is not None:
+        units = np.concatenate([piece[2] for piece in pieces if piece[2] is not None])[order]
+    return RawReadings(time_us[order], np.concatenate([piece[1] for piece in pieces])[order], units, scale)
+
+
+def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Which readings a filter lets through: comparisons joined by `and`, which is what the demo's own queries use.
+
+    Raises: ValueError for others; what a user adds with them is not compared.
+    """
+    passed = np.ones(len(value), np.bool_)
+    for term in where.split(" and ") if where.strip() else ():
+        name, sign, right = term.split(maxsplit=2)
+        compare = _SIGNS[sign]
+        if name == "value":
+            passed &= compare(value, float(right))
+        elif right[:1] in "'\"" and sign in ("=", "!="):
+            passed &= np.bool_(compare(labels.get(name, ""), right.strip()[1:-1]))
+        else:
+            raise ValueError(f"a filter the demo cannot check: {where}")
+    return passed
+
+
+_SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def windows(query: Query, raw: RawReadings, from_us: int, until_us: int) -> Iterator[tuple[int, dict[str, float], int]]:
+    """(start, values by aggregate, readings) of every window that starts at from_us or later, ends by until_us and has
+    readings.
+    """
+    starts = query.time_window.edge_sets[0].points(from_us, until_us)
+    ends = query.time_window.ends(starts)
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if end > until_us:
+            return
+        inside = (raw.time_us >= start) & (raw.time_us < end)
+        if inside.any():
+            units = None if raw.units is None else raw.units[inside]
+            window = RawReadings(raw.time_us[inside], raw.value[inside], units, raw.scale)
+            values = {a.name: _answer(a, window) for a in query.aggregates}
+            yield start, values, int(inside.sum())
+
+
+def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
+    """The answer of one window; an int where it must be met exactly."""
+    value = raw.value
+    match aggregate.fn:
+        case "count":
+            return len(value)
+        case "sum":
+            return math.fsum(value) if raw.units is None else _scaled(int(raw.units.sum()), raw)
+        case "avg":
+            return (
+                math.fsum(value) / len(value) if raw.units is None else _scaled(int(raw.units.sum()), raw) / len(value)
+            )
+        case "min":
+            return float(value.min())
+        case "max":
+            return float(value.max())
+        case "range":
+            return float(value.max() - value.min())
+        case "var" | "stddev":
+            ddof = aggregate.param("ddof", 1)
+            assert isinstance(ddof, int)
+            if len(value) <= ddof:
+                return math.nan
+            spread = float(np.var(value, ddof=ddof))
+            return spread if aggregate.fn == "var" else math.sqrt(spread)
+        case "geomean":
+            return math.exp(math.fsum(np.log(value)) / len(value))
+        case "first":
+            return float(value[0])
+        case "last":
+            return float(value[-1])
+        case "time_of_min":
+            return int(raw.time_us[int(np.argmin(value))])
+        case "time_of_max":
+            return int(raw.time_us[int(np.argmax(value))])
+    raise ValueError(f"a function the demo cannot check: {aggregate.fn}")
+
+
+def _scaled(units: int, raw: RawReadings) -> float:
+    scale = raw.scale or 0
+    return units * 10.0**scale if scale >= 0 else units / 10**-scale

@@ -1,0 +1,80 @@
+"""The socket of one connection: read in large pieces by us, and as whole packets of its own by paho."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Final
+
+from edge_agent.ports.packets import Splitter
+
+READ_BYTES: Final = 256 * 1024  # one read; thousands of small messages, or a few large ones
+READS_A_TURN: Final = 4  # then others get their turn
+
+
+class SocketStream:
+    """What paho takes for its socket: `recv` gives it only the packets meant for it, `send` goes straight through.
+
+    buffer: at least READ_BYTES, kept by the owner from one connection to the next.
+    """
+
+    def __init__(self, sock: socket.socket, splitter: Splitter, buffer: bytearray) -> None:
+        self.sock = sock
+        self.splitter = splitter
+        self.ready = b""  # whole packets that paho has not read yet
+        self.ended = False
+        self.more = False  # stopped reading before the socket was empty
+        self.in_bytes = 0
+        self.out_bytes = 0
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._tls = isinstance(sock, ssl.SSLSocket)
+
+    def read(self) -> tuple[int, bytes]:
+        """Read what is there; messages go to the splitter. Returns bytes read, and the packets that are none."""
+        others: list[bytes] = []
+        got = 0
+        self.more = False
+        for _ in range(READS_A_TURN):
+            try:
+                size = self.sock.recv_into(self._buffer)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except OSError:
+                size = 0
+            if size == 0:
+                self.ended = True
+                break
+            got += size
+            others.append(self.splitter.feed(bytes(self._view[:size])))
+            if size < READ_BYTES and not self._tls:  # TLS gives one record at a time, however much waits
+                break
+        else:
+            self.more = True
+        self.in_bytes += got
+        return got, b"".join(others)
+
+    def recv(self, size: int) -> bytes:
+        """For paho. Raises: BlockingIOError when nothing of its own waits; b'' at the end of the connection."""
+        piece, self.ready = self.ready[:size], self.ready[size:]
+        if not piece and not self.ended:
+            raise BlockingIOError
+        return piece
+
+    def send(self, data: bytes | bytearray) -> int:
+        """For paho, and counted."""
+        sent = self.sock.send(data)
+        self.out_bytes += sent
+        return sent
+
+    def close(self) -> None:
+        """For paho and us; twice does no harm."""
+        self.sock.close()
+
+    def fileno(self) -> int:
+        """The socket's."""
+        return self.sock.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """For paho."""
+        self.sock.setblocking(flag)

@@ -1,0 +1,82 @@
+"""What readings of a recording are in no answer though the file is right: a line a stream or query, never a reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import numpy as np
+
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.span import FAR_US
+from edge_agent.algebra.windows import TYPES, Window
+from edge_agent.config.checking.checker import short
+from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.checking.quantities import EPOCH
+from edge_agent.recording.streams import MARKS, ChildStream
+
+
+def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
+    """Items that begin with a text that is no mark: they are passed over."""
+    unit = next(name for name, us in UNITS_US.items() if us == unit_us)
+    for child, stream in raw.items():
+        odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
+        if odd:
+            text = stream[odd[0]][0]
+            said = f"the first is [{odd[0]}], {short(repr(text))}"
+            meant = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
+            yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, no time and no mark: {said}; {meant}"
+
+
+def early(streams: Sequence[ChildStream], queries: Sequence[Query], unit_us: int) -> Iterator[str]:
+    """Readings before time 0, where a query has windows of time: none of these starts before 0."""
+    if not any(_first_start_us(query) is not None for query in queries):
+        return
+    for stream in streams:
+        below = np.flatnonzero(stream.time_us < 0)
+        if len(below):
+            said = f"the first is [{stream.item[below[0]]}], {_time(int(stream.time_us[below[0]]), unit_us)}"
+            why = "no window of time starts there, so none counts them: shift the times"
+            yield f"streams.{short(stream.child)}: {_many(len(below), 'reading')} before time 0: {said}; {why}"
+
+
+def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> str:
+    """Readings at 0 or later that come before the first window of the query; '' if there are none."""
+    first_us = _first_start_us(query) or 0
+    count = sum(int(((stream.time_us >= 0) & (stream.time_us < first_us)).sum()) for stream in streams)
+    if not count:
+        return ""
+    why = f"the first window starts at {_time(first_us, unit_us)}, for none starts before 0: shift the times"
+    return f"{_many(count, 'reading')} in no window; {why}"
+
+
+def _first_start_us(query: Query) -> int | None:
+    """Where the first window of time starts; None where the type has no rhythm of its own, or one window only."""
+    if query.window.type not in TYPES:
+        return None
+    window = cast("Window", query.window)
+    step_us = window.spacing[0].step_us
+    if step_us >= FAR_US:
+        return None
+    starts = window.edge_sets[0].points(0, 2 * step_us)  # a step is a mean: months differ
+    return int(starts[0]) if len(starts) else None
+
+
+def _number(text: str, unit_us: int) -> str:
+    """What a moment that is written as a text is as a number."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return f", like {_time((moment - EPOCH) // timedelta(microseconds=1), unit_us)}"
+
+
+def _time(us: int, unit_us: int) -> str:
+    whole, rest = divmod(us, unit_us)
+    return f"{us / unit_us:.12g}" if rest else str(whole)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,286 @@
+"""A recording's text to values: streams as columns, the tree of nodes, queries. Source: docs/recordings.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.punctuation.markers import is_marked, leading_of
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
+from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.config.checking.checker import line_of, short
+from edge_agent.config.checking.durations import UNITS_US
+from edge_agent.config.definitions.definitions import parse_recording_query
+from edge_agent.config.in_force.crosscheck import too_much
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.errors import ConfigError, NotSupported, Problem
+from edge_agent.recording.diagnostics import before_first, early, odd_items
+from edge_agent.recording.streams import FAR_US, KEY, ChildStream, columns, item_times, read_streams
+
+MODES: Final = ("end_of_stream", "markers", "implicit")
+MS: Final = UNITS_US["ms"]
+SECOND: Final = UNITS_US["s"]
+
+_LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as of a gateway; a recording may be of microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuery:
+    """A query of a recording. given: its id as it stands there. after_items: configured once so many items came."""
+
+    given: object
+    query: Query
+    several: bool
+    after_items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One file.
+
+    source: its sensor, and what its ids begin with. streams: in the global order of nodes. tree: merger -> its inputs;
+    root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
+    far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query that
+    is not answered. unanswered: a line for each stream or query of which readings are in no answer.
+    """
+
+    name: str
+    source: str
+    unit_us: int
+    streams: tuple[ChildStream, ...]
+    labels: tuple[Labels, ...]
+    scale: int | None
+    tree: Mapping[str, tuple[str, ...]]
+    root: tuple[str, ...]
+    mode: str
+    late_by_us: int
+    asked: tuple[RecordedQuery, ...]
+    refused: tuple[str, ...]
+    unanswered: tuple[str, ...] = ()
+
+
+def names_of(recording: Recording) -> dict[str, str]:
+    """The ids of its nodes: children in the global order, then mergers."""
+    names = {stream.child: f"{recording.source}-n{at:05d}" for at, stream in enumerate(recording.streams)}
+    return names | {merger: f"{recording.source}-m{at:05d}" for at, merger in enumerate(recording.tree)}
+
+
+def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
+    """Read a recording. number: makes the ids of its queries and nodes differ from those of others.
+
+    Raises: ConfigError, one line, for what is no recording. Queries that are not understood are in `refused`.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(f"{name}: no JSON: {err}") from err
+    try:
+        return _recording(given, name, f"r{number:05d}")
+    except ConfigError as err:
+        raise ConfigError(f"{name}: {err}") from err
+
+
+def _recording(given: Any, name: str, source: str) -> Recording:
+    if not isinstance(given, dict):
+        raise ConfigError(f"wanted an object, got {type(given).__name__}")
+    given = _said(given)
+    unit_us = UNITS_US.get(str(given.get("unit", "ms")))
+    if unit_us is None:
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(given['unit']))}")
+    raw = given.get("streams")
+    if not isinstance(raw, dict):
+        raise ConfigError("streams: wanted an object of child -> items")
+    asked, refused = _queries(given.get("queries"), source, unit_us)
+    squared = any("sq" in basis_of(one.query.aggregates, 0) for one in asked)
+    order = _order(given.get("child_order"), tuple(raw))
+    streams, labels, scale = read_streams(raw, order, unit_us, squared=squared)
+    tree, root = _tree(given.get("topology") or None, [stream.child for stream in streams])
+    known = {stream.child for stream in streams}
+    silent = [node for node in _below(tree, root) if node not in tree and node not in known]
+    streams += [columns(child, [], unit_us, {}, scale) for child in silent]
+    if not streams:
+        raise ConfigError("streams: there is none")
+    watermarks = given.get("watermarks") or {}
+    mode = (watermarks.get("mode") or "end_of_stream") if isinstance(watermarks, dict) else watermarks
+    if mode not in MODES:
+        raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {short(repr(mode))}")
+    late_by_us = _late_by(given, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
+    late = given.get("late_policy") or "per_window"
+    if late not in LATE_POLICIES:
+        raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
+    waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
+    waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
+    keyed = any(label for (label,) in labels if label != (KEY, "null"))
+    asked = [
+        replace(
+            one,
+            query=replace(
+                one.query,
+                source=source,
+                by=one.query.by if keyed else (),
+                lateness_us=waiting_us if late == "revise" and _given_once(one.query.group) else late_by_us,
+                late=late,
+            ),
+        )
+        for one in asked
+    ]
+    return Recording(
+        name,
+        source,
+        unit_us,
+        tuple(streams),
+        tuple(labels),
+        scale,
+        tree,
+        root,
+        mode,
+        late_by_us,
+        tuple(asked),
+        tuple(f"{name}: {line}" for line in refused),
+        tuple(f"{name}: {line}" for line in _unanswered(raw, streams, asked, unit_us)),
+    )
+
+
+def _unanswered(
+    raw: Mapping[str, Any], streams: Sequence[ChildStream], asked: Sequence[RecordedQuery], unit_us: int
+) -> Iterator[str]:
+    """Lines about readings that are in no answer."""
+    yield from odd_items(raw, unit_us)
+    yield from early(streams, [one.query for one in asked], unit_us)
+    for one in asked:
+        if said := before_first(streams, one.query, unit_us):
+            yield f"query {one.given}: {said}"
+
+
+def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table without what is null: that stands for left out, as programs write what they do not know."""
+    return {name: value for name, value in table.items() if value is not None}
+
+
+def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
+    """The global order of children: `child_order` if given, those it does not name after it."""
+    if given is None:
+        return children
+    if not isinstance(given, list) or not all(isinstance(child, str) for child in given):
+        raise ConfigError("child_order: wanted a list of children")
+    return (*dict.fromkeys(given), *(child for child in children if child not in given))
+
+
+# --- tree ---------------------------------------------------------------------------------------------------------
+
+
+def _tree(given: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """(merger -> inputs, inputs of the root). The root is the node that is nobody's input."""
+    if given is None:
+        given = {"root": list(children)}
+    if not isinstance(given, dict) or not all(
+        isinstance(inputs, list) and all(isinstance(node, str) for node in inputs) for inputs in given.values()
+    ):
+        raise ConfigError("topology: wanted an object of node -> list of inputs")
+    tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in given.items()}
+    fed = [node for inputs in tree.values() for node in inputs]
+    if len(fed) != len(set(fed)):
+        raise ConfigError("topology: a node has two parents")
+    tops = [node for node in tree if node not in fed]
+    both = [child for child in children if child in tree]
+    if len(tops) != 1 or both:
+        why = f"{both[0]} has a stream and inputs" if both else f"wanted one root, got {', '.join(tops) or 'none'}"
+        raise ConfigError(f"topology: {why}")
+    inputs = tree.pop(tops[0])
+    if not tree.keys() <= set(_below(tree, inputs)):
+        raise ConfigError("topology: a circle of nodes")
+    return tree, (*inputs, *(child for child in children if child not in fed))
+
+
+def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str]:
+    """These nodes and all below them, in order."""
+    out: list[str] = []
+    waiting = list(inputs)[::-1]
+    while waiting:
+        out.append(waiting.pop())
+        waiting += tree.get(out[-1], ())[::-1]
+    return out
+
+
+# --- time and queries ---------------------------------------------------------------------------------------------
+
+
+def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[ChildStream]) -> int:
+    """How far frontiers stay behind, in us. At `end_of_stream` so far that nothing is late."""
+    if mode == "end_of_stream":
+        times = [item_times(stream) for stream in streams]
+        found = [int((np.maximum.accumulate(us) - us).max()) for us in times if len(us)]
+        return max([_ms(given, "max_disorder_ms"), *found])
+    lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
+    return lag_us + _ms(watermarks, "allowed_lateness_ms")
+
+
+def _given_once(group: Group) -> bool:
+    """Whether what a window is no late reading changes: positions, and the reading that leads it."""
+    return group.form == RAW or (is_marked(group) and leading_of(group))
+
+
+def _furthest_behind(stream: ChildStream, mode: str) -> int:
+    """How far behind its child's event time any reading comes, in us."""
+    if not len(stream.time_us):
+        return 0
+    if mode == "markers":
+        none = np.array([-FAR_US])  # before the first mark nothing is behind
+        reached = np.maximum.accumulate(np.concatenate([none, stream.mark_us]))[
+            np.searchsorted(stream.mark_item, stream.item)
+        ]
+    else:
+        reached = np.maximum.accumulate(stream.time_us)
+    return max(int((reached - stream.time_us).max()), 0)
+
+
+def _ms(table: Mapping[str, Any], name: str) -> int:
+    value = table.get(name) or 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < FAR_US / MS:
+        raise ConfigError(f"{name}: wanted milliseconds, got {short(repr(value))}")
+    return round(value * MS)
+
+
+def _queries(given: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], list[str]]:
+    if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
+        raise ConfigError("queries: wanted a list of objects")
+    asked: dict[str, RecordedQuery] = {}
+    refused = []
+    for at, table in enumerate(map(_said, given)):
+        item = table.get("id", f"q{at + 1}")
+        after = table.get("added_after_items") or 0
+        known = json.dumps(item, sort_keys=True)
+        try:
+            if not isinstance(after, int):
+                raise ConfigError(f"added_after_items: wanted a number of items, got {short(repr(after))}")
+            if known in asked:
+                raise ConfigError(f"queries[{at}] has the id of another; their rows could not be told apart: rename it")
+            query = parse_recording_query({**table, "id": f"{source}-q{at:03d}"}, unit_us, by=[KEY])
+        except ConfigError as err:
+            unsupported = isinstance(err, NotSupported)
+            lines = [each.why if unsupported else line_of(replace(each, line=None)) for each in err.problems]
+            refused.append(f"query {item}: {'; '.join(lines) or err}")
+        else:
+            asked[known] = RecordedQuery(item, query, "aggregates" in table and len(query.aggregates) > 1, after)
+    return _bounded(list(asked.values()), refused)
+
+
+def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:
+    """The first queries, as many as a node takes on; of the others one line."""
+    fit, beyond = 0, len(asked) + 1  # so many surely fit, and so many surely do not
+    problem: Problem | None = None
+    while beyond - fit > 1:
+        some = len(asked) if beyond > len(asked) else (fit + beyond) // 2
+        found = too_much("query", "", [each.query for each in asked[:some]], _LIMITS)
+        fit, beyond, problem = (some, beyond, problem) if found is None else (fit, some, found)
+    if problem is not None:
+        many = len(asked) - fit
+        said = f"{problem.why}; ask them of another recording"
+        refused.append(f"query {asked[fit].given} and what follows it ({many} queries): {said}")
+    return asked[:fit], refused

@@ -1,0 +1,107 @@
+"""Rows of a recording as people and programs read them: its own ids, keys and unit; integers as integers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from edge_agent.algebra.aggregates import FUNCTIONS
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.recording.parser import Recording, names_of
+from edge_agent.recording.streams import KEY, key_of
+
+Told = dict[str, Any]
+
+
+class ResultRow(Protocol):
+    """What is told of a row, of whichever root (docs/query.md)."""
+
+    @property
+    def query(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def values(self) -> Mapping[str, float | None]: ...
+    @property
+    def details(self) -> str | None: ...
+    @property
+    def readings(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def withdrawn(self) -> bool: ...
+
+
+class RowRenderer:
+    """Tells the rows of one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._asked = {one.query.id: (at, one) for at, one in enumerate(recording.asked)}
+        self._children = {node: child for child, node in names_of(recording).items()}
+
+    def final(self, rows: Iterable[ResultRow]) -> list[Told]:
+        """The last revision of each row, by query, start, key and child; none of rows that are no longer results."""
+        last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
+        return [self.tell(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
+
+    def _end(self, row: ResultRow) -> int:
+        """Its end, where that names a row too."""
+        window = self._asked[row.query][1].query.window
+        return row.end if isinstance(window, Punctuation) and window.by_end else 0
+
+    def revisions(self, rows: Iterable[ResultRow]) -> list[Told]:
+        """Every row as it appeared, with its revision; `withdrawn` where it is no longer a result."""
+        gone = {"withdrawn": True}
+        return [{**self.tell(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
+
+    def tell(self, row: ResultRow) -> Told:
+        """One row."""
+        _, asked = self._asked[row.query]
+        details: Mapping[str, Any] = json.loads(row.details) if row.details else {}
+        values = {a.name: self._value(a, row.values[a.name], details.get(a.name)) for a in asked.query.aggregates}
+        return {
+            "recording": self._recording.name,
+            "query": asked.given,
+            **({"child": self._children[row.node]} if row.node else {}),
+            "key": key_of(row.labels.get(KEY, "null")),
+            "start": self._place_of(asked.query, row.start),
+            "end": self._place_of(asked.query, row.end),
+            **({"values": values} if asked.several else {"value": next(iter(values.values()))}),
+            "readings": row.readings,
+        }
+
+    def _place(self, row: ResultRow) -> tuple[int, int, str, str]:
+        return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
+
+    def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
+        gives = FUNCTIONS[aggregate.fn].gives
+        if gives == "details":
+            return detail
+        if value is None or not math.isfinite(value):
+            return None
+        if gives == "time":
+            return self._time(int(value))
+        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
+            return detail
+        whole = gives == "value" and self._recording.scale is not None
+        truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"
+        return int(value) if whole or truncated or gives == "count" else value
+
+    def _place_of(self, query: Query, at: int) -> int | float:
+        """A start or end: a time in the recording's unit, of count windows a position."""
+        return at if getattr(query.window, "positions", False) else self._time(at)
+
+    def _time(self, us: int) -> int | float:
+        """Microseconds in the recording's unit."""
+        whole, rest = divmod(us, self._recording.unit_us)
+        return us / self._recording.unit_us if rest else whole

@@ -1,0 +1,177 @@
+"""Performs what a machine asks for: commits, publishes, acknowledges, keeps bad bytes, tells the operator.
+
+What comes of it are events for the machine. While a commit cannot be made (a full disk) everything asked for after it
+is held back: nothing is published ahead of its commit (docs/protocol.md 3.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.config import topics
+from edge_agent.errors import PortError
+from edge_agent.machines.events import (
+    Ack,
+    Action,
+    Beat,
+    Commit,
+    Committed,
+    Damaged,
+    Event,
+    Note,
+    Publish,
+    Quarantine,
+    SendReceipt,
+    Sent,
+)
+from edge_agent.machines.node import Node
+from edge_agent.packages import PluginGuard, install
+from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.link import Taken
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.spool import DamagedError, Spool
+from edge_agent.ports.waiter import Waiter
+from edge_agent.runtime.quarantine import QuarantineFile
+from edge_agent.runtime.status_and_commands import NodeStatus
+from edge_agent.wire import frames, receipts
+
+log = logging.getLogger("headwater")
+
+RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
+QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
+    ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeParts:
+    """What a process is made of. persona: who it is, in words. keep: where bad bytes go.
+
+    packages: the keeper of the functions that other packages bring.
+    """
+
+    machine: Node
+    spool: Spool
+    clock: SystemClock
+    waiter: Waiter
+    up: Connection
+    persona: NodeStatus
+    keep: QuarantineFile
+    packages: PluginGuard = field(default_factory=install)
+
+
+class ActionExecutor:
+    """The hands of a loop."""
+
+    def __init__(
+        self,
+        outfit: RuntimeParts,
+        slots: Callable[[], dict[str, object]],
+        acknowledge: Callable[[tuple[object, ...]], None],
+    ) -> None:
+        """slots: state of the rim itself, committed with the machine's. acknowledge: what is durable, by tokens."""
+        self.lower = outfit.up  # where children hear us; a region may have another broker for that
+        self._spool, self._up, self._keep = outfit.spool, outfit.up, outfit.keep
+        self._to_parent = topics.frames(outfit.persona.node, outfit.persona.parent)
+        self._slots, self._acknowledge = slots, acknowledge
+        self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
+        self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
+        self._held: list[Action] = []  # what was asked for after it
+
+    def perform(self, action: Action, now_us: int) -> list[Event]:
+        """Do it, or hold it back behind a commit that failed; answers what came of it."""
+        if self._stuck is not None:
+            self._held.append(action)
+            return []
+        match action:
+            case Commit():
+                return self._commit(self._whole(action), now_us)
+            case Publish(epoch, seq):
+                return self._publish(epoch, seq)
+            case Beat(heartbeat):
+                self._up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
+            case SendReceipt(node, receipt):
+                self.lower.publish(topics.ack(node), receipts.encode(receipt))
+            case Ack(tokens):
+                self._acknowledge(tokens)
+            case Quarantine(node, reason, payload):
+                log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
+                self._keep.put(now_us, node, reason, payload)
+            case Note():
+                tell(action)
+        return []
+
+    def retry(self, now_us: int) -> list[Event]:
+        """Try a failed commit again when its time has come, and then what was held back."""
+        if self._stuck is None or now_us < self._stuck[1]:
+            return []
+        commit, self._stuck = self._stuck[0], None
+        events = self._commit(commit, now_us)
+        held, self._held = self._held, []
+        for action in held:
+            events += self.perform(action, now_us)
+        return events
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a commit waits for its disk."""
+        return self._stuck is not None
+
+    def taken(self, report: Taken) -> list[Event]:
+        """The broker answered for a publish."""
+        if not report.ok:
+            log.error("publish.refused", extra={"reason": report.reason, "broker": self._up.link.url})
+        frame = self._flying.pop(report.token, None)
+        return [] if frame is None else [Sent(*frame)]
+
+    def void(self) -> None:
+        """The connection upward is lost, and with it what was on its way."""
+        self._flying.clear()
+
+    def _whole(self, commit: Commit) -> Commit:
+        """With the rim's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
+        slots = self._slots()
+        if slots:
+            commit = replace(commit, state={**commit.state, **slots})
+        if commit.replace:
+            commit = replace(commit, replace=tuple(self._hashed(frame) for frame in commit.replace))
+        return commit
+
+    def _hashed(self, frame: Frame) -> Frame:
+        if not any(gap.detail == "sha256" for gap in frame.gaps):
+            return frame
+        digest = hashlib.sha256(self._spool.raw(frame.epoch, frame.seq) or b"").hexdigest()
+        gaps = tuple(replace(g, detail=f"sha256 {digest}") if g.detail == "sha256" else g for g in frame.gaps)
+        return replace(frame, gaps=gaps)
+
+    def _commit(self, commit: Commit, now_us: int) -> list[Event]:
+        try:
+            self._spool.commit(commit)
+        except PortError as err:
+            log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
+            self._stuck = (commit, now_us + RETRY_US)
+            return []
+        return [Committed()]
+
+    def _publish(self, epoch: int, seq: int) -> list[Event]:
+        try:
+            token = self._up.publish(self._to_parent, self._spool.payload(epoch, seq))
+        except DamagedError:
+            return [Damaged(epoch, seq)]
+        except PortError as err:  # larger than the broker takes, or a disk that cannot be read: sent again later
+            log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
+            return [Sent(epoch, seq)]
+        if token is not None:
+            self._flying[token] = (epoch, seq)
+        return []
+
+
+def tell(note: Note) -> None:
+    """A note of a machine or a port as a line of the log."""
+    fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
+    log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

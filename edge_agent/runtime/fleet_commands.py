@@ -1,0 +1,77 @@
+"""Commands to a whole fleet: each is obeyed once here, however often and on however many ways it comes.
+
+Several mergers on one broker pass on the same command, and QoS 1 repeats messages: its id is what makes it one. The ids
+stand in the spool, in the commit that holds what the command did.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from edge_agent.config.definitions.definitions import MOST_PATTERNS, fits
+from edge_agent.runtime.status_and_commands import OperatorCommand
+
+SLOT: Final = "rim/commands"
+FOR_ALL: Final = ("mark", "reload", "diagnose")  # the others make every node send again at once
+MOST_IDS: Final = 1_024  # remembered; commands come by the hand of people or of a plant's system
+MOST_PASSED: Final = 64  # waiting for the lower broker
+PASSED_EXPIRY_S: Final = 60  # what a merger cannot pass on by then it does not
+
+
+class FleetCommands:
+    """What commands have been obeyed, and at a merger, which wait to be passed on."""
+
+    def __init__(self, restored: object = None) -> None:
+        """restored: the slot found in the spool."""
+        ids = restored if isinstance(restored, list) else []
+        self._ids: dict[str, None] = dict.fromkeys(str(each) for each in ids)
+        self._unkept = False
+        self._waiting: deque[tuple[int, bytes]] = deque(maxlen=MOST_PASSED)
+
+    def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
+        """The answer to what is no command for all; None: it is one."""
+        if not command.named:
+            return {"ok": False, "why": "a command to all nodes needs an id of its own: by it a node knows it again"}
+        if command.name not in FOR_ALL:
+            return {"ok": False, "why": f"{command.name}: not for all nodes at once", "hint": " ".join(FOR_ALL)}
+        nodes = command.fields.get("nodes", [])
+        if (
+            not isinstance(nodes, list)
+            or len(nodes) > MOST_PATTERNS
+            or not all(isinstance(each, str) for each in nodes)
+        ):
+            return {"ok": False, "why": 'nodes: wanted a list of patterns, like ["press-*"]'}
+        return None
+
+    def is_new(self, command: OperatorCommand) -> bool:
+        """Whether its id has not been heard yet; now it has."""
+        if command.id in self._ids:
+            return False
+        self._ids[command.id] = None
+        while len(self._ids) > MOST_IDS:
+            del self._ids[next(iter(self._ids))]
+        self._unkept = True
+        return True
+
+    @staticmethod
+    def concerns(command: OperatorCommand, node: str) -> bool:
+        """Whether a command that was not refused is for this node."""
+        nodes = command.fields.get("nodes", [])
+        return fits(tuple(nodes), node) if isinstance(nodes, list) else False
+
+    def wait(self, payload: bytes, now_us: int) -> None:
+        """To be passed on."""
+        self._waiting.append((now_us + PASSED_EXPIRY_S * 1_000_000, payload))
+
+    def passed(self, now_us: int) -> list[bytes]:
+        """What to pass on now, as the lower broker is there."""
+        waiting, self._waiting = self._waiting, deque(maxlen=MOST_PASSED)
+        return [payload for until_us, payload in waiting if now_us < until_us]
+
+    def slots(self) -> dict[str, object]:
+        """What is to be committed, if anything is new."""
+        if not self._unkept:
+            return {}
+        self._unkept = False
+        return {SLOT: list(self._ids)}

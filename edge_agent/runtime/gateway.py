@@ -1,0 +1,242 @@
+"""The rim of a gateway: its sensors, their local broker, and the definitions that say which there are."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.config import topics
+from edge_agent.config.checking.quantities import Instant
+from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.node_file.node_tables import LimitsTable
+from edge_agent.errors import ConfigError
+from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.ports.link import Up
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
+from edge_agent.ports.sensors import DRIVERS, Sensors
+from edge_agent.runtime import fleet_commands
+from edge_agent.runtime.action_executor import RuntimeParts
+from edge_agent.runtime.fleet_commands import FleetCommands
+from edge_agent.runtime.loop import COMMANDS, Loop
+from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
+
+log = logging.getLogger("headwater")
+
+REGISTRY_SLOT: Final = "rim/registry"
+SOURCES_SLOT: Final = "rim/sources"  # sensor -> what its position is a position in
+
+
+class GatewayLoop(Loop):
+    """A gateway as a process."""
+
+    def __init__(
+        self,
+        outfit: RuntimeParts,
+        *,
+        restored: Mapping[str, object],
+        limits: LimitsTable,
+        definitions: Iterable[Definition] = (),
+        local: Connection | None = None,
+        read_again: Callable[[], Iterable[Definition]] = tuple,
+    ) -> None:
+        """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew."""
+        super().__init__(outfit)
+        self.sensors = Sensors(self.clock)
+        self.local = local
+        if local is not None:
+            self.connections.append(local)
+        self._limits, self._read_again = limits, read_again
+        self._usable = (*DRIVERS, *(("mqtt",) if local is not None else ()))
+        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
+        cached = restored.get(REGISTRY_SLOT)
+        self.registry = DefinitionRegistry(
+            self._node, limits, self._usable, definitions, cached if isinstance(cached, dict) else None
+        )
+        self._sources: dict[str, str] = {}
+        self._positions = _positions(restored)
+        self._known_sources = restored.get(SOURCES_SLOT)
+        self._heard: set[str] = set()  # filters subscribed to on the local broker
+        self._changed = self._reported = False  # what is in force; what `state` says
+        self._said_state = b""
+        self._warned: frozenset[tuple[str, str]] = frozenset()  # what the log has named as refused
+        self._unkept = True  # the registry differs from what was committed last
+
+    # --- configuration ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """What is in force from the last run and the local file counts before any broker is heard."""
+        self._configure(self.clock.now_us())
+        super().start()
+
+    def _filters(self) -> tuple[str, ...]:
+        return (*super()._filters(), *topics.definitions_for(self._node))
+
+    def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
+        if topic.what != "definition" or connection is not self.up:
+            return
+        self._changed |= self.registry.take(topic.scope, topic.kind, topic.other, payload)
+        self._reported, self._unkept = False, True
+
+    def _settle(self, now_us: int) -> None:
+        if self._changed:
+            self._configure(now_us)
+        if not self._reported:
+            self._report(now_us)
+
+    def _configure(self, now_us: int) -> None:
+        sensors, queries = self.registry.in_force()
+        for read in self.sensors.configure(sensors, self._known_positions(sensors)):
+            self.feed(read, now_us)  # readings so far belong to the sensors so far
+        self._sources = {sensor.id: _source(sensor) for sensor in sensors}
+        self.persona.sensors = tuple(sensor.id for sensor in sensors)
+        self._listen()
+        self._changed, self._reported, self._unkept = False, False, True
+        texts = tuple(map(canonical_sensor, sensors)), tuple(map(canonical_query, queries))
+        self.feed(Configured(sensors, queries, *texts), now_us)
+        log.info("configured", extra={"sensors": len(sensors), "queries": len(queries)})
+
+    def _known_positions(self, sensors: Iterable[Sensor]) -> dict[str, object]:
+        """Positions of the last run, for the first configuration only and for unchanged sources."""
+        positions, known = self._positions, self._known_sources
+        self._positions = {}
+        if not isinstance(known, dict):
+            return {}
+        return {s.id: positions[s.id] for s in sensors if s.id in positions and known.get(s.id) == _source(s)}
+
+    def _listen(self) -> None:
+        if self.local is None:
+            return
+        filters = self.sensors.filters
+        self.local.unsubscribe(self._heard - filters.keys())
+        self.local.subscribe(filters)
+        self._heard = set(filters)
+
+    def _report(self, now_us: int) -> None:
+        """Say in `state` what is in force, or why not; in the log, how much is not."""
+        self._warn()
+        state = self.registry.state()
+        self.persona.config = str(state["hash"])
+        text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
+        if text != self._said_state:
+            if self.up.publish(topics.state(self._node), text, retain=True) is None:
+                return  # said when the link is up
+            self._said_state = text
+        self._reported = True
+        self.say_status(now_us)
+
+    def _warn(self) -> None:
+        refused = self.registry.refused()
+        if refused.keys() == self._warned:
+            return
+        self._warned = frozenset(refused)
+        for (kind, item), why in islice(refused.items(), 1):
+            said = {"count": len(refused), "first": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
+            log.warning("definitions.refused", extra=said)
+
+    def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
+        if command.name != "mark":
+            return {**super()._other_command(command, now_us), "hint": f"{COMMANDS} mark"}
+        marker = marker_of(command, now_us if self.clock.synced else None)
+        if not isinstance(marker, Marker):
+            return {"ok": False, "why": marker}
+        self.feed(Mark(marker), now_us)
+        return {"ok": True, "at": Instant().write(marker.time_us)}
+
+    def reload(self) -> dict[str, object]:
+        """Read the definitions of the local file again. Other settings take a restart."""
+        try:
+            definitions = tuple(self._read_again())
+        except ConfigError as err:
+            return {"ok": False, "why": str(err)}
+        state = self.registry.snapshot()
+        self.registry = DefinitionRegistry(self._node, self._limits, self._usable, definitions, state)
+        self._changed = True
+        return {"ok": True, "definitions": len(definitions)}
+
+    def all_read(self) -> bool:
+        """Whether every source that can end has ended, and what was sent is receipted: the end of `run --once`."""
+        machine = self.machine
+        assert isinstance(machine, Gateway)
+        ends = [source.ended for source in machine.sources.values() if source.sensor.driver == "file"]
+        waits = machine.outbox.spooled or not machine.outbox.epoch_id
+        return all(ends) and not waits
+
+    # --- readings --------------------------------------------------------------------------------------------------
+
+    def _wake_us(self) -> int:
+        return self.sensors.due_us(self.clock.now_us())
+
+    def _gathered(self, now_us: int) -> Iterator[Event]:
+        everything = self.stopping or now_us >= self.machine.wake_us
+        yield from self.sensors.poll(now_us, everything=everything)
+        self._ack_local(self.sensors.settled())
+
+    def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        if connection is self.local:
+            self.sensors.feed(messages, now_us)
+            self.feed(Gathering(), now_us)
+        else:
+            super()._messages(connection, messages, now_us)
+
+    def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        if connection is self.up:
+            self._said_state, self._reported = b"", False  # another broker may know nothing of us
+        if connection is self.local:
+            self.sensors.session(report.session_present)
+
+    def _acknowledge(self, tokens: tuple[object, ...]) -> None:
+        self._ack_local(self.sensors.acknowledge(tokens))
+
+    def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
+        if connection is self.local:
+            self.sensors.confirmed(tokens)
+
+    def _ack_local(self, tokens: list[int]) -> None:
+        if tokens and self.local is not None:
+            self.local.ack(tokens)
+
+    def _queries(self) -> Iterable[Query]:
+        return self.registry.in_force()[1]
+
+    def _slots(self) -> dict[str, object]:
+        if not self._unkept:
+            return self.fleet.slots()
+        self._unkept = False
+        return {**self.fleet.slots(), REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
+
+    def _notes(self) -> list[Note]:
+        return super()._notes() + self.sensors.notes()
+
+    def close(self) -> None:
+        """Let go of sensors too."""
+        self.sensors.close()
+        super().close()
+
+    def counters(self) -> dict[str, object]:
+        """With the quality counters of every sensor."""
+        machine = self.machine
+        assert isinstance(machine, Gateway)
+        return {**super().counters(), **machine.counters(), "quality": self.sensors.counters()}
+
+
+def _source(sensor: Sensor) -> str:
+    """What a position is a position in: nothing but the driver and its own fields."""
+    return repr((sensor.driver, sensor.options))
+
+
+def _positions(restored: Mapping[str, object]) -> dict[str, object]:
+    """Sensor -> position, from the machine's slots."""
+    found = {}
+    for slot, state in restored.items():
+        kind, _, name = slot.partition("/")
+        if kind == "source" and isinstance(state, dict) and state.get("position") is not None:
+            found[name] = state["position"]
+    return found

@@ -1,0 +1,201 @@
+"""The rim of a region: children's messages as events, receipts down, definitions numbered and passed on below."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.config import topics
+from edge_agent.config.in_force.revision_numbering import RevisionNumberer
+from edge_agent.errors import WireError
+from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
+from edge_agent.machines.region.merger import Merger
+from edge_agent.ports.link import Down, Up
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
+from edge_agent.runtime import fleet_commands
+from edge_agent.runtime.action_executor import RuntimeParts
+from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
+from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.status_and_commands import OperatorCommand
+from edge_agent.wire.frames import decode_body, envelope
+
+log = logging.getLogger("headwater")
+
+NUMBERER_SLOT: Final = "rim/numberer"
+Heard = Frame | Heartbeat | BadFrame | BadEnvelope
+
+
+class RegionLoop(Loop):
+    """A merger as a process. Its two sides are one connection where they are one broker."""
+
+    def __init__(
+        self,
+        outfit: RuntimeParts,
+        *,
+        restored: Mapping[str, object],
+        lower: Connection,
+        retired: Iterable[str] = (),
+    ) -> None:
+        """restored: the slots found in the spool. lower: the way up itself where both sides are one broker."""
+        super().__init__(outfit)
+        self.lower = self.performer.lower = lower
+        if lower is not outfit.up:
+            self.connections.append(lower)
+        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
+        numberer = restored.get(NUMBERER_SLOT)
+        self.numberer = RevisionNumberer.restore(numberer if isinstance(numberer, dict) else None)
+        self._retired = tuple(retired)
+        self._children: dict[str, str] = {}  # topic of a child's frames -> the child
+        self._unkept = False
+        filters = [topics.frames_of_children(self._node), topics.status(), topics.state()]
+        lower.subscribe(dict.fromkeys((*filters, *topics.definitions_below()), 1))
+
+    def _filters(self) -> tuple[str, ...]:
+        return (*super()._filters(), *topics.definitions_for(self._node))
+
+    def start(self) -> None:
+        """Nodes that configuration has retired are no longer waited for."""
+        for node in self._retired:
+            self.feed(Retire(node), self.clock.now_us())
+        super().start()
+
+    # --- children --------------------------------------------------------------------------------------------------
+
+    def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        """All messages of one wake are one event; those of children are acknowledged after their commit."""
+        if connection is not self.lower:
+            super()._messages(connection, messages, now_us)
+            return
+        arrived: list[tuple[str, Heard, object]] = []
+        settled = []
+        children = self._children
+        for name, payload, token, _ in messages:
+            child = children.get(name)
+            if child is None:
+                child = self._child(name)
+            if child:
+                arrived.append((child, heard(payload), token or None))
+            else:
+                settled.append(token)
+                self._message(connection, name, payload, now_us)
+        connection.ack(settled)
+        if arrived:
+            self.feed(Arrived(tuple(arrived)), now_us)
+
+    def _child(self, name: str) -> str:
+        """Whose frames for us a topic carries; '' if it is no such topic."""
+        topic = topics.parse(name)
+        if topic is None or topic.what != "frame" or topic.other != self._node or topic.node == self._node:
+            return ""
+        self._children[name] = topic.node
+        return topic.node
+
+    def _acknowledge(self, tokens: tuple[object, ...]) -> None:
+        self.lower.ack([token for token in tokens if isinstance(token, int)])
+
+    def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        if connection is self.lower:
+            self.numberer.connected(now_us)
+            self.feed(LowerLink(up=True), now_us)
+
+    def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        if connection is self.lower and report.was_up:
+            self.feed(LowerLink(up=False), now_us)
+
+    # --- definitions and states ------------------------------------------------------------------------------------
+
+    def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
+        match topic.what:
+            case "definition":
+                if connection is self.lower and not self._one_broker:
+                    self.numberer.hear(name, payload, now_us)
+                    self._unkept = True
+                elif not self._one_broker:
+                    self.numberer.hear_above(name, payload)
+            case "state" if connection is self.lower:
+                self.numberer.hear_state(payload)
+            case "status" if connection is self.lower and topic.node != self._node:
+                said = _table(payload)
+                if said.get("parent") == self._node and isinstance(said.get("online"), bool):
+                    self.feed(ChildStatus(topic.node, said["online"]), now_us)
+
+    @property
+    def _one_broker(self) -> bool:
+        """The parent above numbers what is on the broker that is ours and its own."""
+        return self.lower is self.up
+
+    def _pass_on(self, payload: bytes, now_us: int) -> None:
+        """A command to all goes to the lower broker too, where that is another one."""
+        if not self._one_broker:
+            self.fleet.wait(payload, now_us)
+
+    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
+        """Marks and definitions are for gateways."""
+        if command.name == "diagnose":
+            super()._obey_with_all(command, now_us)
+
+    def _settle(self, now_us: int) -> None:
+        for payload in self.fleet.passed(now_us) if self.lower.up else ():
+            self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
+        for publication in self.numberer.due(now_us) if self.lower.up else ():
+            self.lower.publish(publication.topic, publication.payload, retain=True)
+            log.info("definition.passed_on", extra={"topic": publication.topic})
+            self._unkept = True
+        self.say_status(now_us)
+
+    def _wake_us(self) -> int:
+        wake_us = self.numberer.wake_us()
+        return super()._wake_us() if wake_us is None else min(super()._wake_us(), wake_us)
+
+    def _gathered(self, now_us: int) -> Iterator[Event]:
+        return iter(())
+
+    def _slots(self) -> dict[str, object]:
+        if not self._unkept:
+            return self.fleet.slots()
+        self._unkept = False
+        return {**self.fleet.slots(), NUMBERER_SLOT: self.numberer.snapshot()}
+
+    def counters(self) -> dict[str, object]:
+        """With the children and who is silent."""
+        machine = self.machine
+        assert isinstance(machine, Merger)
+        return {**super().counters(), **machine.counters()}
+
+
+def heard(payload: bytes) -> Heard:
+    """A child's message as the machine takes it; what is wrong with it is a value too."""
+    try:
+        outer = envelope(payload)
+    except WireError as err:
+        return BadEnvelope(str(err), payload)
+    try:
+        return decode_body(outer)
+    except WireError as err:
+        if outer.seq is None:
+            return BadEnvelope(f"heartbeat: {err}", payload)
+        return BadFrame(outer.epoch, outer.seq, str(err), payload)
+
+
+def pack(message: Frame | BadFrame) -> object:
+    """A waiting frame as a plain value of the spool."""
+    if isinstance(message, Frame):
+        return message
+    return [message.epoch, message.seq, message.reason, message.payload]
+
+
+def unpack(value: Any) -> Frame | BadFrame:
+    """The twin of `pack`."""
+    return value if isinstance(value, Frame) else BadFrame(*value)
+
+
+def _table(payload: bytes) -> dict[str, Any]:
+    try:
+        table = json.loads(payload)
+    except ValueError:
+        return {}
+    return table if isinstance(table, dict) else {}

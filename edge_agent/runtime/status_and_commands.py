@@ -1,0 +1,120 @@
+"""What a node says of itself and understands of an operator: status, answers, commands. JSON, for people and tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from edge_agent.algebra.punctuation.markers import Marker
+from edge_agent.algebra.span import FAR_US
+from edge_agent.config import topics
+from edge_agent.config.checking.checker import Report
+from edge_agent.config.checking.quantities import Instant
+from edge_agent.machines.node import Node
+from edge_agent.ports import Clock
+from edge_agent.ports.link import Will
+
+COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
+_AT: Final = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
+MOST_WORDS: Final = 1024  # bytes of a command
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCommand:
+    """A command: its name, the id under which it is answered, and its other fields. named: it says that id itself."""
+
+    name: str
+    id: str
+    named: bool = False
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+def asked(payload: bytes) -> OperatorCommand:
+    """Read a command: a bare word (`diagnose`), or {"cmd": "diagnose", "id": "x1"}."""
+    text = payload[:MOST_WORDS].decode("utf-8", "replace").strip()
+    name, given, table = text, "", {}
+    if text.startswith("{"):
+        try:
+            table = json.loads(text)
+        except (ValueError, RecursionError):
+            table = {}
+        name, given = str(table.get("cmd", "")), str(table.get("id", ""))
+    name = name[:64]
+    fallback = name if COMMAND_ID.fullmatch(name) else "unknown"
+    fields = {key: value for key, value in table.items() if key not in {"cmd", "id"}}
+    named = COMMAND_ID.fullmatch(given) is not None
+    return OperatorCommand(name, given if named else fallback, named, fields)
+
+
+def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
+    """The marker of a command `mark`, or why it is none. now_us: its time if it says none; None: the clock is off."""
+    unknown = sorted(command.fields.keys() - {"at", "kind", "marker", "nodes"})
+    if unknown:
+        return f"{unknown[0][:64]}: a mark has none; it has at, kind, marker"
+    at, kind, name = (command.fields.get(key) for key in ("at", "kind", "marker"))
+    time_us = now_us if at is None else _instant(at)
+    if time_us is None:
+        return "the clock of this node is not synchronised: say `at`" if at is None else _AT
+    if kind not in {None, "", "start", "end"}:
+        return "kind: wanted start or end, or nothing"
+    return Marker(time_us, str(kind or ""), "" if name is None else str(name)[:64])
+
+
+def _instant(at: object) -> int | None:
+    """Microseconds since 1970, or a moment in RFC 3339, as such; None: it is neither."""
+    if isinstance(at, str):
+        at = Instant().read(at, (), Report())
+    return at if isinstance(at, int) and not isinstance(at, bool) and 0 <= at < FAR_US else None
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """Who a process is. config: hash of the definitions in force. sensors: their ids.
+
+    failing: functions of other packages that failed, and why.
+    """
+
+    node: str
+    role: str
+    parent: str
+    version: str
+    config: str = ""
+    sensors: tuple[str, ...] = ()
+    failing: tuple[Mapping[str, object], ...] = ()
+
+    def card(self, machine: Node, clock: Clock) -> dict[str, object]:
+        """What status and `diagnose` say."""
+        return {
+            "role": self.role,
+            "parent": self.parent,
+            "version": self.version,
+            "epoch": f"{machine.outbox.epoch:08x}",
+            "config": self.config,
+            "sensors": list(self.sensors),
+            "clock": {"synced": clock.synced},
+            **({"failing": list(self.failing)} if self.failing else {}),
+        }
+
+    def online(self, machine: Node, clock: Clock) -> bytes:
+        """The retained status of a node that is there."""
+        return _text({"online": True, **self.card(machine, clock)})
+
+    def offline(self) -> bytes:
+        """The retained status of a node that went, and its last will."""
+        said = {"role": self.role, "parent": self.parent, "version": self.version, "config": self.config}
+        return _text({"online": False, **said})
+
+    def will(self) -> Will:
+        """What the broker says when the connection dies."""
+        return Will(topics.status(self.node), self.offline())
+
+    def answer(self, command: OperatorCommand, said: Mapping[str, object]) -> bytes:
+        """The answer to a command."""
+        return _text({"cmd": command.name, "id": command.id, **said})
+
+
+def _text(table: Mapping[str, object]) -> bytes:
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,72 @@
+"""Columns of sketches <-> CBOR items: [false, sizes, bytes], or [deflated bytes] where that is shorter.
+
+Bytes of a sketch are foreign until algebra.sketches has found that it would write every one of them itself: what is
+let in can be merged, lowered and given to Spark without any reader meeting something it does not expect. Form:
+schemas/frame.cddl, rule `sketches`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra import sketches
+from edge_agent.algebra.frame import MAX_FRAME_BYTES
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.errors import WireError
+from edge_agent.wire.cbor import an_array
+from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns.packed import LEVEL, RAW
+
+MOST_BYTES: Final = MAX_FRAME_BYTES  # of a column, inflated: frames are cut by what is not deflated
+
+
+def encode(column: Array) -> list[object]:
+    """A column of sketches as a CBOR item. column: shape (n,), n >= 1."""
+    cells: list[bytes] = column.tolist()
+    sizes = np.fromiter(map(len, cells), np.int64, len(cells))
+    joined = b"".join(cells)
+    squeezer = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW)
+    squeezed = squeezer.compress(joined) + squeezer.flush()
+    return [False, numbers.encode_ints(sizes), [squeezed] if len(squeezed) + 1 < len(joined) else joined]
+
+
+def is_sketches(item: object) -> bool:
+    """Whether an item of a section is a column of sketches."""
+    return type(item) is list and len(item) > 0 and item[0] is False
+
+
+def decode(item: object, n: int, what: str) -> NDArray[Any]:
+    """The twin of `encode` for n rows. Raises: WireError."""
+    _false, size_item, content = an_array(item, what, 3, 3)
+    sizes = numbers.decode_ints(size_item, n, f"{what}, sizes")
+    if int(sizes.min()) < 1 or int(sizes.max()) > sketches.MOST_BYTES or int(sizes.sum()) > MOST_BYTES:
+        raise WireError(f"{what}: sketches of 1 to {sketches.MOST_BYTES} bytes, {MOST_BYTES} together at most")
+    joined = _content(content, int(sizes.sum()), what)
+    out = np.empty(n, object)
+    first = 0
+    for row, end in enumerate(np.cumsum(sizes).tolist()):
+        out[row] = joined[first:end]
+        first = end
+    try:
+        sketches.check(out.tolist())
+    except ValueError as err:
+        raise WireError(f"{what}: not a sketch: {err}") from None
+    return out
+
+
+def _content(item: object, size: int, what: str) -> bytes:
+    if type(item) is bytes and len(item) == size:
+        return item
+    if type(item) is list and len(item) == 1 and type(item[0]) is bytes:
+        opener = zlib.decompressobj(RAW)
+        try:
+            found = opener.decompress(item[0], size + 1)
+        except zlib.error as err:
+            raise WireError(f"{what}: cannot be inflated: {err}") from None
+        if len(found) == size and opener.eof and not opener.unused_data:
+            return found
+    raise WireError(f"{what}: wanted {size} bytes, as they are or deflated")
