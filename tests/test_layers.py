@@ -14,43 +14,35 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CORE: Final = {"edge_agent.algebra", "edge_agent.errors"}
-ROOT_LOGIC: Final = {
-    f"edge_agent.machines.{name}"
-    for name in (
-        *("decider", "inbox", "family", "books", "plain_values", "events", "names"),
-        *("central", "marked", "marker_windows", "instants"),
-    )
-}
-
-RIM: Final = {
-    f"edge_agent.{room}" for room in ("machines", "ports", "wire", "config", "log", "packages", "rim", "loop")
+PARENT: Final = {f"edge_agent.machines.{room}" for room in ("events", "checkpoint", "downlink")}
+AGENT: Final = {
+    f"edge_agent.{room}" for room in ("machines", "ports", "wire", "config", "log", "packages", "runtime")
 } | CORE
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and the room itself; the longest key counts
     "edge_agent/__init__.py": set(),
     "edge_agent/errors.py": set(),
     "edge_agent/log.py": {"edge_agent.errors"},
+    "edge_agent/packages.py": CORE,
     "edge_agent/algebra": {"numpy", "edge_agent.errors"},
     "edge_agent/config": CORE,
     "edge_agent/machines": {"numpy", *CORE},
     "edge_agent/wire": {"cbor2", "numpy", *CORE},
+    "edge_agent/root": {"numpy", "edge_agent.wire", "edge_agent.config", *PARENT, *CORE},  # pure: both roots share it
+    "edge_agent/root/numpy": {"numpy", "edge_agent.machines.region", "edge_agent.machines.uplink", *PARENT, *CORE},
     "edge_agent/ports": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.log", *CORE},
     "edge_agent/ports/paho_client.py": {"paho"},
-    "edge_agent/recording": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config", *CORE},
-    "edge_agent/packages.py": CORE,
-    "edge_agent/rim": RIM,
-    "edge_agent/runtime/loop.py": RIM,
-    "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *RIM},
+    "edge_agent/recording": {
+        *("numpy", "edge_agent.machines", "edge_agent.root", "edge_agent.wire", "edge_agent.config"),
+        *CORE,
+    },
+    "edge_agent/runtime": AGENT,
+    "edge_agent/demo": {"numpy", "matplotlib", "cloud_job", *AGENT},
     "edge_agent/demo/delta_reader.py": {"deltalake", "pyarrow", "edge_agent.config", *CORE},
     "cloud_job": {
         *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
-        "edge_agent.packages",
-        *CORE,
-        *ROOT_LOGIC,
-    },
-    "cloud_job/decision": {"numpy", "edge_agent.config", "edge_agent.wire", *CORE, *ROOT_LOGIC},  # pure
-    "edge_agent/runtime/lander.py": {
-        *("edge_agent.machines", "edge_agent.ports", "edge_agent.wire", "edge_agent.config", "edge_agent.log"),
+        *("edge_agent.packages", "edge_agent.root", "edge_agent.runtime.lander"),
+        *PARENT,
         *CORE,
     },
     "cloud_job/sql/delta_rs.py": {"deltalake", "pyarrow", "edge_agent.errors"},
@@ -121,7 +113,7 @@ def test_every_import_points_inward() -> None:
         ("edge_agent/wire/frames.py", "import edge_agent.machines.events"),
         ("edge_agent/ports/spool.py", "import paho.mqtt.client"),
         ("edge_agent/config/topics.py", "import importlib\nimportlib.import_module('paho.mqtt.client')"),
-        ("cloud_job/spark/job.py", "from edge_agent.machines.slicer import Slicer"),
+        ("cloud_job/spark/job.py", "from edge_agent.machines.gateway.slicer import Slicer"),
         ("cloud_job/sql/delta_rs.py", "import pyspark"),
         ("edge_agent/root/decision/window_ranges.py", "import pyspark"),
         ("edge_agent/errors.py", "import numpy as np"),
@@ -135,11 +127,11 @@ def test_a_violation_is_found(path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("edge_agent/algebra/windows/sliding.py", "import math\nfrom edge_agent.algebra.partial import Ints"),
+        ("edge_agent/algebra/windows/sliding.py", "import math\nfrom edge_agent.algebra.partials.arrays import Ints"),
         ("edge_agent/algebra/windows/sliding.py", "from . import tumbling\nfrom ..partial import Ints"),
         ("edge_agent/ports/paho_client.py", "import paho.mqtt.client as mqtt"),
         ("edge_agent/cli/run.py", "import paho, pyspark"),
-        ("cloud_job/spark/job.py", "from edge_agent.machines.decider import Decider\nfrom cloud_job import tables"),
+        ("cloud_job/spark/job.py", "from edge_agent.root.completeness import Decider\nfrom cloud_job import tables"),
     ],
 )
 def test_what_is_allowed_is_not_found(path: str, text: str) -> None:

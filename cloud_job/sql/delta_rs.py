@@ -1,7 +1,7 @@
 """SQL over the tables without a JVM: delta-rs reads them with its own engine, within a second.
 
 Besides the tables there is one view a query, named like it: a column a label and an aggregate, withdrawn rows hidden.
-cloud_job/sql/spark.py offers the same in Spark; what a row holds is the same in both.
+cloud_job/sql/spark_sql.py offers the same in Spark; what a row holds is the same in both.
 """
 
 from __future__ import annotations

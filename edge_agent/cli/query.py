@@ -70,12 +70,12 @@ def main(args: argparse.Namespace) -> int:
         answer = delta_rs.ask(args.sql, folder)
     else:
         from cloud_job import spark_session
-        from cloud_job.sql import spark
+        from cloud_job.sql import spark_sql
 
         delta_rs.tables_in(folder)
         spark = spark_session.start("headwater-query")
         try:
-            answer = spark.ask(args.sql, folder, spark)
+            answer = spark_sql.ask(args.sql, folder, spark)
         finally:
             spark.stop()
     delta_rs.write(answer, args.form, sys.stdout)

@@ -42,8 +42,7 @@ def main(args: argparse.Namespace) -> int:
     from cloud_job import spark_session
     from cloud_job.delta import tables
     from cloud_job.ingest.stream import LandingStream
-    from cloud_job.spark.job import Job
-    from cloud_job.spark.job import JobSettings as JobSettings
+    from cloud_job.spark.job import Job, JobSettings
     from cloud_job.warmup import warm
     from edge_agent.root.decision.root_state import RootLimits
 

@@ -16,9 +16,8 @@ from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.gateway.label_values import number_of
 
 
 def sliced(
@@ -65,7 +64,7 @@ def slices_of(
         numbers = {}
         for label in labels_of(basis):
             codes, place = np.unique(keys, return_inverse=True)
-            said = np.array([number_of(key_labels(texts[code]).get(label, "")) for code in codes.tolist()])
+            said = np.array([label_number(key_labels(texts[code]).get(label, "")) for code in codes.tolist()])
             numbers[label] = said[place]
         readings = Readings(starts, found.value[by], found.order[by], node, numbers)
         states = lift(readings, Segments.runs(first, len(by)), basis, scale)

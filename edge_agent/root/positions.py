@@ -25,9 +25,8 @@ from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.query.key import key_labels
+from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.windows.ordered import OrderedReadings
-from edge_agent.machines.gateway.label_values import number_of
 
 if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Query
@@ -272,7 +271,7 @@ def _made(
     readings = cut.high - cut.low
     basis = basis_of(query.aggregates, scale)
     weights = {
-        label: np.array([number_of(dict(labels).get(label, "")) for labels in line.labels])
+        label: np.array([label_number(dict(labels).get(label, "")) for labels in line.labels])
         for label in labels_of(basis)
     }
     parts: dict[str, list[Lowered]] = {aggregate.name: [] for aggregate in query.aggregates}

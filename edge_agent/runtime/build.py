@@ -10,7 +10,8 @@ from typing import Final
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
-from edge_agent.config.node_file.settings import Local, Lower, Settings, Uplink
+from edge_agent.config.node_file.node_tables import LocalTable, LowerTable, UplinkTable
+from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
@@ -107,8 +108,8 @@ def _decoded(found: SpooledFrame, spool: Spool) -> SpooledFrame:
     return replace(found, frame=frame if isinstance(frame, Frame) else None)
 
 
-def _link(side: Uplink | Lower, node: str) -> Link:
-    keepalive_us = side.keepalive_us if isinstance(side, Uplink) else 30_000_000
+def _link(side: UplinkTable | LowerTable, node: str) -> Link:
+    keepalive_us = side.keepalive_us if isinstance(side, UplinkTable) else 30_000_000
     return Link(
         url=side.broker or "",
         client_id=node,
@@ -126,7 +127,7 @@ def _heard_below(link: Link) -> Link:
     return replace(link, clean_start=False, session_expiry_s=SESSION_S, manual_ack=True)
 
 
-def _local_link(local: Local, node: str) -> Link:
+def _local_link(local: LocalTable, node: str) -> Link:
     return Link(
         url=local.broker,
         client_id=f"{node}-sensors",

@@ -16,7 +16,8 @@ from typing import Final
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
-from edge_agent.config.node_file.settings import Lower, Settings
+from edge_agent.config.node_file.node_tables import LowerTable
+from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines import lander
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
@@ -280,7 +281,7 @@ def _online(payload: bytes, parent: str) -> bool | None:
     return None
 
 
-def _link(lower: Lower, node: str, offline: bytes) -> Link:
+def _link(lower: LowerTable, node: str, offline: bytes) -> Link:
     def path(text: str | None) -> Path | None:
         return None if text is None else Path(text)
 

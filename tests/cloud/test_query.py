@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cloud_job.delta import maintain, tables
-from cloud_job.sql import delta_rs, spark
+from cloud_job.sql import delta_rs, spark_sql
 from edge_agent.algebra.windows import Sliding
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
@@ -61,7 +61,7 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     root = filled(roots)
     folder = root.place.root
     answers = [delta_rs.ask(sql, folder) for sql in STATEMENTS]
-    assert [spark.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
+    assert [spark_sql.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
     everything = answers[0]
     assert everything.columns[:3] == ("key", "window_start", "window_end")
     assert {"site", "key_", "avg", "var", "readings", "complete"} <= set(everything.columns)
@@ -81,7 +81,7 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     done = maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
     assert {each.table for each in done} == {table.name for table in tables.TABLES}
     assert [delta_rs.ask(sql, folder) for sql in STATEMENTS] == answers
-    assert [spark.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
+    assert [spark_sql.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
 
     assert main(["query", "--tables", folder, "--csv", STATEMENTS[0]]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.config import topics
-from edge_agent.config.in_force.registry import DefinitionRegistry, Numberer, Publication
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
 
 X = topics.definition("query", "x")
 X_AT_1 = topics.definition("query", "x", "press-1")
@@ -28,8 +29,8 @@ def said(publications: Iterable[Publication]) -> list[tuple[str, int, Any]]:
     return [(t, d["revision"], "removed" if d.get("removed") else d["window"]["length"]) for t, d in tables]
 
 
-def heard(*messages: tuple[str, bytes]) -> Numberer:
-    numberer = Numberer()
+def heard(*messages: tuple[str, bytes]) -> RevisionNumberer:
+    numberer = RevisionNumberer()
     for topic, payload in messages:
         numberer.hear(topic, payload, 0)
     return numberer
@@ -84,7 +85,7 @@ def test_what_was_never_there_needs_no_removal() -> None:
 
 
 def test_nothing_is_numbered_before_the_retained_definitions_are_known() -> None:
-    numberer = Numberer(settle_us=1000)
+    numberer = RevisionNumberer(settle_us=1000)
     numberer.connected(0)
     numberer.hear(X, query("2m"), 10)
     assert numberer.due(999) == ()
@@ -129,12 +130,12 @@ def test_what_is_for_one_node_is_not_passed_down() -> None:
 
 def test_a_restart_forgets_no_number() -> None:
     numberer = heard((X, query("1m", 4)))
-    again = Numberer.restore(json.loads(json.dumps(numberer.snapshot())))
+    again = RevisionNumberer.restore(json.loads(json.dumps(numberer.snapshot())))
     again.hear(X, query("1m"), 0)
     assert said(again.due(LATER_US)) == [(X, 4, "1m")]
     again.hear(X, query("2m"), LATER_US)
     assert said(again.due(LATER_US)) == [(X, 5, "2m")]
-    assert Numberer.restore(None).due(LATER_US) == ()
+    assert RevisionNumberer.restore(None).due(LATER_US) == ()
 
 
 class Broker:
@@ -152,7 +153,7 @@ class Broker:
             self.retained.pop(publication.topic, None)
 
 
-def settle(broker: Broker, parents: list[Numberer], above: Broker | None = None) -> int:
+def settle(broker: Broker, parents: list[RevisionNumberer], above: Broker | None = None) -> int:
     """Let everybody hear and answer until it is quiet; how many answers it took."""
     answers, heard_to, above_to = 0, 0, 0
     for _ in range(50):
@@ -189,7 +190,7 @@ def test_parents_on_one_broker_come_to_rest_and_every_definition_has_a_number(
 ) -> None:
     broker = Broker()
     above = broker if same_broker else Broker()
-    numberers = [Numberer() for _ in range(parents)]
+    numberers = [RevisionNumberer() for _ in range(parents)]
     for numberer in numberers:
         numberer.connected(0)
     for topic, payload in messages:
@@ -204,7 +205,7 @@ def test_parents_on_one_broker_come_to_rest_and_every_definition_has_a_number(
 @given(MESSAGES)
 def test_a_node_below_a_parent_ends_with_the_last_word(messages: list[tuple[str, bytes]]) -> None:
     """People need not count: what was published last, without a number, is what runs."""
-    broker, numberer = Broker(), Numberer()
+    broker, numberer = Broker(), RevisionNumberer()
     numberer.connected(0)
     registry = DefinitionRegistry("press-1")
     registry.take("all", "sensor", "b", b'{"driver": "host", "revision": 1}')

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
+from typing import Final
+
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
+
+_NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+MAX_WEIGHT: Final = 1e150  # no real weight is larger, and sums of larger ones could leave the range of a float
 
 
 def key_text(labels: Labels, by: tuple[str, ...]) -> str:
@@ -18,6 +25,12 @@ def key_labels(text: str) -> dict[str, str]:
     """The labels in a key text: the inverse of `key_text`."""
     pairs = (part.partition("=") for part in text.split(",")) if text else ()
     return {_plain(name): _plain(value) for name, _sign, value in pairs}
+
+
+def label_number(text: str) -> float:
+    """A label's text as a weight: a decimal of 0 or more. Returns NaN for any other text, and above MAX_WEIGHT."""
+    number = float(text) if _NUMBER.fullmatch(text.strip()) else math.nan
+    return number if number <= MAX_WEIGHT else math.nan
 
 
 def _escaped(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from edge_agent.config.checking.documents import Document, Path
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
-__all__ = ["BAD", "REQUIRED", "Key", "ValueType", "Problem", "Report", "dotted", "line_of", "nearest", "read_table"]
+__all__ = ["BAD", "REQUIRED", "Key", "Problem", "Report", "ValueType", "dotted", "line_of", "nearest", "read_table"]
 
 
 class _Mark:

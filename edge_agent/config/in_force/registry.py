@@ -27,7 +27,7 @@ from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
-__all__ = ["RevisionNumberer", "Publication", "DefinitionRegistry"]
+__all__ = ["DefinitionRegistry", "Publication", "RevisionNumberer"]
 
 MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
 Slot = tuple[str, str, str]  # (scope, kind, id)

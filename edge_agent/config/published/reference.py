@@ -23,7 +23,7 @@ from edge_agent.config.definitions.window_table import WINDOWS
 from edge_agent.config.node_file.node_tables import TABLES, keys_of
 from edge_agent.config.node_file.settings import GRACE_PER_TIER_US
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "configure.md"
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "configure.md"
 
 
 def keys(listed: Sequence[Key]) -> str:

@@ -16,7 +16,7 @@ from edge_agent.config.node_file.node_tables import FOR_ROLE, ROLES, TABLES, key
 from edge_agent.config.topics import ITEM_ID
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-FOLDER: Final = Path(__file__).resolve().parents[2] / "schemas"
+FOLDER: Final = Path(__file__).resolve().parents[3] / "schemas"
 
 
 def schemas() -> dict[str, dict[str, object]]:

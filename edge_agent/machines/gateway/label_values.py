@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.partial import Batch
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.query.key import Labels
-
-_NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-MOST: Final = 1e150  # weights beyond are none: nothing weighs so much, and sums of them would leave the floats
-
-
-def number_of(text: str) -> float:
-    """A label's text as a weight: a decimal of 0 or more; NaN for any other text."""
-    number = float(text) if _NUMBER.fullmatch(text.strip()) else np.nan
-    return number if number <= MOST else np.nan
+from edge_agent.algebra.query.key import Labels, label_number
 
 
 class LabelValues:
@@ -43,6 +30,6 @@ class LabelValues:
         known = self._known.get(label)
         done = 0 if known is None else len(known)
         if known is None or done < len(self._labels):
-            fresh = [number_of(dict(labels).get(label, "")) for labels in self._labels[done:]]
+            fresh = [label_number(dict(labels).get(label, "")) for labels in self._labels[done:]]
             known = self._known[label] = np.concatenate([np.zeros(0) if known is None else known, np.array(fresh)])
         return known
