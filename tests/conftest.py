@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from edge_agent.config.definitions import window_table
-from tests.fakes import FakeClock, Mosquitto, find_mosquitto
+from tests.support.fakes import FakeClock, Mosquitto, find_mosquitto
 
 # nothing fails because a machine is slow; what runs once more with the oldest libraries asks whether these do the same
 settings.register_profile("house", settings(), deadline=None)

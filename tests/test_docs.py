@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from edge_agent.cli.main import VERBS, load, parser_of
-from tests import tables_page
 from tests.benchmarks.targets import TARGETS
+from tests.support import tables_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted(

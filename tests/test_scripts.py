@@ -32,7 +32,7 @@ def test_a_skip_is_named_and_in_ci_it_is_a_failure(ci: str, code: int, tmp_path:
             "-m",
             "pytest",
             "-p",
-            "tests.skips",
+            "tests.support.skips",
             "-p",
             "no:cacheprovider",
             "-c",

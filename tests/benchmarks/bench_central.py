@@ -18,7 +18,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountTumbling
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_root import landed, root, times
-from tests.cloud.children import SECOND, Child
+from tests.support.cloud.child_frames import SECOND, Child
 
 CHILDREN, KEYS, READINGS, LENGTH = 10, 100, 25, 100  # readings: of a key, a child and a second
 SECONDS_A_BATCH, BATCHES = 40, 4

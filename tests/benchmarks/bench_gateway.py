@@ -15,7 +15,7 @@ from edge_agent.ports.spool import Spool
 from edge_agent.wire import frames, readings
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.load import cpu_s, diagnose, one_broker, packet, rss_mb, start_publisher
-from tests.processes.tree import Node, wait_for
+from tests.support.processes.tree import Node, wait_for
 
 BATCH: Final = 1_000  # readings of a CBOR message
 BATCHES: Final = 40_000

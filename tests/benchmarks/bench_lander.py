@@ -17,7 +17,7 @@ from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
-from tests.fakes import Mosquitto
+from tests.support.fakes import Mosquitto
 
 FRAMES, CHILDREN, BYTES = 150_000, 10, 1_000
 EPOCH = 5

@@ -25,7 +25,7 @@ from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, receipts
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.load import cpu_s, one_broker, packet, publish_file
-from tests.processes.tree import region
+from tests.support.processes.tree import region
 
 CHILDREN: Final = 10
 ROWS: Final = 100  # of a frame: one window of 100 keys

@@ -17,7 +17,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_root import landed, root, times
-from tests.cloud.children import SECOND, Child
+from tests.support.cloud.child_frames import SECOND, Child
 
 CHILDREN, KEYS, VALUES = 10, 100, 100
 UNITS_SECONDS, FLOATS_SECONDS = 240, 80  # of a batch: 24 M values in 10 MB, 8 M in 50 MB, what a batch may hold

@@ -21,8 +21,8 @@ from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Session
 from edge_agent.root.decision.root_state import RootLimits
 from tests.benchmarks.bench import bench, record
-from tests.cloud import children
-from tests.cloud.children import SECOND, START, Child
+from tests.support.cloud import child_frames
+from tests.support.cloud.child_frames import SECOND, START, Child
 
 CHILDREN, KEYS = 10, 1_000
 SECONDS_A_BATCH = 105  # of event time: 10 children x 1 000 keys x 105 = 1.05 M partials
@@ -33,7 +33,7 @@ SMALL_BATCHES = 12
 def made(keys: int) -> list[Child]:
     """Children with one query: averages a second and key."""
     texts = tuple(f"site={i:04d}" for i in range(keys))
-    return [Child(f"gw-{i}", (children.query(),), texts) for i in range(CHILDREN)]
+    return [Child(f"gw-{i}", (child_frames.query(),), texts) for i in range(CHILDREN)]
 
 
 def batch_file(fleet: list[Child], folder: Path, number: int, seconds: int, *, births: bool) -> int:
@@ -62,11 +62,11 @@ def landed(
 ) -> int:
     """A landing file with a frame a child and turn, which begins at the time that is given; its size in bytes."""
     at_us = START + (number + 1) * turns * apart_us
-    records = [children.tick(at_us)]
-    records += [children.record(child, at_us, child.birth()) for child in fleet] if births else []
+    records = [child_frames.tick(at_us)]
+    records += [child_frames.record(child, at_us, child.birth()) for child in fleet] if births else []
     for turn in range(number * turns, (number + 1) * turns):
         start_us = START + turn * apart_us
-        records += [children.record(child, at_us, frame(child, start_us)) for child in fleet]
+        records += [child_frames.record(child, at_us, frame(child, start_us)) for child in fleet]
     part = folder / f".{number:08d}.tmp"
     part.write_bytes(b"".join(records))
     part.rename(folder / f"{number:08d}.cborseq")
@@ -166,7 +166,7 @@ def session_file(fleet: list[Child], folder: Path, number: int, *, births: bool)
 def of_sessions() -> None:
     with root() as (job, landing):
         texts = tuple(f"site={i:04d}" for i in range(KEYS))
-        asked = children.query(window=Session(SECOND // 2))
+        asked = child_frames.query(window=Session(SECOND // 2))
         fleet = [Child(f"gw-{i}", (asked,), texts) for i in range(CHILDREN)]
         counts = [session_file(fleet, landing, i, births=i == 0) for i in range(SESSION_BATCHES)]
         took = times(job)

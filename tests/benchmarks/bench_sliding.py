@@ -12,7 +12,7 @@ from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.lanes import WINDOWS, Lane, fleet, lanes, messages
-from tests.cloud.children import JOURNAL, SECOND, START
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START
 
 CHILDREN, KEYS = 2, 100
 BEFORE, SECONDS, BATCHES = 3_600, 900, 3  # of event time: an hour that lies behind, then a batch; batches measured

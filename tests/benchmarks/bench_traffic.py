@@ -24,7 +24,7 @@ from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.bench_merger import PARENT, Ear
 from tests.benchmarks.load import one_broker
-from tests.processes.tree import Node, Top
+from tests.support.processes.tree import Node, Top
 
 SECOND: Final = 1_000_000
 RATE: Final = 1_000_000  # readings a second, of 16 bytes each: int64 time and float64 value

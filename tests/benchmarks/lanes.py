@@ -19,8 +19,8 @@ from cloud_job.delta import tables
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
-from tests.cloud import children
-from tests.cloud.children import SECOND, START, Child
+from tests.support.cloud import child_frames
+from tests.support.cloud.child_frames import SECOND, START, Child
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ WINDOWS: Final[Mapping[str, Window]] = {
 
 def fleet(window: Window, nodes: int, keys: int) -> list[Child]:
     """Children with avg and max over one kind of window."""
-    asked = children.query(window=window, fns=("avg", "max"))
+    asked = child_frames.query(window=window, fns=("avg", "max"))
     return [Child(f"gw-{i}", (asked,), tuple(f"site={key:04d}" for key in range(keys))) for i in range(nodes)]
 
 
@@ -78,10 +78,10 @@ class Lane:
         first, self.second = self.second, self.second + seconds
         at_us, number = START + self.second * SECOND, len(self.took)
         records = [
-            children.record(child, at_us, payload) for child, payload in messages(self._nodes, first, self.second)
+            child_frames.record(child, at_us, payload) for child, payload in messages(self._nodes, first, self.second)
         ]
         file = self._landing / f"{number:08d}.cborseq"
-        file.write_bytes(b"".join([children.tick(at_us), *records]))
+        file.write_bytes(b"".join([child_frames.tick(at_us), *records]))
         began_s = time.monotonic()
         self.job.process(self._spark.read.format("binaryFile").load(str(file)), number)
         self.took.append(time.monotonic() - began_s)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_agent.demo.processes import Broker, free_ports
-from tests.processes.hearing import ask
+from tests.support.processes.broker_clients import ask
 
 CHUNK: Final = 256 * 1024
 CONNECT: Final = b"\x10\x18\x00\x04MQTT\x04\x02\x00\x3c\x00\x0cbench-source"

@@ -12,7 +12,7 @@ from edge_agent.config import topics
 from edge_agent.ports.link import Link, Taken
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
-from tests.fakes import Mosquitto, free_port
+from tests.support.fakes import Mosquitto, free_port
 
 pytestmark = pytest.mark.broker
 

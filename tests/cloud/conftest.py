@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.cloud.roots import Roots
+    from tests.support.cloud.jobs import Roots
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def empty_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def roots(spark: SparkSession, empty_tables: Path, tmp_path: Path) -> Iterator[Callable[..., Roots]]:
     """Starts roots over tables of their own: roots(revise_every_us=...)."""
-    from tests.cloud.roots import Roots
+    from tests.support.cloud.jobs import Roots
 
     made: list[Roots] = []
 

@@ -15,11 +15,11 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor, query_of
 from edge_agent.machines.events import Configured
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.cloud.both_roots import Sent, plain, same, sent, through_crashes
-from tests.cloud.recorded import RecordedFleet
-from tests.simulation.altering import FILTER, AlteringFleet
-from tests.simulation.fleet import GRACE, START, GatewayHost
-from tests.simulation.world import SECOND, Chaos
+from tests.support.cloud.both_roots import Sent, plain, same, sent, through_crashes
+from tests.support.cloud.recorded_fleets import RecordedFleet
+from tests.support.simulation.altered_fleets import FILTER, AlteringFleet
+from tests.support.simulation.fleets import GRACE, START, GatewayHost
+from tests.support.simulation.world import SECOND, Chaos
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,8 @@ from cloud_job.ingest.decode import windows_in
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Calendar, FixedBand, Window
 from edge_agent.root.decision.work import WindowRange
-from tests import oracle_windows, strategies
+from tests.oracle import time_windows
+from tests.support import algebra_strategies
 
 S = 1_000_000
 DAY = 86_400 * S
@@ -32,10 +33,10 @@ def made(
     return out
 
 
-@pytest.mark.parametrize("tz", strategies.ZONES)
+@pytest.mark.parametrize("tz", algebra_strategies.ZONES)
 def test_runs_of_even_windows_make_days_weeks_months_and_bands_where_clocks_change(tz: str) -> None:
     """protocol 6.2: a slice counts in every window that contains it."""
-    for change in strategies.CHANGES_US:
+    for change in algebra_strategies.CHANGES_US:
         times = np.array([max(0, change + minutes * 60 * S) for minutes in range(-4 * 1440, 4 * 1440, 411)], np.int64)
         ones = np.ones(len(times), np.int64)
         rows = Partials(times, times + 1, 0 * ones, {"count": ones})
@@ -48,7 +49,7 @@ def test_runs_of_even_windows_make_days_weeks_months_and_bands_where_clocks_chan
         ):
             want: dict[int, tuple[int, int]] = {}
             for time in times.tolist():
-                for start, end in oracle_windows.holding(window, time):
+                for start, end in time_windows.holding(window, time):
                     if after < end <= upto:
                         want[start] = (end, want.get(start, (end, 0))[1] + 1)
             assert made(window, after, upto, rows) == want

@@ -36,8 +36,8 @@ from edge_agent.root.decision.work import (
     Work,
 )
 from edge_agent.wire.heads import Part
-from tests.cloud import recorded
 from tests.simulation.test_fleets import everything
+from tests.support.cloud import recorded_fleets
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 GROUP = Group("s", "", (), 0)
@@ -133,18 +133,18 @@ def test_work_comes_back_from_its_bytes() -> None:
 
 def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
     """protocol 8.2: a root that is restarted before every batch asks for the same work."""
-    fleet, files = recorded.fleet(7, everything(Random(7)), changes=True)
+    fleet, files = recorded_fleets.fleet(7, everything(Random(7)), changes=True)
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
     limits = RootLimits(revise_every_us=15_000_000)
     grace_us = 20_000_000
     one: tuple[Decider, RootState, Parts] = (Decider(journal, grace_us), RootState(limits), {})
     other: tuple[Decider, RootState, Parts] = (Decider(journal, grace_us), RootState(limits), {})
     works: list[list[Work]] = [[], []]
-    for number, group in enumerate(recorded.grouped(files, 12, Random(1))):
+    for number, group in enumerate(recorded_fleets.grouped(files, 12, Random(1))):
         for (decider, ledger, parts), out in zip((one, other), works, strict=True):
             intake = Intake(decider, parts, number, "owner", ledger.decided_us)
             for file in group:
-                intake.read(recorded.content(file, journal), "file")
+                intake.read(recorded_fleets.content(file, journal), "file")
             decision = decider.decide(intake.now_us)
             applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
             out.append(step(ledger, decision, applied, decider.parent.books, decider.gaps))

@@ -16,7 +16,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 
 if TYPE_CHECKING:
-    from tests.cloud.roots import Roots
+    from tests.support.cloud.jobs import Roots
 
 
 def query(name: str, *fns: str) -> Query:

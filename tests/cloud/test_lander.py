@@ -19,7 +19,7 @@ from edge_agent.config.node_file.settings import parse
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
-from tests.fakes import Mosquitto
+from tests.support.fakes import Mosquitto
 
 pytestmark = pytest.mark.broker
 EPOCH = 77

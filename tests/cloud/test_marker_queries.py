@@ -21,11 +21,11 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.root.numpy.rows import Row
-from tests.cloud.recorded import File, RecordedFleet, content, grouped, plain_rows
-from tests.simulation.fleet import GRACE
-from tests.simulation.marked import MarkedFleet
 from tests.simulation.test_fleets import everything, lossy
-from tests.simulation.world import Chaos, RootHost
+from tests.support.cloud.recorded_fleets import File, RecordedFleet, content, grouped, plain_rows
+from tests.support.simulation.fleets import GRACE
+from tests.support.simulation.marker_fleets import MarkedFleet
+from tests.support.simulation.world import Chaos, RootHost
 
 SEEDS = (4_084, 4_004)  # all but overlapping windows, who is missing is skipped; those
 BATCHES = 8

@@ -35,13 +35,13 @@ from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.cloud import recorded
-from tests.cloud.children import SECOND, START, Child, query, record, tick
-from tests.cloud.raws import Reading, raw_rows
-from tests.simulation.counted import CountedFleet
-from tests.simulation.fleet import GRACE
 from tests.simulation.test_fleets import calm, everything, lossy
-from tests.simulation.world import RootHost
+from tests.support.cloud import recorded_fleets
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.raw_frames import Reading, raw_rows
+from tests.support.simulation.fleets import GRACE
+from tests.support.simulation.ordered_fleets import CountedFleet
+from tests.support.simulation.world import RootHost
 
 FAR_US: Final = START + 10**9
 GRACE_US: Final = 10**12
@@ -196,7 +196,7 @@ def test_a_new_revision_goes_on_from_the_next_position() -> None:
     assert found == {(1, 0, 3): 3.0, (2, 4, 6): 10.0, (2, 6, 8): 10.0}
 
 
-class CountedRecorded(recorded.RecordedFleet, CountedFleet):
+class CountedRecorded(recorded_fleets.RecordedFleet, CountedFleet):
     """A fleet with count and state windows whose definitions travel as they do in production."""
 
 
@@ -205,7 +205,7 @@ def rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 @pytest.mark.parametrize(("seed", "chaos"), [(3_000, calm), (3_001, lossy), (3_002, everything), (3_004, everything)])
-def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Random], recorded.Chaos]) -> None:
+def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Random], recorded_fleets.Chaos]) -> None:
     """protocol 7.4, 4.4, 4.7, 8.2: through mergers, crashes and losses, in micro-batches cut anywhere."""
     fleet = CountedRecorded(seed, chaos(Random(seed)))
     fleet.run()
@@ -213,13 +213,13 @@ def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Rand
     assert isinstance(host, RootHost)
     files = [(at_us, tuple(objects)) for at_us, objects in host.files]
     plain, dry, rows = NumpyRoot(0, grace_us=GRACE, parse=query_of), Dry(GRACE), []
-    for group in recorded.grouped(files, 6, Random(seed)):
+    for group in recorded_fleets.grouped(files, 6, Random(seed)):
         for _, objects in group:
             plain.decider.parent.inbox.journal = host.journal
             for node, message, received_us in objects:
                 plain.take(node, message, received_us)
         rows += plain.step(group[-1][0])
-        dry.batch([recorded.content(file, host.journal) for file in group])
+        dry.batch([recorded_fleets.content(file, host.journal) for file in group])
     about: tuple[str, ...] = ("query", "definition_revision", "node", "key", "start", "end")
     about += ("readings", "complete", "expected", "received")
     got = {tuple(row[name] for name in about): (rounded(dict(row["values"])), row["details"]) for row in dry.rows}

@@ -15,9 +15,9 @@ from typing import IO
 import pytest
 
 from cloud_job.sql import delta_rs
-from tests.cloud import recorded
 from tests.cloud.test_root_equals_plain import wanted_of
 from tests.simulation.test_fleets import lossy
+from tests.support.cloud import recorded_fleets
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 CONFIG = """\
@@ -57,12 +57,12 @@ def eventually(wanted: Callable[[], bool], within_s: float = 240.0) -> None:
 
 def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_undone(tmp_path: Path) -> None:
     """protocol 8.1, 8.2, 8.3, 8.5: over Spark's own checkpoint, with the landing files it saw."""
-    fleet, files = recorded.fleet(5, lossy(Random(5)))
+    fleet, files = recorded_fleets.fleet(5, lossy(Random(5)))
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
     landing = tmp_path / "landing"
     (tmp_path / "root.toml").write_text(CONFIG)
     half = len(files) // 2
-    recorded.write(files[:half], journal, landing)
+    recorded_fleets.write(files[:half], journal, landing)
     code, errors = ended(command(tmp_path, "--once", failpoint="decision:0"))
     assert code == 9, errors[-2000:]
     with (tmp_path / "log").open("w") as log:
@@ -72,7 +72,7 @@ def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_u
             other = ended(command(tmp_path, "--once"))
             assert other[0] == 3
             assert other[1].strip().splitlines()[-1].startswith("headwater: another root")
-            recorded.write(files[half:], journal, landing, half)
+            recorded_fleets.write(files[half:], journal, landing, half)
             eventually(lambda: "batch=1" in (tmp_path / "log").read_text())
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
@@ -82,7 +82,7 @@ def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_u
     assert list(landing.glob("*.cborseq")) == []
     answer = delta_rs.ask(ROWS, str(tmp_path / "tables"))
     found = {(q, key, start): (values, readings) for q, key, start, values, readings, *_ in answer.rows}
-    wanted = wanted_of(recorded.plain_rows([files], journal))
+    wanted = wanted_of(recorded_fleets.plain_rows([files], journal))
     assert found == {key: (row["values"], row["readings"]) for key, row in wanted.items()}
     assert all(row[-1] for row in answer.rows)
 

@@ -15,9 +15,9 @@ from cloud_job.sql import delta_rs, spark_sql
 from edge_agent.algebra.windows import Sliding
 from edge_agent.cli.main import main
 from edge_agent.errors import ConfigError, PortError
-from tests.cloud import children
-from tests.cloud.children import SECOND, START, Child, record, tick
-from tests.cloud.roots import Roots
+from tests.support.cloud import child_frames
+from tests.support.cloud.child_frames import SECOND, START, Child, record, tick
+from tests.support.cloud.jobs import Roots
 
 pytestmark = pytest.mark.spark
 STATEMENTS = (
@@ -36,9 +36,9 @@ STATEMENTS = (
 def filled(roots: Callable[..., Roots]) -> Roots:
     """A root with two queries, a revised row, a withdrawn one, a null and an integer beyond 2^53."""
     root = roots()
-    ten = children.query("boiler-10m", fns=("avg", "var"), by=("site", "key"))
+    ten = child_frames.query("boiler-10m", fns=("avg", "var"), by=("site", "key"))
     one = Child("gw-1", (ten,), ("site=a,key=x", "site=b%2C,key=y"))
-    wide = children.query("wide", Sliding(2 * SECOND, SECOND), ("sum", "max"), source="t")
+    wide = child_frames.query("wide", Sliding(2 * SECOND, SECOND), ("sum", "max"), source="t")
     two = Child("gw-2", (wide,), scale=-1)
     times = START + np.array([0, 0, 1, 1]) * SECOND
     root.take(
@@ -117,7 +117,7 @@ def test_payloads_and_states_that_nothing_needs_expire_and_the_root_goes_on(
     """protocol 8.4"""
     monkeypatch.setattr(maintain, "KEPT_STATES", 1)
     root = roots(horizon_us=10 * SECOND)
-    child = Child("gw-1", (children.query(),))
+    child = Child("gw-1", (child_frames.query(),))
     root.take(tick(START), record(child, START, child.birth()))
     for second in (1, 2, 100):
         start = START + np.array([second - 1]) * SECOND

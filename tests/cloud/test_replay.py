@@ -11,10 +11,10 @@ import pytest
 from edge_agent.cli.replay import of_python, of_spark
 from edge_agent.cli.support.progress import Progress
 from edge_agent.recording.parser import parse
-from tests.recording.made import made, reach, told_rows
-from tests.recording.made_calendars import made_calendars
-from tests.recording.made_sessions import made_sessions
-from tests.tolerance import close
+from tests.support.recording.seeded import made, reach, told_rows
+from tests.support.recording.seeded_calendars import made_calendars
+from tests.support.recording.seeded_sessions import made_sessions
+from tests.support.tolerance import close
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from edge_agent.algebra.frame import Define, Frame, Gap
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError
 from edge_agent.wire import frames
-from tests.cloud.children import SECOND, START, Child, query, record, tick
-from tests.cloud.roots import GRACE_US, Roots
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.jobs import GRACE_US, Roots
 
 pytestmark = pytest.mark.spark
 Start = Callable[..., Roots]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cloud import recorded
-from tests.cloud.roots import CrashError, Roots, same
 from tests.simulation.test_fleets import everything, lossy
+from tests.support.cloud import recorded_fleets
+from tests.support.cloud.jobs import CrashError, Roots, same
 
 pytestmark = pytest.mark.spark
 BATCHES = 5
@@ -35,9 +35,9 @@ def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
     }
 
 
-def run(root: Roots, groups: list[list[recorded.File]], journal: int) -> None:
+def run(root: Roots, groups: list[list[recorded_fleets.File]], journal: int) -> None:
     for group in groups:
-        paths = recorded.write(group, journal, root.landing, root.files)
+        paths = recorded_fleets.write(group, journal, root.landing, root.files)
         root.files += len(paths)
         root.batch(paths)
     root.job.finish()
@@ -45,13 +45,13 @@ def run(root: Roots, groups: list[list[recorded.File]], journal: int) -> None:
 
 @pytest.mark.parametrize(("seed", "chaos", "changes"), [(3, lossy, False), (7, everything, True), (11, lossy, True)])
 def test_the_same_rows_as_the_plain_root(
-    roots: Callable[..., Roots], seed: int, chaos: Callable[[Random], recorded.Chaos], changes: bool
+    roots: Callable[..., Roots], seed: int, chaos: Callable[[Random], recorded_fleets.Chaos], changes: bool
 ) -> None:
     """protocol 2.2, 4.2, 4.4, 4.7, 6.2, 6.3, 7.1, 8.1 to 8.3: every rule at once, over losses, duplicates, disorder."""
-    fleet, files = recorded.fleet(seed, chaos(Random(seed)), changes=changes)
+    fleet, files = recorded_fleets.fleet(seed, chaos(Random(seed)), changes=changes)
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
-    groups = recorded.grouped(files, BATCHES, Random(seed))
-    wanted = wanted_of(recorded.plain_rows(groups, journal))
+    groups = recorded_fleets.grouped(files, BATCHES, Random(seed))
+    wanted = wanted_of(recorded_fleets.plain_rows(groups, journal))
     root = roots()
     run(root, groups, journal)
     assert len(wanted) > 10
@@ -60,16 +60,16 @@ def test_the_same_rows_as_the_plain_root(
 
 def test_a_crash_after_any_step_changes_nothing(roots: Callable[..., Roots]) -> None:
     """protocol 8.1, 8.2, 8.5: after each step of a batch in turn the process dies, and its files come again."""
-    fleet, files = recorded.fleet(5, lossy(Random(5)))
+    fleet, files = recorded_fleets.fleet(5, lossy(Random(5)))
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
-    groups = recorded.grouped(files, 6, Random(5))
-    wanted = wanted_of(recorded.plain_rows(groups, journal))
+    groups = recorded_fleets.grouped(files, 6, Random(5))
+    wanted = wanted_of(recorded_fleets.plain_rows(groups, journal))
     assert any(row["revision"] for row in wanted.values()), "the recording must revise something"
     root = roots()
     for number, (group, step) in enumerate(
         zip(groups, ("store", "decision", "results", "revisions", "tables", None), strict=True)
     ):
-        paths = recorded.write(group, journal, root.landing, root.files)
+        paths = recorded_fleets.write(group, journal, root.landing, root.files)
         root.files += len(paths)
         root.job.crash = None if step is None else (step, number)
         if step is not None:

@@ -11,7 +11,7 @@ from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.config.definitions.definitions import canonical_query, parse_query, parse_recording_query, query_of
 from edge_agent.config.definitions.window_table import WINDOWS
 from edge_agent.errors import ConfigError, NotSupported
-from tests.config.defining import COUNT, query
+from tests.support.config.query_tables import COUNT, query
 
 
 def test_every_window_type_of_the_registry_can_be_asked_for() -> None:

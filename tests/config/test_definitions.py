@@ -24,8 +24,8 @@ from edge_agent.config.definitions.definitions import (
     sensor_of,
 )
 from edge_agent.errors import ConfigError
-from tests.config.defining import query
-from tests.config.strategies import queries, sensors
+from tests.support.config.definition_strategies import queries, sensors
+from tests.support.config.query_tables import query
 
 QUERY = """{"source": "boiler", "where": "value > 0 and site = 'a'", "by": ["site"], "window": {"type": "sliding",
  "length": "10m", "slide": "1m", "offset": "0s"}, "aggregates": ["avg", {"fn": "stddev", "ddof": 0, "as": "sd"}],

@@ -9,7 +9,7 @@ from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query, parse_query, parse_recording_query, query_of
 from edge_agent.errors import ConfigError, NotSupported
-from tests.config.defining import COUNT
+from tests.support.config.query_tables import COUNT
 
 
 def test_plain_numbers_of_a_recording_are_in_its_unit() -> None:

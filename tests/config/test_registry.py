@@ -6,8 +6,8 @@ import pytest
 
 from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from tests.config.registering import item, lengths, query, removal, sensor, started
 from tests.config.test_mistakes import QUERIES, SENSORS
+from tests.support.config.registries import item, lengths, query, removal, sensor, started
 
 
 def test_a_definition_comes_into_force_and_state_says_so() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.node_file.settings import parse
-from tests.config.registering import item, lengths, query
+from tests.support.config.registries import item, lengths, query
 
 FILE = """
 [node]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from tests.config.registering import STATE, item, lengths, query, removal, started
+from tests.support.config.registries import STATE, item, lengths, query, removal, started
 
 WORDS = st.tuples(
     st.sampled_from(["all", "node"]),

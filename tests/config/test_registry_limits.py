@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_agent.config.in_force.crosscheck import MOST_ID_BYTES
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.node_file.node_tables import LimitsTable
-from tests.config.registering import item, lengths, query, removal, sensor, started
+from tests.support.config.registries import item, lengths, query, removal, sensor, started
 
 
 def test_what_is_too_much_is_refused_and_the_rest_stays() -> None:

@@ -12,7 +12,7 @@ from edge_agent.config.definitions.definitions import parse_query
 from edge_agent.demo.compare import Comparison, DeltaRow, compare
 from edge_agent.demo.plan import QUERIES, SECOND_US, query_messages, seats
 from edge_agent.ports.sensors.simulated import Simulation
-from tests import oracle
+from tests.oracle import central_computer
 
 BEGIN = 1_795_256_000 * SECOND_US
 UNTIL = BEGIN + 14 * SECOND_US
@@ -32,7 +32,7 @@ def demo_queries() -> list[Query]:
     return [parse_query(topic.rpartition("/")[2], text) for topic, text in wanted if "host" not in text]
 
 
-def readings(sensors: dict[str, Sensor]) -> list[oracle.Reading]:
+def readings(sensors: dict[str, Sensor]) -> list[central_computer.Reading]:
     out = []
     for gateway, sensor in sensors.items():
         made = Simulation(sensor, BEGIN).between(BEGIN, UNTIL)
@@ -40,9 +40,13 @@ def readings(sensors: dict[str, Sensor]) -> list[oracle.Reading]:
         for order, (at, value, series) in enumerate(
             zip(made.time_us.tolist(), made.value.tolist(), made.series.tolist(), strict=True)
         ):
-            exact = value if sensor.scale is None else oracle.exact(round(value / 10.0**sensor.scale), sensor.scale)
+            exact = (
+                value
+                if sensor.scale is None
+                else central_computer.exact(round(value / 10.0**sensor.scale), sensor.scale)
+            )
             labels = {**dict(sensor.labels), "series": str(series)}
-            out.append(oracle.Reading(at, exact, gateway, order, labels))
+            out.append(central_computer.Reading(at, exact, gateway, order, labels))
     return out
 
 
@@ -53,11 +57,11 @@ def oracle_rows() -> list[DeltaRow]:
         queries = [query for query in demo_queries() if query.source == source]
         all_readings = readings(sensors)
 
-        def passes(query: Query, reading: oracle.Reading) -> bool:
+        def passes(query: Query, reading: central_computer.Reading) -> bool:
             return not query.where or reading.value > Fraction(70)
 
-        counts = oracle.results([replace(q, aggregates=(COUNT,)) for q in queries], all_readings, passes)
-        for (query, key, start, end), values in oracle.results(queries, all_readings, passes).items():
+        counts = central_computer.results([replace(q, aggregates=(COUNT,)) for q in queries], all_readings, passes)
+        for (query, key, start, end), values in central_computer.results(queries, all_readings, passes).items():
             if start >= BEGIN and end <= UNTIL:
                 number = int(counts[query, key, start, end]["count"] or 0)
                 rows.append(DeltaRow(query, 0, key, start, end, values, number, 0, True, 3))

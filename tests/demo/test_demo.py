@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.tree import wait_for
+from tests.support.processes.tree import wait_for
 
 pytestmark = [pytest.mark.demo, pytest.mark.broker, pytest.mark.slow]
 

@@ -20,10 +20,10 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, combine, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Aggregate
-from tests import oracle, oracle_further, oracle_itself
-from tests.laws.parts import EVERY, NODES, RANKS, assert_same, lifted, naive, parts_of, reach, terms_of
-from tests.strategies import every_aggregate
-from tests.tolerance import assert_close, assert_same_column
+from tests.oracle import central_computer, functions, member_itself
+from tests.support.algebra_strategies import every_aggregate
+from tests.support.laws.split_readings import EVERY, NODES, RANKS, assert_same, lifted, naive, parts_of, reach, terms_of
+from tests.support.tolerance import assert_close, assert_same_column
 
 
 def _some(numbers: Mapping[str, Array], rows: Array) -> dict[str, Array]:
@@ -49,7 +49,7 @@ def test_lifting_parts_and_combining_them_in_any_order_and_grouping_gives_the_or
         assert not len(rows[0])
         return
     answer = aggregates.lower(aggregate, rows[0].states, scale)
-    want = oracle.FUNCTIONS[aggregate.fn](readings, dict(aggregate.params))
+    want = central_computer.FUNCTIONS[aggregate.fn](readings, dict(aggregate.params))
     assert bool(answer.null[0]) == (want is None)
     assert bool(np.isnan(answer.value[0])) == (want is None)
     if want is None:
@@ -143,24 +143,25 @@ def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, lis
     if not readings:
         return
     told = [aggregates.lower(each, row.states, scale).details for each in asked]
-    assert json.loads((told[0] or [""])[0] or "") == oracle_further.histogram(readings, {"edges": edges})
+    assert json.loads((told[0] or [""])[0] or "") == functions.histogram(readings, {"edges": edges})
     states = json.loads((told[1] or [""])[0] or "")
-    assert {float(value): seconds for value, seconds in states.items()} == oracle_further.time_by_state(readings)
+    assert {float(value): seconds for value, seconds in states.items()} == functions.time_by_state(readings)
     counts = json.loads((told[2] or [""])[0] or "")
-    assert {float(value): count for value, count in counts.items()} == oracle_further.value_counts(readings)
+    assert {float(value): count for value, count in counts.items()} == functions.value_counts(readings)
 
 
 @settings(deadline=None, max_examples=40)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_a_function_over_all_readings_at_once_gives_the_oracles_answer(case: tuple[int | None, list[Readings]]) -> None:
-    """What stands in for an oracle that is not written yet (tests/oracle_itself.py) says what a written one says."""
+    """What stands in for an oracle that is not written yet (tests/oracle/member_itself.py) says what a written one
+    says."""
     scale, parts = case
     readings = naive(parts, scale, NODES)
     if not readings:
         return
     for aggregate in EVERY:
-        want = oracle.FUNCTIONS[aggregate.fn](readings, dict(aggregate.params))
-        got = oracle_itself.answer(aggregate.fn, readings, dict(aggregate.params))
+        want = central_computer.FUNCTIONS[aggregate.fn](readings, dict(aggregate.params))
+        got = member_itself.answer(aggregate.fn, readings, dict(aggregate.params))
         assert (got is None) == (want is None), aggregate
         if got is not None and want is not None:
             power = 2 if aggregate.fn == "stddev" else 1

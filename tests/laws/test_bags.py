@@ -25,8 +25,9 @@ from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.frame_packer import BUDGET_BYTES
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
-from tests import oracle, strategies
-from tests.tolerance import assert_same_column
+from tests.oracle import central_computer
+from tests.support import algebra_strategies
+from tests.support.tolerance import assert_same_column
 
 KINDS = {
     "few": st.integers(-3, 3),
@@ -84,15 +85,15 @@ def test_no_rows_give_no_answers() -> None:
             assert len(aggregates.lower(Aggregate(name, name, params), {"bag": np.empty(0, object)}, scale).value) == 0
 
 
-@given(strategies.readings(-1))
+@given(algebra_strategies.readings(-1))
 def test_collect_tells_every_value_in_order(part: Readings) -> None:
     if not len(part.time_us):
         return
     groups = Segments.runs(np.zeros(1, np.int64), len(part.time_us))
     states = aggregates.lift(part, groups, ("count", "bag"), -1)
     answer = aggregates.lower(Aggregate("collect", "c"), states, -1)
-    readings = [oracle.Reading(0, oracle.exact(value, -1)) for value in part.value.tolist()]
-    assert answer.details == [str(oracle.collected(readings))]
+    readings = [central_computer.Reading(0, central_computer.exact(value, -1)) for value in part.value.tolist()]
+    assert answer.details == [str(central_computer.collected(readings))]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.errors import ConfigError
-from tests import oracle
-from tests.laws.parts import EVERY, lifted, parts_of
+from tests.oracle import central_computer
+from tests.support.laws.split_readings import EVERY, lifted, parts_of
 
 INTEGERS = {"count", "time", "node", "order"}
 
@@ -35,7 +35,7 @@ def test_no_name_of_a_family_is_also_that_of_another(made: str) -> None:
 
 
 def test_every_component_has_a_function_and_every_oracle_too() -> None:
-    assert set(oracle.WRITTEN) <= set(FUNCTIONS)
+    assert set(central_computer.WRITTEN) <= set(FUNCTIONS)
     used = {c.name for a in EVERY for scale in (None, 0) for c in components_of(basis_of([a], scale))}
     assert {name for name in used if ":" not in name} == set(COMPONENTS)
     assert {name.partition(":")[0] for name in used if ":" in name} == set(TEMPLATES)

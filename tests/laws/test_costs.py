@@ -14,8 +14,8 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.query.wire_costs import Cost, of_window, overlap, rates
 from edge_agent.algebra.windows import CountTumbling, FixedBand, Punctuation, Session, Sliding, Tumbling, Window
-from tests import strategies
-from tests.strategies import every_aggregate
+from tests.support import algebra_strategies
+from tests.support.algebra_strategies import every_aggregate
 
 SECOND = 1_000_000
 
@@ -56,7 +56,11 @@ def test_the_group_as_a_whole_decides() -> None:
 
 
 @settings(deadline=None)  # on a machine that does other things too
-@given(queries=strategies.queries(), scale=strategies.scales, readings=st.sampled_from([1, 10, 1_000, 100_000]))
+@given(
+    queries=algebra_strategies.queries(),
+    scale=algebra_strategies.scales,
+    readings=st.sampled_from([1, 10, 1_000, 100_000]),
+)
 def test_what_is_chosen_is_expected_to_be_fewer_bytes(
     queries: tuple[Query, ...], scale: int | None, readings: int
 ) -> None:

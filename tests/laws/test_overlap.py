@@ -22,9 +22,9 @@ from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows import TYPES, Sliding, Window
 from edge_agent.algebra.windows.edges import Edges
-from tests import strategies
-from tests.strategies import every_aggregate
-from tests.tolerance import assert_same_column
+from tests.support import algebra_strategies
+from tests.support.algebra_strategies import every_aggregate
+from tests.support.tolerance import assert_same_column
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import States
@@ -49,7 +49,7 @@ def sliced(draw: st.DrawFn, windows: tuple[Window, ...], scale: int | None, basi
     for node in range(draw(st.integers(1, 3))):
         for key in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3)):
             far = draw(st.sampled_from([1, 1, 7, 1_000]))
-            readings = draw(strategies.readings(scale, node))
+            readings = draw(algebra_strategies.readings(scale, node))
             time_us = readings.time_us * far
             before, after = edges.around(time_us)
             if not len(time_us) or before[0] == NO_EDGE or after[-1] == FAR_US:
@@ -89,7 +89,7 @@ def largest(rows: Partials) -> float:
 
 
 @settings(deadline=None)  # on a machine that does other things too
-@given(data=st.data(), window=slid(), other=strategies.windows(), scale=st.sampled_from([None, 0, -1]))
+@given(data=st.data(), window=slid(), other=algebra_strategies.windows(), scale=st.sampled_from([None, 0, -1]))
 def test_windows_at_constant_cost_equal_slices_assigned_one_by_one_for_every_component(
     data: st.DataObject, window: Sliding, other: Window, scale: int | None
 ) -> None:
@@ -106,7 +106,7 @@ def test_windows_at_constant_cost_equal_slices_assigned_one_by_one_for_every_com
 
 
 @settings(deadline=None)  # on a machine that does other things too
-@given(window=strategies.windows(), data=st.data())
+@given(window=algebra_strategies.windows(), data=st.data())
 def test_windows_that_do_not_overlap_are_formed_too(window: Window, data: st.DataObject) -> None:
     basis = ("count", "sum", "max")
     rows = data.draw(sliced((window,), 0, basis))

@@ -12,7 +12,8 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_window
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.windows import Window
-from tests import oracle_windows, strategies
+from tests.oracle import time_windows
+from tests.support import algebra_strategies
 
 BASIS = ("count", "sum", "min")
 Rows = dict[tuple[int, int, int], list[int]]
@@ -176,13 +177,13 @@ def test_an_empty_store_gives_nothing() -> None:
     assert not len(store.view())
 
 
-@given(rows=partials(), window=strategies.windows(longest=9))
+@given(rows=partials(), window=algebra_strategies.windows(longest=9))
 def test_windows_take_exactly_the_ranges_they_contain(rows: Partials, window: Window) -> None:
     """protocol 6.2: a slice counts in every window that contains its range; none starts before 0."""
     want: list[Partials] = []
     for i in range(len(rows)):
         low, high = int(rows.start[i]), int(rows.end[i])
-        for start, end in oracle_windows.holding(window, low):
+        for start, end in time_windows.holding(window, low):
             if high <= end:
                 row = rows.take(slice(i, i + 1))
                 want.append(Partials(np.array([start]), np.array([end]), row.key, row.states))

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.query.wire_costs import rates
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from edge_agent.errors import ConfigError
-from tests import strategies
+from tests.support import algebra_strategies
 
 AVG = (Aggregate("avg", "avg"),)
 
@@ -24,7 +24,7 @@ def query(window: Window, name: str = "q", late: str = "revise") -> Query:
     return Query(name, 1, "s", window, AVG, late=late)
 
 
-@given(queries=strategies.queries(), scale=strategies.scales, random=st.randoms(use_true_random=False))
+@given(queries=algebra_strategies.queries(), scale=algebra_strategies.scales, random=st.randoms(use_true_random=False))
 def test_the_plan_does_not_depend_on_the_order_of_the_queries(
     queries: tuple[Query, ...], scale: int | None, random: Random
 ) -> None:

@@ -14,12 +14,12 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_window
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.windows import Sliding, Window
-from tests import strategies
 from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
+from tests.support import algebra_strategies
 
 
 @settings(deadline=None)  # on a machine that does other things too
-@given(data=st.data(), window=slid(), other=strategies.windows(), scale=st.sampled_from([None, -1]))
+@given(data=st.data(), window=slid(), other=algebra_strategies.windows(), scale=st.sampled_from([None, -1]))
 def test_windows_formed_step_by_step_are_those_formed_at_once(
     data: st.DataObject, window: Sliding, other: Window, scale: int | None
 ) -> None:
@@ -49,7 +49,7 @@ def test_windows_formed_step_by_step_are_those_formed_at_once(
 
 
 @settings(deadline=None)  # on a machine that does other things too
-@given(data=st.data(), windows=st.lists(strategies.windows(), min_size=1, max_size=3))
+@given(data=st.data(), windows=st.lists(algebra_strategies.windows(), min_size=1, max_size=3))
 def test_a_store_of_windows_lets_each_go_once_and_whole(data: st.DataObject, windows: list[Window]) -> None:
     """protocol 6.1: windows of several specs that are one range leave once; a flush and what comes after it add up."""
     basis = ("count", "sum", "max")

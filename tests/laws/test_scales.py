@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals
-from tests import oracle, strategies
-from tests.laws.parts import EVERY, lifted, naive, terms_of
+from tests.oracle import central_computer
+from tests.support import algebra_strategies
+from tests.support.laws.split_readings import EVERY, lifted, naive, terms_of
 
 
 @given(
@@ -28,7 +29,7 @@ def test_scaled_integers_are_printed_like_decimals_and_in_full(units: list[int],
         column = column.astype(np.int64)
     answer = decimals(column, scale)
     for i, unit in enumerate(units):
-        number = oracle.exact(unit, scale)
+        number = central_computer.exact(unit, scale)
         assert answer.value[i] == float(number)
         detail = None if answer.details is None else answer.details[i]
         if abs(unit * 10 ** max(scale, 0)) > 2**53:
@@ -39,7 +40,7 @@ def test_scaled_integers_are_printed_like_decimals_and_in_full(units: list[int],
 
 
 @settings(deadline=None)  # every function at once, on a machine that does other things too
-@given(part=strategies.readings(-1), finer=st.integers(0, 4))
+@given(part=algebra_strategies.readings(-1), finer=st.integers(0, 4))
 @example(part=Readings(np.arange(2), np.array([2**53, -(2**53)]), np.arange(2)), finer=3)  # differences leave 64 bits
 def test_a_finer_scale_and_floats_give_the_same_answers(part: Readings, finer: int) -> None:
     """protocol 7.1: unequal scales meet at the finer one."""

@@ -22,8 +22,9 @@ from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.frame_packer import BUDGET_BYTES
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
-from tests import oracle, strategies
-from tests.tolerance import assert_same_column
+from tests.oracle import central_computer
+from tests.support import algebra_strategies
+from tests.support.tolerance import assert_same_column
 
 ORDERED = [
     Aggregate(fn, fn) for fn, function in FUNCTIONS.items() if "series" in function.needs and not function.params
@@ -57,16 +58,16 @@ def test_a_series_is_in_the_order_of_time_then_node_id_then_arrival(
     assert series.combine(other, Segments.coded(np.arange(len(other)), len(other)), None).tolist() == other.tolist()
 
 
-@given(strategies.readings(-1))
+@given(algebra_strategies.readings(-1))
 def test_sequence_tells_every_value_in_order(part: Readings) -> None:
     if not len(part.time_us):
         return
     groups = Segments.runs(np.zeros(1, np.int64), len(part.time_us))
     states = aggregates.lift(part, groups, ("count", "series"), -1)
     answer = aggregates.lower(Aggregate("sequence", "s"), states, -1)
-    readings = [oracle.Reading(0, oracle.exact(value, -1)) for value in part.value.tolist()]
+    readings = [central_computer.Reading(0, central_computer.exact(value, -1)) for value in part.value.tolist()]
     assert answer.details is not None
-    assert json.loads(str(answer.details[0])) == oracle.sequence(readings)
+    assert json.loads(str(answer.details[0])) == central_computer.sequence(readings)
 
 
 def test_no_rows_give_no_answers() -> None:

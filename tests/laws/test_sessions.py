@@ -11,7 +11,7 @@ from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.sessions import SessionStore, join, pieces_of
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session
-from tests import oracle
+from tests.oracle import central_computer
 
 BASIS = ("count", "sum")
 readings = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2)), max_size=40)
@@ -31,7 +31,7 @@ def told(rows: Partials) -> list[tuple[int, int, int, int]]:
 
 def naive(of: list[tuple[int, int]], gap: int, most: int) -> list[tuple[int, int, int, int]]:
     query = Query("q", 1, "s", Session(gap, most), (Aggregate("count", "count"),), by=("k",))
-    found = oracle.results([query], [oracle.Reading(t, 1, labels={"k": str(k)}) for t, k in of])
+    found = central_computer.results([query], [central_computer.Reading(t, 1, labels={"k": str(k)}) for t, k in of])
     return sorted(
         (int(key.removeprefix("k=")), start, end - gap + 1, int(values["count"] or 0))
         for (_, key, start, end), values in found.items()

@@ -22,7 +22,7 @@ from edge_agent.algebra.windows import (
     Spec,
     Tumbling,
 )
-from tests.laws.sending import BEGIN_US, SECOND, Stream, sent
+from tests.support.laws.sent_frames import BEGIN_US, SECOND, Stream, sent
 
 MINUTE = 60 * SECOND
 TEN = Tumbling(10 * SECOND)

@@ -15,8 +15,9 @@ from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Listed, Run, edge_
 from edge_agent.algebra.windows import ALL, TYPES, Calendar, FixedBand, Sliding, Tumbling, Window
 from edge_agent.algebra.windows.conformance import disagreement
 from edge_agent.algebra.windows.edges import Edges
-from tests import oracle_itself, oracle_windows, strategies
-from tests.oracle_windows import Bounds
+from tests.oracle import member_itself, time_windows
+from tests.oracle.time_windows import Bounds
+from tests.support import algebra_strategies
 
 DAY = 86_400_000_000
 
@@ -25,9 +26,9 @@ DAY = 86_400_000_000
 def moments(draw: st.DrawFn) -> tuple[Window, list[int]]:
     """A window and instants in and around some of its windows: tiny ones, or such as people ask for."""
     if draw(st.booleans()):
-        return draw(strategies.windows()), sorted(draw(st.lists(st.integers(0, 80), min_size=1, max_size=6)))
-    window = draw(strategies.large_windows())
-    change_us = draw(st.sampled_from(strategies.CHANGES_US))
+        return draw(algebra_strategies.windows()), sorted(draw(st.lists(st.integers(0, 80), min_size=1, max_size=6)))
+    window = draw(algebra_strategies.large_windows())
+    change_us = draw(st.sampled_from(algebra_strategies.CHANGES_US))
     steps = st.one_of(st.integers(-(3 * 24 * 60), 3 * 24 * 60).map(lambda m: m * 60_000_000), st.integers(-2, 2))
     times = draw(st.lists(steps.map(lambda us: max(change_us + us, 0)), min_size=1, max_size=4))
     return window, sorted(times)
@@ -35,7 +36,7 @@ def moments(draw: st.DrawFn) -> tuple[Window, list[int]]:
 
 def windows_at(window: Window, times: Iterable[int]) -> list[Bounds]:
     """Every window that holds one of the instants."""
-    return sorted({bounds for time in times for bounds in oracle_windows.holding(window, time)})
+    return sorted({bounds for time in times for bounds in time_windows.holding(window, time)})
 
 
 @given(moments())
@@ -49,13 +50,13 @@ def test_a_range_counts_in_the_windows_that_contain_it_and_their_ends_follow(of:
     want = [
         (i, *bounds)
         for i, (first, last) in enumerate(ranges)
-        for bounds in oracle_windows.holding(window, first)
+        for bounds in time_windows.holding(window, first)
         if last <= bounds[1]
     ]
     assert got == sorted(want)
 
 
-@given(st.one_of(strategies.windows(), strategies.large_windows()))
+@given(st.one_of(algebra_strategies.windows(), algebra_strategies.large_windows()))
 def test_a_window_says_one_thing_of_its_windows_in_all_ways(window: Window) -> None:
     """What a type of another package is tried with holds for ours."""
     assert not disagreement(window)
@@ -63,10 +64,11 @@ def test_a_window_says_one_thing_of_its_windows_in_all_ways(window: Window) -> N
 
 @given(moments())
 def test_all_starts_with_their_ends_are_the_windows_of_the_oracle(of: tuple[Window, list[int]]) -> None:
-    """What stands in for an oracle that is not written yet (tests/oracle_itself.py) says what a written one says."""
+    """What stands in for an oracle that is not written yet (tests/oracle/member_itself.py) says what a written one
+    says."""
     window, times = of
     for time in times:
-        assert oracle_itself.holding(window, time) == oracle_windows.holding(window, time)
+        assert member_itself.holding(window, time) == time_windows.holding(window, time)
 
 
 @given(moments())
@@ -78,14 +80,14 @@ def test_edges_are_all_starts_and_ends_of_windows(of: tuple[Window, list[int]]) 
     assert got == sorted(set(got))
     assert known <= set(got)
     for edge in got:  # and nothing else is one: the windows on its two sides differ
-        around = [oracle_windows.holding(window, edge - 1) if edge else [], oracle_windows.holding(window, edge)]
+        around = [time_windows.holding(window, edge - 1) if edge else [], time_windows.holding(window, edge)]
         assert around[0] != around[1], edge
         assert edge % window.unit_us == 0
     every = np.unique(np.concatenate([each.points(low, high) for each in window.edge_sets]))
     assert every.tolist() == got
     starts = window.edge_sets[0].points(low, high).tolist()
     assert {start for start, _ in windows_at(window, times)} <= set(starts)
-    assert all(any(start == begin for begin, _ in oracle_windows.holding(window, start)) for start in starts)
+    assert all(any(start == begin for begin, _ in time_windows.holding(window, start)) for start in starts)
 
 
 @given(moments())
@@ -111,7 +113,7 @@ def test_runs_of_even_windows_are_the_windows_that_end_there(of: tuple[Window, l
     assert all(earlier.upto_us <= later.after_us for earlier, later in pairwise(runs))
     got = [bounds for comb in runs for bounds in spread(comb)]
     edges = window.edges(max(after + 1, 0), upto)
-    wanted = {each for e in edges.tolist() if e for each in oracle_windows.holding(window, e - 1) if each[1] == e}
+    wanted = {each for e in edges.tolist() if e for each in time_windows.holding(window, e - 1) if each[1] == e}
     assert got == sorted(wanted)
 
 
@@ -154,7 +156,7 @@ def test_a_union_of_edges_keeps_every_one_with_fewer_sets(sets: list[Lattice | L
 
 
 @given(
-    windows=st.lists(strategies.windows(), min_size=1, max_size=4),
+    windows=st.lists(algebra_strategies.windows(), min_size=1, max_size=4),
     times=st.lists(st.integers(0, 200), min_size=1, max_size=20),
     far=st.sampled_from([1, 10_000_000]),
 )
@@ -184,7 +186,8 @@ def test_a_cut_gives_the_slices_between_neighbouring_edges(windows: list[Window]
 
 
 @given(
-    windows=st.lists(strategies.large_windows(), min_size=1, max_size=3), change=st.sampled_from(strategies.CHANGES_US)
+    windows=st.lists(algebra_strategies.large_windows(), min_size=1, max_size=3),
+    change=st.sampled_from(algebra_strategies.CHANGES_US),
 )
 def test_slices_of_large_windows_lie_whole_in_their_windows(windows: list[Window], change: int) -> None:
     """Every reading of a slice is in the same windows: so a slice counts in all or none (protocol 6.2)."""
@@ -202,14 +205,14 @@ def test_slices_of_large_windows_lie_whole_in_their_windows(windows: list[Window
         assert set(zip(slices.tolist(), whole.tolist(), strict=True)) == want
 
 
-@given(windows=st.lists(strategies.windows(), min_size=1, max_size=4), time=st.integers(0, 60))
+@given(windows=st.lists(algebra_strategies.windows(), min_size=1, max_size=4), time=st.integers(0, 60))
 @example(windows=[Tumbling(3), Sliding(3, 2), FixedBand(0, 3)], time=0)
 def test_a_range_that_is_a_window_of_several_is_there_once(windows: list[Window], time: int) -> None:
     ones = np.ones(1, np.int64)
     slices = Partials(np.array([time]), np.array([time + 1]), ones, {"count": ones})
     got = in_windows(slices, windows)
     bounds = sorted(zip(got.start.tolist(), got.end.tolist(), strict=True))
-    assert bounds == sorted({each for window in windows for each in oracle_windows.holding(window, time)})
+    assert bounds == sorted({each for window in windows for each in time_windows.holding(window, time)})
 
 
 def test_a_day_is_there_once_as_a_date_and_as_24_hours() -> None:
@@ -258,5 +261,5 @@ def test_windows_begin_at_multiples_of_the_slide_from_0_on(window: Window, start
 
 def test_the_registry_knows_each_type_by_its_word() -> None:
     assert all(spec.type == word for word, spec in ALL.items())
-    assert set(oracle_windows.TYPES) <= set(TYPES)
+    assert set(time_windows.TYPES) <= set(TYPES)
     assert set(TYPES) | {"session"} <= set(ALL)

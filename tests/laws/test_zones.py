@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from edge_agent.algebra.windows import Calendar
 from edge_agent.algebra.zones import instant_us, names, zone
 from edge_agent.errors import ConfigError
-from tests import oracle_windows, strategies
+from tests.oracle import time_windows
+from tests.support import algebra_strategies
 
 HOUR = 3_600_000_000
 
@@ -44,24 +45,24 @@ def test_a_time_on_the_wall_is_the_first_instant_at_which_clocks_show_it_or_more
 
 
 @given(
-    tz=st.sampled_from(strategies.ZONES),
-    change=st.sampled_from(strategies.CHANGES_US),
+    tz=st.sampled_from(algebra_strategies.ZONES),
+    change=st.sampled_from(algebra_strategies.CHANGES_US),
     minutes=st.integers(-3_000, 3_000),
     us=st.sampled_from([0, 1, 59_999_999]),
 )
 def test_it_equals_looking_at_the_clock_minute_by_minute(tz: str, change: int, minutes: int, us: int) -> None:
-    wall = oracle_windows.EPOCH + oracle_windows.US * max(2 * 24 * HOUR, change + minutes * 60_000_000 + us)
-    assert instant_us(wall, zone(tz)) == oracle_windows.shown(tz, wall)
+    wall = time_windows.EPOCH + time_windows.US * max(2 * 24 * HOUR, change + minutes * 60_000_000 + us)
+    assert instant_us(wall, zone(tz)) == time_windows.shown(tz, wall)
 
 
 def test_there_are_names_and_no_others() -> None:
-    assert {"UTC", *strategies.ZONES} <= names()
+    assert {"UTC", *algebra_strategies.ZONES} <= names()
     for wrong in ("", "Berlin", "Europe/berlin", "../zone.tab", "/etc/passwd", "Europe"):
         with pytest.raises(ConfigError, match="no time zone"):
             zone(wrong)
 
 
-@pytest.mark.parametrize("tz", strategies.ZONES)
+@pytest.mark.parametrize("tz", algebra_strategies.ZONES)
 def test_days_of_1970_to_2100_are_in_order_and_no_longer_than_said(tz: str) -> None:
     for every in ("day", "week", "month"):
         window = Calendar(every, tz, 6 * HOUR)

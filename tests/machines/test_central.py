@@ -24,14 +24,15 @@ from edge_agent.root import positions
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.positions import KeyPositions, UnorderedReadings, advance, at_scale, decided_us, waits
 from edge_agent.wire import snapshot
-from tests import oracle, strategies
-from tests.oracle import Reading
-from tests.tolerance import close
+from tests.oracle import central_computer
+from tests.oracle.central_computer import Reading
+from tests.support import algebra_strategies
+from tests.support.tolerance import close
 
 KEYS = ["k=a", "k=b", "k=c"]
 ASKED = tuple(Aggregate(fn, fn) for fn in ("count", "sum", "avg", "first", "last", "median", "stddev", "changes"))
 CONDITIONS = ("value > 2", "value >= 0", "value < 0", "k = 'a'")
-Specs = strategies.specs(ORDERED, longest=6, conditions=CONDITIONS)
+Specs = algebra_strategies.specs(ORDERED, longest=6, conditions=CONDITIONS)
 Line = list[tuple[int, int, int, int]]  # time, key, node, value
 lines = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 2), st.integers(-5, 5)), max_size=60)
 Table = dict[tuple[str, int, int], dict[str, float | None]]
@@ -64,7 +65,7 @@ def naive(rows: Line, scale: int | None) -> dict[int, list[Reading]]:
     """The readings of each key in global order."""
     out: dict[int, list[Reading]] = {}
     for order, (time, key, node, value) in enumerate(rows):
-        number = value / 2 if scale is None else oracle.exact(value, scale)
+        number = value / 2 if scale is None else central_computer.exact(value, scale)
         labels = {"k": KEYS[key].removeprefix("k=")}
         out.setdefault(key, []).append(Reading(time, number, f"n{node}", order, labels))
     return {key: sorted(mine, key=lambda r: (r.time_us, r.node, r.order)) for key, mine in out.items()}
@@ -72,9 +73,9 @@ def naive(rows: Line, scale: int | None) -> dict[int, list[Reading]]:
 
 def wanted(query: Query, by_key: dict[int, list[Reading]]) -> Table:
     return {
-        (KEYS[key], *bounds): oracle.answers(query, inside)
+        (KEYS[key], *bounds): central_computer.answers(query, inside)
         for key, mine in by_key.items()
-        for bounds, inside in oracle.windows(query, mine).items()
+        for bounds, inside in central_computer.windows(query, mine).items()
     }
 
 
@@ -141,9 +142,9 @@ def test_a_new_revision_goes_on_from_the_next_position(old: Any, new: Any, rows:
     first = {key: len(mine) for key, mine in naive(early, 0).items()}
     want: Table = {}
     for key, mine in naive(late, 0).items():
-        for (start, end), inside in oracle.windows(after, mine).items():
+        for (start, end), inside in central_computer.windows(after, mine).items():
             ahead = first.get(key, 0) if new.positions else 0
-            want[KEYS[key], start + ahead, end + ahead] = oracle.answers(after, inside)
+            want[KEYS[key], start + ahead, end + ahead] = central_computer.answers(after, inside)
     assert_same(more, want)
     again, nothing = advance(before, positions, raw_of(list(enumerate(late)), 0), KEYS)
     newer = positions.key[positions.revision == 2]
@@ -155,7 +156,7 @@ def test_a_new_revision_goes_on_from_the_next_position(old: Any, new: Any, rows:
 
 
 @pytest.mark.parametrize("scale", [None, -1])
-@pytest.mark.parametrize("aggregate", strategies.every_aggregate(), ids=lambda a: a.name)
+@pytest.mark.parametrize("aggregate", algebra_strategies.every_aggregate(), ids=lambda a: a.name)
 def test_every_function_answers_for_a_count_window_as_for_a_slice(aggregate: Aggregate, scale: int | None) -> None:
     k, random = 12, np.random.default_rng(7)
     units = random.integers(-40, 90, 2 * k)

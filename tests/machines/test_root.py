@@ -16,7 +16,7 @@ from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
 from edge_agent.root.numpy.rows import Row
-from tests.machines.sender import JOURNAL, S, Sender
+from tests.support.machines.scripted_child import JOURNAL, S, Sender
 
 SUM = (Aggregate("sum", "sum"),)
 TEN = Query("ten", 1, "boiler", Tumbling(10 * S), SUM, by=("k",))

@@ -15,7 +15,7 @@ from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines.gateway.plan_timeline import HORIZON_US, MAX_ERAS
 from edge_agent.machines.gateway.slicer import SETTLE_US, Slicer
-from tests.machines.slicing import LABELS, Run, batch, query, spans, started
+from tests.support.machines.slicer_runs import LABELS, Run, batch, query, spans, started
 
 
 def test_before_any_reading_a_query_is_served_from_the_beginning() -> None:

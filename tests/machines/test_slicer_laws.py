@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.gateway.slicer import Slicer
-from tests import oracle, strategies
-from tests.machines.slicing import Run
-from tests.naive_root import expected
-from tests.tolerance import assert_same_rows
+from tests.oracle import central_computer
+from tests.support import algebra_strategies
+from tests.support.machines.slicer_runs import Run
+from tests.support.naive_root import expected
+from tests.support.tolerance import assert_same_rows
 
 
 def play(draw: st.DrawFn, run: Run, changes: st.SearchStrategy[tuple[Query, ...]] | None, steps: int = 8) -> None:
@@ -29,7 +30,9 @@ def play(draw: st.DrawFn, run: Run, changes: st.SearchStrategy[tuple[Query, ...]
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=steps)):
         if kind == "push":
             times = draw(st.lists(st.integers(max(0, now - 25), now + 15), max_size=8))
-            values = draw(st.lists(strategies.values(run.slicer.scale), min_size=len(times), max_size=len(times)))
+            values = draw(
+                st.lists(algebra_strategies.values(run.slicer.scale), min_size=len(times), max_size=len(times))
+            )
             run.push(times, values, draw(st.lists(st.integers(0, 3), min_size=len(times), max_size=len(times))))
             now = max(now, *times) if times else now
         elif kind == "advance":
@@ -46,8 +49,8 @@ def play(draw: st.DrawFn, run: Run, changes: st.SearchStrategy[tuple[Query, ...]
 @st.composite
 def runs(draw: st.DrawFn, late: str) -> Run:
     by = draw(st.sampled_from([(), ("site",), ("room", "site")]))
-    queries = draw(strategies.queries(by=by, late=late))
-    run = Run(Slicer(queries[0].group, draw(strategies.scales), "n"))
+    queries = draw(algebra_strategies.queries(by=by, late=late))
+    run = Run(Slicer(queries[0].group, draw(algebra_strategies.scales), "n"))
     run.change(queries)
     play(draw, run, None)
     return run
@@ -74,17 +77,21 @@ def test_dropped_late_readings_are_in_no_window_and_counted(run: Run) -> None:
 @settings(deadline=None)
 @given(run=runs("per_window"))
 def test_late_readings_count_in_the_windows_that_are_still_open_and_in_no_other(run: Run) -> None:
-    rows: dict[oracle.Row, list[oracle.Reading]] = {}
+    rows: dict[central_computer.Row, list[central_computer.Reading]] = {}
     arrived = [(reading, NEVER_US) for reading in run.readings] + run.late
     for asked in run.queries.values():
         for reading, frontier_us in sorted(arrived, key=lambda pair: (pair[0].time_us, pair[0].order)):
-            for start, end in oracle.windows(asked, [reading]):
+            for start, end in central_computer.windows(asked, [reading]):
                 if end > frontier_us:
-                    rows.setdefault((asked.id, oracle.key_of(asked, reading), start, end), []).append(reading)
-    want = {row: oracle.answers(run.queries[row[0], 1], inside) for row, inside in rows.items()}
+                    rows.setdefault((asked.id, central_computer.key_of(asked, reading), start, end), []).append(reading)
+    want = {row: central_computer.answers(run.queries[row[0], 1], inside) for row, inside in rows.items()}
     assert_same_rows(run.root.results(run.servings), want, run.reach())
     missed = sum(
-        any(end <= frontier_us for asked in run.queries.values() for _, end in oracle.windows(asked, [reading]))
+        any(
+            end <= frontier_us
+            for asked in run.queries.values()
+            for _, end in central_computer.windows(asked, [reading])
+        )
         for reading, frontier_us in run.late
     )
     assert run.slicer.counters["dropped_late"] == missed
@@ -102,7 +109,7 @@ def changing(draw: st.DrawFn) -> Run:
             what = draw(st.sampled_from(["keep", "set", "set", "remove"]))
             if what == "set":
                 begin = draw(st.one_of(st.none(), st.integers(0, 60)))
-                window, wanted = draw(strategies.windows()), draw(strategies.aggregates())
+                window, wanted = draw(algebra_strategies.windows()), draw(algebra_strategies.aggregates())
                 in_force[name] = Query(
                     name, next(revision), "s", window, wanted, by=("site",), lateness_us=0, effective_from_us=begin
                 )

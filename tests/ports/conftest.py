@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge_agent.ports.spool import Spool
-from tests.ports.net import Net
-from tests.ports.spooling import reopened
+from tests.support.ports.connections import Net
+from tests.support.ports.spools import reopened
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module
 from edge_agent.ports.sensors.file import FileSensor
-from tests.fakes import FakeClock
+from tests.support.fakes import FakeClock
 
 T0 = 1_700_000_000  # s
 

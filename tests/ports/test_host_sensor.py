@@ -10,7 +10,7 @@ import pytest
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
 from edge_agent.ports.sensors.host import HostSensor
-from tests.fakes import BEGIN_US, FakeClock
+from tests.support.fakes import BEGIN_US, FakeClock
 
 
 def sensor(scale: int | None = None, **options: Any) -> Sensor:

@@ -14,8 +14,8 @@ from edge_agent.errors import ConfigError
 from edge_agent.ports.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import DUP, RETAIN, RefusedPublish
-from tests.fakes import Mosquitto
-from tests.ports.net import Net, link
+from tests.support.fakes import Mosquitto
+from tests.support.ports.connections import Net, link
 
 pytestmark = pytest.mark.broker
 

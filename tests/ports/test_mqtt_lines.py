@@ -16,8 +16,8 @@ import pytest
 
 from edge_agent.ports.link import Down, Link, Subscribed, Up
 from edge_agent.ports.mqtt import Connection
-from tests.fakes import Mosquitto, free_port
-from tests.ports.net import QUICK, Net, link
+from tests.support.fakes import Mosquitto, free_port
+from tests.support.ports.connections import QUICK, Net, link
 
 pytestmark = pytest.mark.broker
 

@@ -12,8 +12,8 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.packets import RETAIN
 from edge_agent.ports.sensors.mqtt import MOST_MESSAGES
 from edge_agent.wire import readings
-from tests.fakes import BEGIN_US
-from tests.ports.hub import Hub, message, sensor
+from tests.support.fakes import BEGIN_US
+from tests.support.ports.sensor_hub import Hub, message, sensor
 
 
 def test_esphome_states_are_bare_numbers() -> None:

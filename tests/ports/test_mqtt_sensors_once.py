@@ -15,8 +15,8 @@ from edge_agent.ports.packets import DUP
 from edge_agent.ports.sensors.mqtt import QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import snapshot
-from tests.fakes import BEGIN_US, Mosquitto
-from tests.ports.hub import Hub, message, sensor, token
+from tests.support.fakes import BEGIN_US, Mosquitto
+from tests.support.ports.sensor_hub import Hub, message, sensor, token
 
 
 def test_senders_that_wait_for_acknowledgements_are_not_kept_waiting() -> None:

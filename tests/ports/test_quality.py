@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.ports.sensors.quality import EXACT, FUTURE_US, MAX_SERIES, NOTES, YEAR_2000_US, Quality
-from tests.fakes import BEGIN_US
+from tests.support.fakes import BEGIN_US
 
 SENSOR = Sensor("boiler", 1, "mqtt", range=(-40.0, 125.0))
 VALUES = st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, -0.0]) | st.integers(-20_000, 20_000).map(

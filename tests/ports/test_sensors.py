@@ -11,7 +11,7 @@ import pytest
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.ports.sensors import DRIVERS, RETRY_US, Sensors, driver
-from tests.fakes import BEGIN_US, FakeClock
+from tests.support.fakes import BEGIN_US, FakeClock
 
 
 def simulated(name: str, rate: float = 10.0, labels: tuple[tuple[str, str], ...] = (), **more: object) -> Sensor:

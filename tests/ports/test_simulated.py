@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors.simulated import MOST, SimulatedReadings, SimulatedSensor, Simulation
-from tests.fakes import BEGIN_US, FakeClock
+from tests.support.fakes import BEGIN_US, FakeClock
 
 WAVES = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
 

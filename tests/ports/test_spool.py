@@ -18,7 +18,7 @@ from edge_agent.machines.events import Commit, SpooledFrame
 from edge_agent.ports import spool as module
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.spool_file import WAL_BYTES
-from tests.ports.spooling import EPOCH, encode, frames, reopened
+from tests.support.ports.spools import EPOCH, encode, frames, reopened
 
 
 def test_what_was_committed_is_there_after_reopening(spool: Spool, path: Path) -> None:

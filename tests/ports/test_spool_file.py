@@ -16,7 +16,7 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Commit
 from edge_agent.ports.spool import DamagedError, Spool
-from tests.ports.spooling import EPOCH, encode, frames, reopened
+from tests.support.ports.spools import EPOCH, encode, frames, reopened
 
 
 def test_a_second_process_is_refused_and_told_which_one_has_it(spool: Spool, path: Path) -> None:

@@ -17,8 +17,8 @@ from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit
 from edge_agent.runtime.build import build
-from tests.processes.hearing import ask, retained
-from tests.processes.tree import Top, gateway, region, wait_for
+from tests.support.processes.broker_clients import ask, retained
+from tests.support.processes.tree import Top, gateway, region, wait_for
 
 Begin = Callable[[ChildProcess], ChildProcess]
 Brokers = Callable[[int], list[Broker]]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from edge_agent.demo.processes import Broker, ChildProcess
-from tests.processes.hearing import ask, publish, retained
-from tests.processes.tree import Top, gateway, region, wait_for
+from tests.support.processes.broker_clients import ask, publish, retained
+from tests.support.processes.tree import Top, gateway, region, wait_for
 
 pytestmark = pytest.mark.broker
 

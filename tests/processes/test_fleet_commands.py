@@ -18,9 +18,9 @@ import pytest
 from edge_agent.cli.support.broker_listener import listen
 from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.ports.link import Link
-from tests.fakes import Mosquitto
-from tests.processes.hearing import publish, retained
-from tests.processes.tree import Top, gateway, region, wait_for
+from tests.support.fakes import Mosquitto
+from tests.support.processes.broker_clients import publish, retained
+from tests.support.processes.tree import Top, gateway, region, wait_for
 
 pytestmark = pytest.mark.broker
 

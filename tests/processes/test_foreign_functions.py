@@ -16,8 +16,8 @@ from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.machines.node import FAILED
 from edge_agent.packages import LEFT_OUT, NEVER, installed
 from edge_agent.root.completeness import Decider, Decision
-from tests.processes.hearing import retained
-from tests.processes.tree import Top, gateway, wait_for
+from tests.support.processes.broker_clients import retained
+from tests.support.processes.tree import Top, gateway, wait_for
 
 TROUBLE = """
 import itertools, time

@@ -12,7 +12,7 @@ import pytest
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.demo.processes import Broker, ChildProcess
-from tests.processes.tree import Top, gateway, region, truth, wait_for
+from tests.support.processes.tree import Top, gateway, region, truth, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SECOND = 1_000_000

@@ -10,9 +10,9 @@ import pytest
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.tree import Tree
-from tests.recording.made import expected, reach, told_rows
-from tests.recording.made_calendars import made_calendars
-from tests.tolerance import close
+from tests.support.recording.seeded import expected, reach, told_rows
+from tests.support.recording.seeded_calendars import made_calendars
+from tests.support.tolerance import close
 
 SEEDS = 40
 

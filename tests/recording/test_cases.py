@@ -12,8 +12,8 @@ import pytest
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import Tree
-from tests.recording.made import Row, Value, expected, told_rows
-from tests.tolerance import close
+from tests.support.recording.seeded import Row, Value, expected, told_rows
+from tests.support.tolerance import close
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CASES: Final = sorted((ROOT / "tests/cases").glob("*.json"))

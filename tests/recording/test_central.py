@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from edge_agent.recording.parser import parse
-from tests.recording.made import UNITS, expected, key_text, reach
-from tests.recording.made_central import expected_central, made_central
 from tests.recording.test_run import answered
-from tests.tolerance import close
+from tests.support.recording.seeded import UNITS, expected, key_text, reach
+from tests.support.recording.seeded_ordered import expected_central, made_central
+from tests.support.tolerance import close
 
 SEEDS = 40
 Rows = dict[tuple[str, str, int, int], list[Any]]

@@ -16,7 +16,7 @@ from edge_agent.recording.tree import JOURNAL, Tree
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.recording.probes import PROBES, Place, Probe, ones, query, tree
+from tests.support.recording.probes import PROBES, Place, Probe, ones, query, tree
 
 
 def recording_of(probe: Probe, name: str = "probe") -> Recording:

@@ -14,25 +14,26 @@ from edge_agent.algebra.query.query import Aggregate
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import Tree
-from tests import oracle, oracle_further, oracle_itself, strategies
-from tests.recording.made import UNITS, Row, Value, expected, judged, made, reach, told_rows
-from tests.tolerance import close
+from tests.oracle import central_computer, functions, member_itself
+from tests.support import algebra_strategies
+from tests.support.recording.seeded import UNITS, Row, Value, expected, judged, made, reach, told_rows
+from tests.support.tolerance import close
 
 SEEDS = 12  # some hundred more were run while this was written
 ESTIMATES = {"approx_distinct", "theta_distinct", "approx_quantile", "approx_median", "top_k"}  # see tests/laws
 TOLD = {  # functions whose answer is in the details
-    "collect": lambda readings, _: oracle.collected(readings),
-    "sequence": lambda readings, _: oracle.sequence(readings),
-    "histogram": oracle_further.histogram,
-    "value_counts": lambda readings, _: oracle_further.value_counts(readings),
-    "time_by_state": lambda readings, _: oracle_further.time_by_state(readings),
+    "collect": lambda readings, _: central_computer.collected(readings),
+    "sequence": lambda readings, _: central_computer.sequence(readings),
+    "histogram": functions.histogram,
+    "value_counts": lambda readings, _: functions.value_counts(readings),
+    "time_by_state": lambda readings, _: functions.time_by_state(readings),
 }
 
 
 def every_function() -> list[Aggregate]:
     """Each with each choice of its parameters, under names that are columns."""
     built_in = {function.name for family in BUILT_IN for function in family.functions}
-    exact = [a for a in strategies.every_aggregate() if a.fn in built_in - ESTIMATES]
+    exact = [a for a in algebra_strategies.every_aggregate() if a.fn in built_in - ESTIMATES]
     return [Aggregate(a.fn, f"a{i}", a.params) for i, a in enumerate(exact)]
 
 
@@ -66,23 +67,23 @@ def test_every_function_gives_the_answer_of_the_oracle_over_sessions(seed: int, 
     recording = parse(json.dumps(given), "made")
     want: dict[Row, Value] = {}
     for one in recording.asked:
-        by_key: dict[str, list[oracle.Reading]] = {}
+        by_key: dict[str, list[central_computer.Reading]] = {}
         for reading, _ in judged(given, recording):
             if math.isfinite(reading.value):
                 by_key.setdefault(reading.labels["key"] if one.query.by else "null", []).append(reading)
         for key, readings in by_key.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
-            for (start, end), inside in oracle.windows(one.query, readings).items():
-                want[str(one.given), key, start, end] = oracle.answers(one.query, inside)
+            for (start, end), inside in central_computer.windows(one.query, readings).items():
+                want[str(one.given), key, start, end] = central_computer.answers(one.query, inside)
     check(given, want)
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle tells what stands in the details as well."""
-    unwritten = {fn: oracle_itself.told(fn) for fn, f in FUNCTIONS.items() if f.gives == "details" and fn not in TOLD}
+    unwritten = {fn: member_itself.told(fn) for fn, f in FUNCTIONS.items() if f.gives == "details" and fn not in TOLD}
     for fn, tell in {**unwritten, **TOLD}.items():
-        monkeypatch.setitem(oracle.FUNCTIONS, fn, tell)
+        monkeypatch.setitem(central_computer.FUNCTIONS, fn, tell)
 
 
 def check(given: dict[str, Any], want: Mapping[Row, Value]) -> None:

@@ -12,9 +12,9 @@ from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.tree import Tree
-from tests import oracle
-from tests.recording.made import Row, Value, expected, judged, key_text, made, reach, told_rows
-from tests.tolerance import close
+from tests.oracle import central_computer
+from tests.support.recording.seeded import Row, Value, expected, judged, key_text, made, reach, told_rows
+from tests.support.tolerance import close
 
 SEEDS = range(5_000, 5_030)
 
@@ -44,7 +44,7 @@ def sessions(given: dict[str, Any]) -> dict[Row, Value]:
     for asked in recording.asked:
         if asked.query.window.type == "session":
             readings = [reading for reading, _ in judged(given, recording)]
-            for (_, key, start, end), values in oracle.results([asked.query], readings).items():
+            for (_, key, start, end), values in central_computer.results([asked.query], readings).items():
                 label = key_labels(key).get("key", "null")
                 out[str(asked.given), label, start, end] = values
     return out

@@ -26,7 +26,7 @@ from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.algebra.windows import plugins as window_plugins
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
-from tests.tolerance import close
+from tests.support.tolerance import close
 
 TOP = Path(__file__).resolve().parents[2]
 READINGS = {

@@ -14,10 +14,10 @@ from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.tree import Tree
-from tests.oracle import Reading
-from tests.oracle_markers import Child, Mark, results
-from tests.recording.made import key_text, topology
-from tests.tolerance import close
+from tests.oracle.central_computer import Reading
+from tests.oracle.marker_windows import Child, Mark, results
+from tests.support.recording.seeded import key_text, topology
+from tests.support.tolerance import close
 
 INTERPRETATIONS = ("local", "bounds", "order", "overlap", "central")
 AGGREGATES = ("sum", "count", "max", "median", "last", "avg")

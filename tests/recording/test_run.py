@@ -11,8 +11,8 @@ from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.recording.tree import Tree, bottom_up
-from tests.recording.made import expected, made, reach, told_rows
-from tests.tolerance import close
+from tests.support.recording.seeded import expected, made, reach, told_rows
+from tests.support.tolerance import close
 
 SEEDS = 60  # a second each when all else is busy; more were run while this was written
 

@@ -9,10 +9,10 @@ import pytest
 
 from edge_agent.root.numpy.rows import Row
 from edge_agent.root.numpy.sessions import ShownSessions
-from tests.recording.made import reach, told_rows
-from tests.recording.made_sessions import expected_sessions, made_sessions
 from tests.recording.test_run import answered
-from tests.tolerance import close
+from tests.support.recording.seeded import reach, told_rows
+from tests.support.recording.seeded_sessions import expected_sessions, made_sessions
+from tests.support.tolerance import close
 
 SEEDS = 40
 

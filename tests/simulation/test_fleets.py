@@ -10,8 +10,8 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
-from tests.simulation.fleet import fleets
-from tests.simulation.world import MS, SECOND, Chaos
+from tests.support.simulation.fleets import fleets
+from tests.support.simulation.world import MS, SECOND, Chaos
 
 SEEDS = 40  # a test; some 0.2 s each
 

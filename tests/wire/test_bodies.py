@@ -10,7 +10,7 @@ import pytest
 from edge_agent.algebra.frame import MAX_COLUMNS, Frame
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
-from tests.wire.hostile import U8, Tag, settle, wrapped
+from tests.support.wire.hostile_bytes import U8, Tag, settle, wrapped
 
 BODIES: dict[str, object] = {
     "no array": 5,

@@ -14,8 +14,8 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor
 from edge_agent.wire.columns import numbers
-from tests.wire import strategies as any_
-from tests.wire.same import same_array
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.same import same_array
 
 many = st.integers(1, 40).flatmap(any_.columns)
 

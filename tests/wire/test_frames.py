@@ -28,8 +28,8 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
-from tests.wire import strategies as any_
-from tests.wire.same import same
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.same import same
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND

@@ -16,8 +16,8 @@ from edge_agent.algebra.partials.series import is_series
 from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads
-from tests.wire import strategies as any_
-from tests.wire.same import same
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.same import same
 
 HOUR = heads.BUCKET_US
 START = 497_000 * HOUR

@@ -11,8 +11,8 @@ from hypothesis import given
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, frames
-from tests.wire import strategies as any_
-from tests.wire.hostile import DECODERS, Tag, settle
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.hostile_bytes import DECODERS, Tag, settle
 
 CORPUS = {
     "nothing": b"",

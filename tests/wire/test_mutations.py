@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.wire import frames, heads, landing, readings, receipts, snapshot
-from tests.wire import strategies as any_
-from tests.wire.hostile import DECODERS, U8, Tag, settle, wrapped
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.hostile_bytes import DECODERS, U8, Tag, settle, wrapped
 from tests.wire.test_frames import START, one_window
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_agent.errors import WireError
 from edge_agent.wire import readings
-from tests.wire.same import same_array
+from tests.support.wire.same import same_array
 
 Tag = cbor2.CBORTag
 START = 1_790_000_000_000_000

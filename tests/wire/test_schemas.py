@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads, landing, readings, receipts
-from tests.wire import meaning
-from tests.wire import strategies as any_
-from tests.wire.hostile import wrapped
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire import meaning
+from tests.support.wire.hostile_bytes import wrapped
 from tests.wire.test_bodies import BODIES
 
 SCHEMAS: Final = Path(__file__).resolve().parents[2] / "schemas"

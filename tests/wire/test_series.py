@@ -16,8 +16,8 @@ from edge_agent.algebra.partials.series import Series
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, snapshot
 from edge_agent.wire.columns import series
-from tests.wire import strategies as any_
-from tests.wire.same import same_array
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.same import same_array
 
 ROOM = 65_536
 

@@ -16,7 +16,7 @@ from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor, snapshot
 from edge_agent.wire.columns import sketches
-from tests.wire import strategies as any_
+from tests.support.wire import frame_strategies as any_
 
 
 @settings(deadline=None)

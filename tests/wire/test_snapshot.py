@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edge_agent.errors import WireError
 from edge_agent.wire import snapshot
-from tests.wire import strategies as any_
-from tests.wire.same import same
+from tests.support.wire import frame_strategies as any_
+from tests.support.wire.same import same
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=10), st.binary(max_size=10)

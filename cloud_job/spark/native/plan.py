@@ -73,7 +73,7 @@ def combine(rows: DataFrame, keys: Sequence[str], shapes: Iterable[Shape], extra
     """One row per `keys`: states of disjoint readings combined.
 
     rows: `keys` and state_columns(shapes), null where a row's shape lacks a column. extra: further aggregates by name.
-    Equal to algebra.aggregates.combine: integers exactly, floats within tests/tolerance.py.
+    Equal to algebra.aggregates.combine: integers exactly, floats within tests/support/tolerance.py.
     """
     shapes = tuple(shapes)
     parts = sorted({(c.name, s.scale is not None) for s in shapes for c in components_of(s.basis)})

@@ -193,7 +193,8 @@ def lift(readings: Readings, groups: Segments, basis: tuple[str, ...], scale: in
     """Readings to states: column -> shape (len(groups),). Groups are over the rows of readings.
 
     Law: combine of the lifts of any disjoint parts equals the lift of the whole (integers and picks exactly, floats
-    within tests/tolerance.py, `kll` and `frequent` exactly while they hold everything, then within their stated error).
+    within tests/support/tolerance.py, `kll` and `frequent` exactly while they hold everything, then within their stated
+    error).
     """
     states: dict[str, Array] = {}
     for component in _components(basis):

@@ -1,0 +1,270 @@
+"""Random fleets in a `World`, compared with the oracle: what one central computer with all readings would say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
+from edge_agent.algebra.windows import Session, Sliding, Tumbling
+from edge_agent.machines.events import Configured, Read, Restored
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
+from tests.oracle import central_computer
+from tests.support.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World
+from tests.support.tolerance import close
+
+GRACE = 20 * SECOND
+LABELS = tuple(((("machine", name)),) for name in "xyz")
+START = 1_000 * SECOND
+ADDED_US, REMOVED_US = 12 * SECOND, 27 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A reading as the world makes it: when it arrives at the sensor, and what it says."""
+
+    arrives_us: int
+    time_us: int
+    series: int
+    value: int
+
+
+class GatewayHost(Host):
+    """A gateway that reads a re-readable source: the position in it is committed with what was sliced."""
+
+    def __init__(self, world: World, name: str, parent: str, readings: list[Reading], fleet: Fleet) -> None:
+        super().__init__(world, name, parent)
+        self.readings, self.fleet = readings, fleet
+        self.position = 0
+        self.labels = list(LABELS)
+        self.on_time: set[Reading] = set()
+        self.version = 0
+        self.hears_after_us = world.random.randint(0, 2_000) * MS
+
+    def build(self, restored: Restored) -> Gateway:
+        settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
+        return Gateway(settings, self.rng, restored, self.load)
+
+    def started(self, now_us: int) -> None:
+        self.version = self.fleet.version_at(now_us - self.hears_after_us)
+        self.do(self.fleet.configuration(self.version), now_us)
+        source = self.machine.sources.get("s") if isinstance(self.machine, Gateway) else None
+        self.position = source.position if source is not None and isinstance(source.position, int) else 0
+
+    def tick(self, now_us: int) -> None:
+        self.configure_again(now_us)
+        first = self.position
+        while self.position < len(self.readings) and self.readings[self.position].arrives_us <= now_us:
+            self.position += 1
+        part = self.readings[first : self.position]
+        if part:
+            batch = Batch(
+                np.array([r.time_us for r in part], np.int64),
+                np.array([r.value for r in part], np.int64),
+                np.array([r.series for r in part], np.int64),
+                self.labels,
+            )
+            self.note_lateness(part)
+            self.do(Read("s", batch, position=self.position), now_us)
+        super().tick(now_us)
+
+    def configure_again(self, now_us: int) -> None:
+        """Definitions that changed reach this gateway some time after they were published."""
+        version = self.fleet.version_at(now_us - self.hears_after_us)
+        if version != self.version and self.machine is not None:
+            self.version = version
+            self.do(self.fleet.configuration(version), now_us)
+
+    def note_lateness(self, part: list[Reading]) -> None:
+        """Remember which readings are on time as this gateway has promised so far; the last processing counts."""
+        promised = max(self.machine._frontiers().values(), default=NEVER_US) if self.machine is not None else NEVER_US
+        for reading in part:
+            (self.on_time.add if reading.time_us >= promised else self.on_time.discard)(reading)
+
+
+class Fleet:
+    """A tree, its readings and its queries, all from one seed."""
+
+    def __init__(
+        self, seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False, prefix: str = ""
+    ) -> None:
+        """prefix: of all names of nodes, so that several fleets may have one root."""
+        random = Random(f"fleet {seed}")
+        self.world = World(seed, chaos)
+        self.changes, self.sessions = changes, sessions
+        self.sensor = Sensor("s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND)
+        self.queries = self._queries(random)
+        self.added = replace(self.queries[0], id="added", window=Tumbling(2 * SECOND))
+        self.length_us = 40 * SECOND
+        hosts = self.world.hosts
+        hosts["root"] = RootHost(self.world, self._root)
+        depth = random.choice([0, 1, 1, 2])
+        parents = ["root"]
+        for level in range(depth):
+            names = [f"{prefix}m{level}-{i}" for i in range(random.randint(1, 2))]
+            for name in names:
+                hosts[name] = MergerHost(self.world, name, random.choice(parents), self._merger)
+            parents = names
+        self.gateways = [f"{prefix}g{i}" for i in range(random.randint(1, 4))]
+        self.truth: dict[str, list[Reading]] = {}
+        for name in self.gateways:
+            self.truth[name] = self._readings(random)
+            hosts[name] = GatewayHost(self.world, name, random.choice(parents), self.truth[name], self)
+        for host in hosts.values():
+            host.start(0) if isinstance(host, RootHost) else None
+
+    def _queries(self, random: Random) -> tuple[Query, ...]:
+        windows: list[Any] = [Tumbling(random.choice([1, 2, 5]) * SECOND)]
+        slide = random.choice([1, 2, 3]) * SECOND
+        windows.append(Sliding(slide * 2 + random.choice([0, 500 * MS]), slide))
+        if self.sessions:
+            windows = [Session(random.choice([500 * MS, 1 * SECOND, 2 * SECOND]), random.choice([0, 0, 7 * SECOND]))]
+            windows.append(random.choice([Session(3 * SECOND), Tumbling(2 * SECOND)]))
+        aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "var", "last"))
+        by = random.choice([(), ("machine",)])
+        lateness = random.choice([0, 1, 2]) * SECOND
+        return tuple(
+            Query(f"q{i}", 1, "s", window, aggregates[: random.randint(1, 6)], by=by, lateness_us=lateness)
+            for i, window in enumerate(windows[: random.randint(1, 2)])
+        )
+
+    def _readings(self, random: Random) -> list[Reading]:
+        if random.random() < 0.1:
+            return []
+        out = []
+        time_us = START + random.randint(0, 5) * SECOND
+        while time_us < START + self.length_us:
+            time_us += random.choice([1, 50, 200, 500, 1_000, 1_000, 6_000]) * MS
+            late_us = random.choice([0, 0, 0, 0, 300 * MS, 1_500 * MS, 9 * SECOND])
+            out.append(Reading(time_us + late_us, time_us, random.randrange(3), random.randint(-500, 500)))
+        return sorted(out, key=lambda r: r.arrives_us)
+
+    def version_at(self, now_us: int) -> int:
+        """How many changes of the definitions were published by then: first one is added, then one removed."""
+        return sum(now_us >= START + at_us for at_us in (ADDED_US, REMOVED_US)) if self.changes else 0
+
+    def configuration(self, version: int) -> Configured:
+        """The definitions after that many changes."""
+        queries = [*self.queries]
+        if version >= 1:
+            queries.append(self.added)
+        if version >= 2:
+            del queries[0]
+        return Configured((self.sensor,), tuple(queries), (), tuple(_text(q) for q in queries))
+
+    def _root(self, journal: int) -> NumpyRoot:
+        by_text = {_text(q): q for q in (*self.queries, self.added)}
+        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__)
+
+    def _merger(self, host: Host, restored: Restored) -> Merger:
+        settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
+        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2)
+
+    def run(self) -> list[str]:
+        """Chaos while there are readings, then calm until everything has arrived; answers what is wrong."""
+        world = self.world
+        world.now_us = START
+        world.run(START + self.length_us, lambda now: None)
+        world.calm()
+        world.run(START + self.length_us + 150 * SECOND, lambda now: None)
+        return self.wrong()
+
+    def wrong(self) -> list[str]:
+        """Differences between the final rows and the oracle, and what is still under way."""
+        out = []
+        for name, host in self.world.hosts.items():
+            if isinstance(host, Host) and len(host.disk.frames) > 2:
+                out.append(f"{name} still holds {len(host.disk.frames)} frames")
+        root = self.world.hosts["root"]
+        assert isinstance(root, RootHost)
+        final: dict[tuple[str, str, int], Row] = {}
+        for row in root.rows:
+            key = (row.query, row.key, row.start)
+            if row.withdrawn:
+                assert key in final, f"{key} is withdrawn and was never shown"
+            if key in final and row.revision != final[key].revision + 1:
+                out.append(f"revision {final[key].revision} of {key} is followed by {row.revision}")
+            final[key] = row
+        want = self.expected()
+        for key, values in want.items():
+            got = final.get(key)
+            got = None if got is not None and got.withdrawn else got
+            if self.removed_about(*key):
+                continue
+            if got is None:
+                out += [f"missing {key}"] if key[0] != "added" or key[2] >= START + ADDED_US + 15 * SECOND else []
+            elif key[0] == "added" and set(got.coverage.expected) < set(self.gateways):
+                continue  # a gateway that was left out when the query was told of serves it from later on (4.5)
+            elif any(reason == "began" for _, reason in got.coverage.missing):
+                continue  # within this window
+            elif not all(close(got.values[name], value) for name, value in values.items()):
+                out.append(f"{key}: want {values}, got {dict(got.values)}")
+            elif not got.complete:
+                out.append(f"{key}: incomplete at the end: {got}")
+        out += [f"extra {key}" for key, row in final.items() if key not in want and not row.withdrawn]
+        return out + self.lies(root.rows)
+
+    def removed_about(self, query: str, _key: str, start: int) -> bool:
+        """Whether a window ends about when its query goes: then it holds what the nodes that still serve it saw."""
+        return self.changes and query == self.queries[0].id and start >= START + REMOVED_US - 25 * SECOND
+
+    def lies(self, rows: list[Row]) -> list[str]:
+        """Rows that say they are complete and lack a reading that was on time (4.7)."""
+        on_time = {name: h.on_time for name, h in self.world.hosts.items() if isinstance(h, GatewayHost)}
+        out = []
+        for row in rows:
+            if row.complete and not row.withdrawn and not self.removed_about(row.query, row.key, row.start):
+                series = [i for i, labels in enumerate(LABELS) if row.key in ("", f"machine={labels[0][1]}")]
+                expected = (r for leaf in row.coverage.expected for r in on_time[leaf])
+                window = next(q.window for q in (*self.queries, self.added) if q.id == row.query)
+                low, high = row.start, row.end
+                if isinstance(window, Session):  # nor may one within the gap of it be missing, but across a cut
+                    low, high = row.start - window.gap_us, row.end + 1
+                    if window.max_us:
+                        low = max(low, row.start // window.max_us * window.max_us)
+                        high = min(high, (row.start // window.max_us + 1) * window.max_us)
+                inside = sum(low <= r.time_us < high and r.series in series for r in expected)
+                if row.readings < inside:
+                    out.append(f"complete, yet {row.readings} of {inside} readings on time: {row}")
+        return out
+
+    def expected(self) -> dict[tuple[str, str, int], dict[str, float | None]]:
+        """The oracle's rows over all readings; after the calm every window has closed."""
+        readings = [
+            central_computer.Reading(
+                r.time_us, central_computer.exact(r.value, -1), node, order, dict(LABELS[r.series])
+            )
+            for node, stream in self.truth.items()
+            for order, r in enumerate(stream)
+        ]
+        queries = (*self.queries, self.added) if self.changes else self.queries
+        rows = central_computer.results(queries, readings)
+        return {(query, key, start): values for (query, key, start, _), values in rows.items()}
+
+
+def _text(query: Query) -> str:
+    return json.dumps([query.id, query.revision])
+
+
+def fleets(
+    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False, sessions: bool = False
+) -> list[str]:
+    """Run many; one line a seed that went wrong."""
+    out = []
+    for seed in range(first, first + count):
+        fleet = Fleet(seed, chaos(Random(seed)), changes=changes, sessions=sessions)
+        wrong = fleet.run()
+        if wrong:
+            out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))
+    return out
