@@ -1,12 +1,35 @@
-"""Keys as text: the labels a query groups by, in one canonical form for frames and tables."""
+"""Keys: the labels a query groups by as text, and the names of queries, their rows and epochs as tuples."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 Labels = tuple[tuple[str, str], ...]  # sorted by name: one series of a sensor
+
+
+class QueryKey(NamedTuple):
+    """One revision of a query."""
+
+    query: str
+    revision: int
+
+
+class QueryPlace(NamedTuple):
+    """Where rows of a query revision belong: the node for windows of one node alone, '' for those of the whole tree."""
+
+    query: str
+    revision: int
+    node: str
+
+
+class EpochKey(NamedTuple):
+    """One epoch of a node: the unit of numbering and dedupe (docs/protocol.md 1.2)."""
+
+    node: str
+    epoch: int
+
 
 _NUMBER: Final = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MAX_WEIGHT: Final = 1e150  # no real weight is larger, and sums of larger ones could leave the range of a float
