@@ -16,7 +16,7 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.progress import Progress
-from edge_agent.config.definitions.definitions import canonical_query, query_of
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
@@ -126,7 +126,7 @@ class Simulated:
         settings = NodeSettings(NODE, "simulate", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
-        self._root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=[NODE], horizon_us=FAR_US)
+        self._root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=FAR_US)
         self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)

@@ -12,7 +12,7 @@ import pytest
 
 from cloud_job.ingest.decode import READ, windows_of
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.root.completeness import Decider
@@ -21,8 +21,9 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.root.numpy.rows import Row
+from edge_agent.wire.heads import Parts
 from tests.simulation.test_fleets import everything, lossy
-from tests.support.cloud.recorded_fleets import File, RecordedFleet, content, grouped, plain_rows
+from tests.support.cloud.recorded_fleets import File, content, grouped, plain_rows
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.marker_fleets import MarkedFleet
 from tests.support.simulation.world import Chaos, RootHost
@@ -33,7 +34,7 @@ Place = tuple[str, str, str, int, int]  # query, node, key, start, end where it 
 Told = tuple[int, int, int, str, bool]  # end, readings, late, coverage, complete
 
 
-class RecordedMarkedFleet(MarkedFleet, RecordedFleet):
+class RecordedMarkedFleet(MarkedFleet):
     """Definitions travel as they do in production."""
 
 

@@ -25,7 +25,7 @@ GRACE = 60 * S
 
 def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
     """A root that has heard the birth of each."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, revise_every_us=revise_every_us)
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us)
     for sender in senders:
         root.take(sender.node, sender.birth(), 0)
     assert root.step(0) == []
@@ -181,7 +181,7 @@ def test_an_added_query_begins_where_the_last_member_serves_it() -> None:
     """protocol 6.3: earlier windows give no row."""
     fresh = replace(TEN, id="fresh")
     a, b = Sender("a", TEN, fresh), Sender("b", TEN, fresh)
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=query_of)
+    root = NumpyRoot(JOURNAL, grace_us=GRACE)
     root.take("a", a.birth(None, [Serving("ten", 1), Serving("fresh", 1, 5 * S)]), 0)
     root.take("b", b.birth(None, [Serving("ten", 1), Serving("fresh", 1, 15 * S)]), 0)
     for sender in (a, b):
@@ -253,7 +253,7 @@ def test_a_definition_of_a_newer_version_stops_nothing() -> None:
             raise ConfigError("not supported yet")
         return query
 
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=parse)
+    root = NumpyRoot(JOURNAL, grace_us=GRACE)
     root.take("a", a.birth(), 0)
     root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
     assert [row.query for row in root.step(S)] == ["ten"]
@@ -294,7 +294,7 @@ def test_order_repetition_and_batches_change_no_final_row(seed: int) -> None:
         frames.append((sender.node, sender.send(frontier_us=60 * S)))
     sent = frames + random.choices(frames, k=5)
     random.shuffle(sent)
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=query_of, named=("a", "b"))
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, named=("a", "b"))
     final: dict[tuple[str, str, int], Row] = {}
     for node, frame in sent:
         root.take(node, frame, S)

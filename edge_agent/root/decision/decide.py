@@ -86,6 +86,7 @@ def step(
         ordering=tuple(ordering for ordering, _ in now.ordered),
         gone=tuple(marks.gone),
         over=over,
+        coverages={cover.id: cover.coverage for cover in used},
     )
 
 

@@ -168,10 +168,10 @@ class RootState:
     def need(self, decision: Decision) -> None:
         """Find out where the rows begin that any query still waits for."""
         served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
-        self.needed_us = min((us for place in served if (us := self._needs(place)) is not None), default=NEVER_US)
+        self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
-    def _needs(self, place: Place) -> int | None:
-        """The same of one query: its open sessions; windows that have not closed."""
+    def needs(self, place: Place) -> int | None:
+        """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
         query = self.query(place[:2])
         if query is None:
             return None

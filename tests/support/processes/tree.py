@@ -11,7 +11,6 @@ from typing import Any
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.machines.events import BadEnvelope
@@ -58,7 +57,7 @@ class Top:
 
     def __init__(self, broker: str, name: str = "root", grace_us: int = 60_000_000) -> None:
         self.name = name
-        self.root = NumpyRoot(4711, grace_us=grace_us, parse=query_of)
+        self.root = NumpyRoot(4711, grace_us=grace_us)
         self.rows: dict[RowKey, Row] = {}
         self.revisions = 0
         self.payload_bytes = 0

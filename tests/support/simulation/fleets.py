@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -14,6 +13,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
+from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor
 from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
@@ -161,11 +161,15 @@ class Fleet:
             queries.append(self.added)
         if version >= 2:
             del queries[0]
-        return Configured((self.sensor,), tuple(queries), (), tuple(_text(q) for q in queries))
+        return self.configured(queries)
+
+    def configured(self, queries: Iterable[Query]) -> Configured:
+        """Definitions as they travel: canonical texts."""
+        texts = tuple(canonical_query(query) for query in queries)
+        return Configured((self.sensor,), tuple(queries), (canonical_sensor(self.sensor),), texts)
 
     def _root(self, journal: int) -> NumpyRoot:
-        by_text = {_text(q): q for q in (*self.queries, self.added)}
-        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__)
+        return NumpyRoot(journal, grace_us=GRACE)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
@@ -251,10 +255,6 @@ class Fleet:
         queries = (*self.queries, self.added) if self.changes else self.queries
         rows = central_computer.results(queries, readings)
         return {(query, key, start): values for (query, key, start, _), values in rows.items()}
-
-
-def _text(query: Query) -> str:
-    return json.dumps([query.id, query.revision])
 
 
 def fleets(
