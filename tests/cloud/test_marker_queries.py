@@ -34,10 +34,6 @@ Place = tuple[str, str, str, int, int]  # query, node, key, start, end where it 
 Told = tuple[int, int, int, str, bool]  # end, readings, late, coverage, complete
 
 
-class RecordedMarkedFleet(MarkedFleet):
-    """Definitions travel as they do in production."""
-
-
 @dataclass
 class Twin:
     """Batches in, rows as they stand, with their revision and whether they are withdrawn."""
@@ -117,7 +113,7 @@ def final(rows: Sequence[Row], fleet: MarkedFleet) -> dict[Place, Any]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_job_decides_on_markers_as_the_plain_root_does(chaos: Callable[[Random], Chaos], seed: int) -> None:
     """protocol 4.7, 5.4, 8.2, 8.3: the same rows, withdrawn ones too, every revision, with the same coverage."""
-    fleet = RecordedMarkedFleet(seed, chaos(Random(seed)))
+    fleet = MarkedFleet(seed, chaos(Random(seed)))
     assert fleet.run() == []
     root = fleet.world.hosts["root"]
     assert isinstance(root, RootHost)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import ExcludedLeaf, Frame, Serving
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.config.definitions.definitions import query_of
-from edge_agent.errors import ConfigError
 from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.support.machines.scripted_child import JOURNAL, S, Sender
@@ -246,15 +244,10 @@ def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
 
 def test_a_definition_of_a_newer_version_stops_nothing() -> None:
     a = Sender("a", TEN, replace(TEN, id="newer"))
-
-    def parse(text: str) -> Query:
-        query = query_of(text)
-        if query.id == "newer":
-            raise ConfigError("not supported yet")
-        return query
-
-    root = NumpyRoot(JOURNAL, grace_us=GRACE)
-    root.take("a", a.birth(), 0)
+    root, birth = NumpyRoot(JOURNAL, grace_us=GRACE), a.birth()
+    assert birth.define is not None
+    texts = tuple(text.replace("tumbling", "folding") if "newer" in text else text for text in birth.define.queries)
+    root.take("a", replace(birth, define=replace(birth.define, queries=texts)), 0)
     root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
     assert [row.query for row in root.step(S)] == ["ten"]
 
@@ -269,8 +262,8 @@ def test_what_can_no_longer_be_revised_is_forgotten() -> None:
         frame = a.send((start_us, start_us + 10 * S, "k=x", 1.0), frontier_us=start_us + 10 * S)
         root.take("a", frame, start_us + 10 * S)
         assert len(root.step(start_us + 10 * S)) == 1
-    assert sum(len(holding) for holding in root._holdings.values()) <= 6
-    assert len(root._windows.shown["ten", ""]) <= 6
+    assert sum(len(index) for index in root.kept.indexes.values()) <= 6
+    assert len(root.results.rows["ten", ""]) <= 6
     assert len(root.decider.gaps) <= 6
 
 

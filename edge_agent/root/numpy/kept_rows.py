@@ -108,7 +108,9 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
     queries = state.of(plan)
     if view is None or not queries:
         return None
-    needed = [view.frontier_us - state.limits.horizon_us - max(extent_us(query.window) for query in queries)]
+    needed: list[int | None] = [
+        view.frontier_us - state.limits.horizon_us - max(extent_us(query.window) for query in queries)
+    ]
     for query in queries:
         key = (query.id, query.revision)
         if key in view.serving:

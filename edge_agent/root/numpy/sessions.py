@@ -190,10 +190,10 @@ def _wanted(
     bound, shut = np.full(size, found.bound_us), np.full(size, found.shut_us)
     low, high = np.full(size, FAR_US), np.full(size, NEVER_US)
     for each in found.keys:
-        code = numbers.keys.numbers.get(each.key)
-        if code is not None:
-            bound[code], shut[code] = each.bound_us, each.shut_us
-            low[code], high[code] = each.touch or (FAR_US, NEVER_US)
+        number = numbers.keys.numbers.get(each.key)
+        if number is not None:
+            bound[number], shut[number] = each.bound_us, each.shut_us
+            low[number], high[number] = each.touch or (FAR_US, NEVER_US)
     code = rows.key
     own = (rows.start <= high[code]) & (until >= low[code])
     done = (until < bound[code]) & found.serving.covered(rows.start, until)
