@@ -41,6 +41,7 @@ EXAMPLES = """\
 """
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
+LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: what nothing can revise any more is forgotten
 OFFLINE: Final = frozenset({"simulated", "file"})  # drivers with a clock of their own
 LIVE: Final = OFFLINE | {"host"}
 
@@ -83,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             "nothing to simulate: name a configuration with a simulated or file sensor and a query for it"
         )
-    gateway = Simulated(sensors, queries)
+    gateway = Simulated(sensors, queries, horizon_us=LIVE_HORIZON_US if args.live else FAR_US)
     try:
         for row in live(gateway, args.seconds) if args.live else fast(gateway, args.seconds or 60.0):
             print(json.dumps(row, ensure_ascii=False) if args.json else text_of(row))
@@ -118,7 +119,8 @@ class OwnTime:
 class Simulated:
     """The sensors of one gateway, the gateway and a root that hears it alone: all of production's but the network."""
 
-    def __init__(self, sensors: Sequence[Sensor], queries: Sequence[Query]) -> None:
+    def __init__(self, sensors: Sequence[Sensor], queries: Sequence[Query], *, horizon_us: int = FAR_US) -> None:
+        """horizon_us: how long rows are revised and kept."""
         self.time = OwnTime(time.time_ns() // 1000)
         self._sensors = Sensors(self.time, gather_us=0)
         self._sensors.configure(sensors, {})
@@ -126,7 +128,7 @@ class Simulated:
         settings = NodeSettings(NODE, "simulate", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
-        self._root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=FAR_US)
+        self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=horizon_us)
         self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)
@@ -157,9 +159,10 @@ class Simulated:
         self._host.hear(self.time.us)
         for payload in self._host.take_sent():
             message = frames.decode(payload)
-            self._root.take(NODE, message, self._received_us)
-            self._host.receipts.append(receipts.encode(self._root.receipt(NODE, message.epoch)))
-        self._rows += self._root.step(self._received_us)
+            self.root.take(NODE, message, self._received_us)
+            self._host.receipts.append(receipts.encode(self.root.receipt(NODE, message.epoch)))
+        self._rows += self.root.step(self._received_us)
+        self.root.beyond.clear()
 
     def complete(self) -> Iterator[Row]:
         """The windows that are complete and were not told yet, by their end; of one that was revised the last."""

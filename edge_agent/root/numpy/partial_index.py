@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, convert
-from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.query.query import Aggregate
 
@@ -39,6 +39,7 @@ class PartialIndex:
         self.added = 0  # rows that ever came
         self._chunks: list[_Chunk] = []
         self._most = _CHUNKS
+        self._below_us = NEVER_US  # nothing needs rows that end before
 
     def __len__(self) -> int:
         return sum(len(chunk.rows) for chunk in self._chunks)
@@ -86,7 +87,8 @@ class PartialIndex:
         return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
 
     def free(self, below_us: int) -> None:
-        """Drop chunks all of whose rows end below."""
+        """Drop rows that end below: whole chunks now, single rows when chunks are joined."""
+        self._below_us = below_us
         self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
 
     def _join(self) -> None:
@@ -94,6 +96,7 @@ class PartialIndex:
         joined: list[_Chunk] = []
         for late in (False, True):
             rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])
+            rows = rows.take(rows.end >= self._below_us)
             order = np.argsort(rows.start, kind="stable")
             cuts = range(0, len(order), _CHUNK_ROWS)
             joined += [_Chunk.of(rows.take(order[cut : cut + _CHUNK_ROWS]), late=late) for cut in cuts]
