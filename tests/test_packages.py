@@ -111,6 +111,12 @@ def test_the_first_disagreement_is_shown_and_floats_may_differ_a_little() -> Non
     assert disagreement({"one": [1], "two": [2]}, 10.0) == "one give [1], two give [2]"
 
 
+class Odd(Tumbling):
+    """A window type whose word is no text."""
+
+    type = ["odd"]  # type: ignore[assignment]  # noqa: RUF012
+
+
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EntryPoint]]:
     """Entry points by group, in place of those installed."""
@@ -151,11 +157,15 @@ def test_packages_are_looked_up_once_a_process(points: dict[str, list[EntryPoint
     assert not points
 
 
-def test_a_type_whose_word_is_taken_is_refused_and_not_called(points: dict[str, list[EntryPoint]]) -> None:
-    target = "edge_agent.algebra.windows:Tumbling"
-    points["headwater.windows"] = [EntryPoint("twice", target, "headwater.windows")]
+def test_types_that_cannot_be_used_are_refused_and_not_called(points: dict[str, list[EntryPoint]]) -> None:
+    group, target = "headwater.windows", "edge_agent.algebra.windows:Tumbling"
+    points[group] = [EntryPoint("odd", f"{__name__}:Odd", group), EntryPoint("twice", target, group)]
     install()
-    assert {"twice": f"{target}: window type 'tumbling' exists already; choose another word"} == windows.REFUSED
+    refused = {
+        "odd": f"{__name__}:Odd: TypeError: unhashable type: 'list'",
+        "twice": f"{target}: window type 'tumbling' exists already; choose another word",
+    }
+    assert refused == windows.REFUSED
     assert not packages._guards
 
 

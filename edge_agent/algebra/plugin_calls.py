@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -100,6 +100,21 @@ class PluginGuard:
         self.failed[kind] += 1
         if self.failed[kind] == 1:
             self._news.append(Failure(self.package, name, step, why, name in self._off))
+
+
+def usable(
+    loaded: Iterable[Loaded[Found]], refused: dict[str, str], refusal: Callable[[Found], str]
+) -> Iterator[Loaded[Found]]:
+    """Those without a reason for refusal. The reasons of the others are added to refused, by entry point."""
+    for each in loaded:
+        try:
+            why = refusal(each.found)
+        except Exception as err:
+            why = error_text(err)
+        if why:
+            refused[each.point] = f"{each.target}: {why}"
+        else:
+            yield each
 
 
 def error_text(err: BaseException) -> str:

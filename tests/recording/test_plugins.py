@@ -300,6 +300,27 @@ def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:
     assert "on 3 readings" in str(lowered.details[0])
 
 
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (None, "TypeError"),
+        ({}, "KeyError: 'own'"),
+        ({"own": [1.0]}, "wanted a column of float64 and shape (2,), got float64 and (1,)"),
+        ({"own": [1, 2]}, "wanted a column of float64 and shape (2,), got int64 and (2,)"),
+        ({"own": [1.0, np.inf]}, "values that are not finite"),
+    ],
+)
+def test_columns_of_another_shape_or_dtype_count_as_a_failure(columns: Any, why: str) -> None:
+    sound, guard = family().components[0], PluginGuard("plant 1.0")
+    changed = family(components=(Component("own", ("own",), lambda _r, _g, _s, _l: columns, sound.combine),))
+    (component,) = plugins.guarded(changed, guard).components
+    readings = Readings(np.arange(3), np.ones(3), np.arange(3))
+    states = component.lift(readings, Segments.runs(np.array([0, 1]), 3), None, {})
+    assert states["own"].tolist() == [0.0, 0.0]
+    assert states["own_failed"].tolist() == [1, 2]
+    assert why in guard.why["own"]
+
+
 def test_a_component_that_does_not_commute_is_lifted_from_all_readings_in_their_order() -> None:
     doubled = Function("twice", ("own", "count"), lambda s, _c, _p: answered(2 * s["own"] + s["count"]), "")
     first = family(components=(Component("own", ("own",), last, latest, commutative=False),))

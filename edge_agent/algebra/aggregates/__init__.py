@@ -33,7 +33,7 @@ from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials import series as series_of
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.plugin_calls import Loaded, PluginGuard
+from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -125,12 +125,9 @@ def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Cal
     """
     REFUSED.update(refused)
     known = list(BUILT_IN)
-    for each in loaded:
-        family, every = each.found, {component.name: component for f in known for component in f.components}
-        if why := plugins.refusal(family, known):
-            REFUSED[each.point] = f"{each.target}: {why}"
-            continue
-        every |= {component.name: component for component in family.components}
+    for each in usable(loaded, REFUSED, lambda family: plugins.refusal(family, known)):
+        family = each.found
+        every = {component.name: component for f in (*known, family) for component in f.components}
         PLUGINS.update({f.name: cache(partial(plugins.broken_law, f, family, every)) for f in family.functions})
         family = plugins.guarded(in_order(family, known), guard(each.package))
         known.append(family)

@@ -120,65 +120,56 @@ def guarded(family: Family, guard: PluginGuard) -> Family:
 def _guarded_component(component: Component, kinds: Mapping[str, str], guard: PluginGuard) -> Component:
     failed = component.name + FAILED
 
+    def checked(columns: Mapping[str, Array], rows: int, scale: int | None) -> dict[str, Array]:
+        return {name: _checked(columns[name], rows, kinds[name], scale) for name in component.columns}
+
     def attempt(
-        step: str, call: Callable[[], dict[str, Array] | None], rows: int, scale: int | None
-    ) -> dict[str, Array] | None:
-        def checked() -> dict[str, Array] | None:
-            found = call()
-            return found and {name: _checked(found[name], rows, kinds[name], scale) for name in component.columns}
-
-        return guard.call(component.name, step, checked)
-
-    def failure(rows: int, scale: int | None, readings: Ints) -> dict[str, Array]:
-        return {
-            **{n: np.zeros(rows, np.float64 if _floats(kinds[n], scale) else np.int64) for n in component.columns},
-            failed: readings,
-        }
+        step: str, call: Callable[[], Mapping[str, Array]], rows: int, scale: int | None, readings: Ints
+    ) -> dict[str, Array]:
+        """The columns that the call returns; if it fails, zeros and the numbers of its readings."""
+        found = guard.call(component.name, step, lambda: checked(call(), rows, scale))
+        if found is None:
+            zeros = {name: np.zeros(rows, _dtype(kinds[name], scale)) for name in component.columns}
+            return {**zeros, failed: readings}
+        return {**found, failed: np.zeros(rows, np.int64)}
 
     def lift(readings: Readings, groups: Segments, scale: int | None, lifted: States) -> dict[str, Array]:
-        found = attempt("lift", lambda: component.lift(readings, groups, scale, lifted), len(groups), scale)
-        if found is None:
-            return failure(len(groups), scale, groups.sum(np.ones(len(readings.time_us), np.int64)))
-        return {**found, failed: np.zeros(len(groups), np.int64)}
+        every = groups.sum(np.ones(len(readings.time_us), np.int64))
+        return attempt("lift", lambda: component.lift(readings, groups, scale, lifted), len(groups), scale, every)
 
     def combine(states: States, groups: Segments, combined: States, ranks: Ints | None) -> dict[str, Array]:
+        every = groups.sum(states["count"] if "count" in states else np.ones(groups.rows, np.int64))
         integers = any(kinds[n] in {"value", "wide"} and states[n].dtype != np.float64 for n in component.columns)
-        scale, before = 0 if integers else None, groups.sum(states[failed])
-        found = attempt("combine", lambda: component.combine(states, groups, combined, ranks), len(groups), scale)
-        if found is None:
-            every = groups.sum(states["count"]) if "count" in states else np.maximum(before, 1)
-            return failure(len(groups), scale, np.maximum(every, before))
-        return {**found, failed: before}
+        scale = 0 if integers else None
+        out = attempt("combine", lambda: component.combine(states, groups, combined, ranks), len(groups), scale, every)
+        return {**out, failed: np.maximum(out[failed], groups.sum(states[failed]))}
 
     def invert(total: States, part: States) -> dict[str, Array] | None:
-        without, rows = component.invert, len(total[failed])
-        if without is None or total[failed].any():  # a failure cannot be taken away
-            return None
-        found = attempt("invert", lambda: without(total, part), rows, 0)
-        return found and {**found, failed: np.zeros(rows, np.int64)}
+        assert component.invert is not None
+        subtract, rows = component.invert, len(total[failed])
 
-    return replace(
-        component,
-        columns=(*component.columns, failed),
-        lift=lift,
-        combine=combine,
-        invert=component.invert and invert,
-        fold=None,
-        of_bag=None,
-    )
+        def attempt() -> dict[str, Array] | None:
+            columns = subtract(total, part)
+            return None if columns is None else {**checked(columns, rows, 0), failed: np.zeros(rows, np.int64)}
+
+        return None if total[failed].any() else guard.call(component.name, "invert", attempt)
+
+    columns, inverse = (*component.columns, failed), component.invert and invert
+    return replace(component, columns=columns, lift=lift, combine=combine, invert=inverse, fold=None, of_bag=None)
 
 
-def _floats(kind: str, scale: int | None) -> bool:
-    return kind == "real" or (kind in {"value", "wide"} and scale is None)
+def _dtype(kind: str, scale: int | None) -> type[np.float64 | np.int64]:
+    return np.float64 if kind == "real" or (kind in {"value", "wide"} and scale is None) else np.int64
 
 
 def _checked(column: Array, rows: int, kind: str, scale: int | None) -> Array:
     """The column. Raises: ValueError unless it has one finite value a row, of a dtype of its kind."""
-    found, wanted = np.asarray(column), "float64" if _floats(kind, scale) else "int64"
-    exact = kind == "wide" and wanted == "int64" and found.dtype == np.object_  # beyond 64 bits
-    if found.shape != (rows,) or not (found.dtype == wanted or exact):
-        raise ValueError(f"wanted a column of {wanted} and shape {(rows,)}, got {found.dtype} and {found.shape}")
-    if wanted == "float64" and not np.isfinite(found).all():
+    found, wanted = np.asarray(column), _dtype(kind, scale)
+    big = kind == "wide" and wanted is np.int64 and found.dtype == np.object_  # integers beyond 64 bits
+    if found.shape != (rows,) or not (found.dtype == wanted or big):
+        shape = f"wanted a column of {wanted.__name__} and shape {(rows,)}"
+        raise ValueError(f"{shape}, got {found.dtype} and {found.shape}")
+    if wanted is np.float64 and not np.isfinite(found).all():
         raise ValueError("a column has values that are not finite")
     return found
 

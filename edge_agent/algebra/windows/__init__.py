@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final, cast
 
-from edge_agent.algebra.plugin_calls import Loaded, PluginGuard
+from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.algebra.span import Lattice
 from edge_agent.algebra.windows import plugins
 from edge_agent.algebra.windows.calendar import Calendar
@@ -63,10 +63,7 @@ def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Calla
     of a package.
     """
     REFUSED.update(refused)
-    for each in loaded:
-        if why := plugins.refusal(each.found, ALL):
-            REFUSED[each.point] = f"{each.target}: {why}"
-            continue
+    for each in usable(loaded, REFUSED, lambda found: plugins.refusal(found, ALL)):
         found: Any = each.found
         GUARDS[found.type] = guard(each.package)
         plugins.guard_methods(found, GUARDS[found.type])
