@@ -18,14 +18,14 @@ from edge_agent.algebra.aggregates.plugins import Brought, brought
 from edge_agent.algebra.plugin_calls import PLAIN, FailedError, Watch, said
 from edge_agent.algebra.windows.base import Setting
 from edge_agent.algebra.windows.conformance import disagreement
-from edge_agent.algebra.windows.ordered import RAW, RowWindows
+from edge_agent.algebra.windows.ordered import RowWindows
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows.ordered import OrderedReadings
 
 GROUP: Final = "headwater.windows"
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
-CENTRAL: Final = ("form", "positions", "labels", "cut")
+CENTRAL: Final = ("positions", "labels", "cut")
 TIME: Final = (
     *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
     *("edges", "assign", "ends", "runs"),
@@ -87,8 +87,6 @@ def _wrong(found: object, taken: Collection[str]) -> str:
     word, keys = getattr(found, "type"), getattr(found, "KEYS")  # noqa: B009 - of a class that is not known here
     if word in taken:
         return f"window type {word!r} is there already; choose another word"
-    if hasattr(found, "cut") and getattr(found, "form") != RAW:  # noqa: B009
-        return f"form of a central window is {RAW!r}"
     wrong = [key for key in keys if not isinstance(key, Setting) or key.kind not in KINDS]
     return f"KEYS are Settings of the kinds {', '.join(KINDS)}" if wrong else ""
 
