@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
-from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Query
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
@@ -156,7 +156,7 @@ class NumpyRoot:
         for group, view in decision.groups.items():
             for query, revision in view.serving:
                 floor_us = view.frontier_us - self.state.limits.horizon_us
-                if is_marked(group):
+                if isinstance(group.cut, PunctuationCut):
                     marked = self.state.markers.marked.get((query, revision))
                     floor_us = floor_us if marked is None else marked.floor_us
                 self._sessions.forget(self.results.free(query, group.node, floor_us))

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.punctuation.markers import is_central
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.machines.downlink.renumbering import Renumbering
@@ -64,10 +62,10 @@ class KeptRows:
 
     def _keep(self, group: Group, plan: Plan, rows: Partials, state: RootState, *, late: bool) -> None:
         name = identity(group, plan)
-        if plan.kind == RAW and not is_central(group):
+        if plan.kind == "raw" and not group.cut.central:
             self.raw.setdefault(name, RawRows(plan.scale)).parts.append(rows)
             return
-        if plan.kind == RAW:
+        if plan.kind == "raw":
             basis = basis_of_all(state.of(plan), plan.scale)
             rows = slices_of(rows, basis, plan.scale, self.numbers.keys.texts, reaching=reaches(group))
             plan = replace(plan, kind="slice", basis=basis)
