@@ -32,21 +32,16 @@ def rolled(
 def formed(span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None) -> WindowStates:
     """The windows of a range that hold a reading, sorted by (start, key)."""
     basis = basis_of(*shape)
-    slices: list[Partials] = []
-    late: list[Partials] = []
     made: list[Partials] = []
-    for index in indexes:
-        exact = index.plan.kind == "window"
-        for kept, came_late in index.within(span.low_us, span.high_us + span.length_us):
-            rows = index.states(kept, *shape)
-            if exact:
-                made.append(windows_in(rows, span, basis, ranks, exact=True))
-            else:
-                slices.append(rows)
-            if came_late:
-                late.append(windows_in(_counts(rows), span, ("count",), None, exact=exact))
-    if slices:
-        made.append(windows_in(concat(slices), span, basis, ranks, exact=False))
+    late: list[Partials] = []
+    for exact in (False, True):
+        mine = [index for index in indexes if (index.plan.kind == "window") == exact]
+        found = [(index.states(rows, *shape), came) for index in mine for rows, came in index.within(*_extent(span))]
+        if found:
+            made.append(windows_in(concat([rows for rows, _ in found]), span, basis, ranks, exact=exact))
+        behind = [_counts(rows) for rows, came_late in found if came_late]
+        if behind:
+            late.append(windows_in(concat(behind), span, ("count",), None, exact=exact))
     whole = made[0] if len(made) == 1 else combine(concat(made), basis, None, ranks) if made else NOTHING
     return _states(whole, late, shape)
 
@@ -77,6 +72,11 @@ def _states(made: Partials, late: Sequence[Partials], shape: Shape) -> WindowSta
         if len(part):
             np.add.at(counts, _places(made, part), part.states["count"])
     return WindowStates(made, counts, shape)
+
+
+def _extent(span: WindowRange) -> tuple[int, int]:
+    """Where the rows of its windows lie."""
+    return span.low_us, span.high_us + span.length_us
 
 
 def _counts(rows: Partials) -> Partials:
