@@ -284,7 +284,7 @@ class PunctuationWindows:
         self.floor_us = floor_us
         for node, windows in self.known.items():
             self.known[node] = {w: number for w, number in windows.items() if w[1] > floor_us or number >= 0}
-        for place in [place for place in self.shown if place[2] <= floor_us]:
+        for place in [place for place in self.shown if place[2] <= floor_us and place not in self.touched]:
             self._drop(place)
         self.withdrawn = {place for place in self.withdrawn if place[2] > floor_us}
         self.numbered = {number: place for number, place in self.numbered.items() if place in self.shown}

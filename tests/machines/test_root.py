@@ -224,6 +224,18 @@ def test_beyond_the_horizon_a_late_reading_is_kept_apart() -> None:
     assert (kept.node, kept.source, kept.key, kept.start, kept.readings) == ("a", "boiler", "k=x", 9 * S, 1)
 
 
+def test_a_late_reading_of_a_window_that_just_left_the_horizon_is_kept_apart_too() -> None:
+    """protocol 4.2: whatever revises no row is beyond, also less than a window's length before the horizon."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    far_us = HORIZON_US + 25 * S
+    root.take("a", a.send((10 * S, 20 * S, "k=x", 1.0), (20 * S, 30 * S, "k=x", 1.0), frontier_us=far_us), far_us)
+    root.step(far_us)
+    root.take("a", a.send((18 * S, 19 * S, "k=x", 2.0), (21 * S, 22 * S, "k=x", 3.0), late=True), far_us)
+    assert [(row.start, row.values["sum"]) for row in root.step(far_us)] == [(20 * S, 4.0)]
+    assert [kept.start for kept in root.beyond] == [18 * S]
+
+
 def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
     """protocol 8.3: what was put off comes when the time is up, or when the holder flushes."""
     a = Sender("a", TEN)

@@ -169,6 +169,13 @@ class RootState:
         served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
         self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
+    def settled_us(self, place: Place, frontier_us: int) -> int:
+        """No row of a query that ends by then can change any more."""
+        track = self.sessions.tracks.get(place)
+        touched = () if track is None or track.touched is None else (track.touched[0],)
+        pending = (after_us for after_us, _ in self.pending.get(place, ()))
+        return min([frontier_us - self.limits.horizon_us, *touched, *pending])
+
     def needs(self, place: Place) -> int | None:
         """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
         query = self.query(place[:2])

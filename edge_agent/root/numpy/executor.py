@@ -155,7 +155,7 @@ class NumpyRoot:
         """Forget rows that nothing can revise any more."""
         for group, view in decision.groups.items():
             for query, revision in view.serving:
-                floor_us = view.frontier_us - self.state.limits.horizon_us
+                floor_us = self.state.settled_us((query, revision, group.node), view.frontier_us)
                 if isinstance(group.cut, PunctuationCut):
                     marked = self.state.markers.marked.get((query, revision))
                     floor_us = floor_us if marked is None else marked.floor_us

@@ -106,13 +106,13 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
     queries = state.of(plan)
     if view is None or not queries:
         return None
-    needed: list[int | None] = [
-        view.frontier_us - state.limits.horizon_us - max(extent_us(query.window) for query in queries)
-    ]
+    longest_us = max(extent_us(query.window) for query in queries)
+    needed: list[int | None] = [view.frontier_us - state.limits.horizon_us - longest_us]
     for query in queries:
         key = (query.id, query.revision)
         if key in view.serving:
-            needed.append(state.needs((*key, group.node)))
+            place = (*key, group.node)
+            needed += [state.needs(place), state.settled_us(place, view.frontier_us) - longest_us]
         if key in state.markers.marked:  # a window that is made again needs its rows from the first on
             needed.append(state.markers.marked[key].kept_us)
     return min(us for us in needed if us is not None)

@@ -238,6 +238,7 @@ class RootHost:
         self.root: Any = build(self.journal)
         self.read_files = 0
         self.rows: list[Any] = []
+        self.revised: dict[str, list[int]] = {}  # query -> times of the batches in which rows of it were revised
 
     def start(self, now_us: int) -> None:
         del now_us
@@ -275,6 +276,10 @@ class RootHost:
         if self.world.random.random() < 0.5:
             self.batch()
 
+    def flush(self) -> None:
+        """The rows that were put off."""
+        self.rows += self.root.step(self.files[-1][0] if self.files else 0, flush=True)
+
     def batch(self) -> None:
         """One micro-batch of the root over the files that came since."""
         files = self.files[self.read_files :]
@@ -284,7 +289,11 @@ class RootHost:
         for _, objects in files:
             for sender, content, received_us in objects:
                 self.root.take(sender, content, received_us)
-        self.rows += self.root.step(files[-1][0])
+        at_us = files[-1][0]
+        rows = self.root.step(at_us)
+        for query in {row.query for row in rows if row.revision}:
+            self.revised.setdefault(query, []).append(at_us)
+        self.rows += rows
         household = self.root.decider.parent.household
         fresh = Decider(self.journal, household.grace_us, household.named)
         fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
