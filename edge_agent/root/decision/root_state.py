@@ -172,9 +172,10 @@ class RootState:
     def settled_us(self, place: Place, frontier_us: int) -> int:
         """No row of a query that ends by then can change any more."""
         track = self.sessions.tracks.get(place)
-        touched = () if track is None or track.touched is None else (track.touched[0],)
-        pending = (after_us for after_us, _ in self.pending.get(place, ()))
-        return min([frontier_us - self.limits.horizon_us, *touched, *pending])
+        times = [frontier_us - self.limits.horizon_us, *(after_us for after_us, _ in self.pending.get(place, ()))]
+        if track is not None and track.touched is not None:
+            times.append(track.touched[0])
+        return min(times)
 
     def needs(self, place: Place) -> int | None:
         """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
