@@ -144,7 +144,7 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def test_the_log_names_in_one_line_how_many_are_not_served_and_the_first(
+def test_the_log_names_in_one_line_how_many_are_not_served_and_one_of_them(
     tmp_path: Path, closed_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "g.toml").write_text(gateway(12, "sliding", "{n}s", ', slide = "1ms"', port=closed_port))
@@ -154,7 +154,7 @@ def test_the_log_names_in_one_line_how_many_are_not_served_and_the_first(
         loop.run(lambda: next(turns, None) is None)
     (line,) = (record for record in caplog.records if record.msg == "definitions.refused")
     said = vars(line)
-    assert (line.levelname, said["count"], said["first"], said["at"]) == ("WARNING", 2, "query/q10", "window")
+    assert (line.levelname, said["count"], said["item"], said["at"]) == ("WARNING", 2, "query/q10", "window")
     assert said["why"].startswith("11000 window edges a second in all")
     assert said["hint"].startswith("take longer slides")
 

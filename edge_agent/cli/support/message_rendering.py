@@ -202,6 +202,11 @@ def json_of(payload: bytes) -> object:
         return text_of(payload)
 
 
+def listed(names: list[str], most: int) -> str:
+    """The first `most` names and the number of the others: a, b, c and 4 more."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def line(told: Told) -> str:
     """One line for a person: who, what, how large, and what is in it."""
     kind, node = told["kind"], told.get("node", "")

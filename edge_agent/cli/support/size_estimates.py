@@ -10,6 +10,7 @@ from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.query.row_sizes import RowSize
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
+from edge_agent.cli.support.message_rendering import listed
 
 Told = dict[str, Any]
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
@@ -84,19 +85,13 @@ def lines_of(weighs: Told) -> list[str]:
         assumed = f" of {MINUTE_US // 60_000_000}m" if name in weighs["window_assumed"] else ""
         text = f"{digits(size['expected'])} B a window{assumed}, at most {digits(size['most'])} B"
         by_text.setdefault(text, []).append(name)
-    lines += [f"{_list(names)}: {text}" for text, names in by_text.items()]
+    lines += [f"{listed(names, NAMED)}: {text}" for text, names in by_text.items()]
     rows = f"rows of {digits(row['expected'])} B, at most {digits(row['most'])} B"
     if weighs["rows_per_s"] is not None:
         rows += f", {often(weighs['rows_per_s'])}"
     if per_s is not None:
         rows += f": {speed(per_s['expected'])}, at most {speed(per_s['most'])}"
     return [*lines, rows, f"{weighs['bytes_per_frame']} B more a frame, whatever the number of keys"]
-
-
-def _list(names: list[str]) -> str:
-    """The first of them, and how many more."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def often(rate: float) -> str:

@@ -15,6 +15,7 @@ from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checking.checker import nearest
 from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.checking.value_types import Number
+from edge_agent.config.definitions.definitions import Definition
 from edge_agent.config.definitions.drivers import IMPLIED_LABELS
 from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
 from edge_agent.errors import Problem
@@ -22,10 +23,13 @@ from edge_agent.errors import Problem
 MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
 
 
-def not_usable(sensor: Sensor) -> Problem:
-    """A sensor whose driver this node cannot run."""
-    hint = "say [local] with broker = ... in the node's file" if sensor.driver == "mqtt" else ""
-    return Problem("driver", sensor.driver, f"this node cannot run driver {sensor.driver}", hint)
+def not_usable(definition: Definition, at: str) -> Problem:
+    """The warning at a sensor whose driver this node does not have, and at a query of it."""
+    driver = definition.value.driver if isinstance(definition.value, Sensor) else None
+    if driver != "mqtt":
+        return Problem(at, definition.id, f"this node has no driver {driver}, so the sensor does not concern it")
+    why = "this node has no [local] broker, so mqtt sensors do not concern it"
+    return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
