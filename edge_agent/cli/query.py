@@ -11,9 +11,9 @@ from typing import Final
 from edge_agent.errors import ConfigError
 
 HELP = (
-    "Ask the tables with SQL. There are gold.results, ops.nodes, ops.coverage, ops.gaps, ops.late, ops.queries, "
-    "ops.sensors, ops.quarantine, ops.batches, bronze.messages, and one view a query, named like it, with a column a "
-    "label and an aggregate. Without a statement the views are listed."
+    "Read the tables with SQL: gold.results, ops.nodes, ops.coverage, ops.gaps, ops.late, ops.queries, ops.sensors, "
+    "ops.quarantine, ops.batches, bronze.messages, and one view per query with the query's name and a column per label "
+    "and aggregate. Without a statement it lists the views. `select *` prints the main columns; --wide prints all."
 )
 EXAMPLES = """\
   headwater query 'select * from "boiler-10m" order by window_start desc limit 10'
@@ -28,26 +28,27 @@ LIST: Final = "select query, max(revision) as revision from ops.queries where re
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of query."""
-    parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; left out: list the views")
+    parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; without it: the views")
     add_tables(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", dest="form", action="store_const", const="csv", help="comma-separated, with a header")
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object a row")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object per row")
     parser.set_defaults(form="table")
+    parser.add_argument("--wide", action="store_true", help="print all columns of `select *`, not only the main ones")
     parser.add_argument("--engine", choices=("delta", "spark"), default="delta", help="delta-rs (no JVM), or Spark")
 
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Where the tables are."""
+    """Declare the option that names the folder of the tables."""
     parser.add_argument(
         "--tables",
         metavar="FOLDER",
-        help=f"folder of the tables; left out: ${TABLES_VARIABLE}, or what {' or '.join(CONFIGS)} here says",
+        help=f"folder of the tables; default: ${TABLES_VARIABLE}, or the one in {' or '.join(CONFIGS)} here",
     )
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError where nothing names one."""
+    """The folder of the tables. Raises: ConfigError if nothing names one."""
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())
@@ -58,25 +59,28 @@ def folder_of(args: argparse.Namespace) -> str:
             settings = load(name)
             if settings.node.role == "root":
                 return settings.root.tables
-    raise ConfigError(f"where are the tables? Say --tables FOLDER, or set {TABLES_VARIABLE}")
+    here = f"{' and '.join(CONFIGS)} of this folder do not name one"
+    raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Ask and print."""
-    from cloud_job.sql import delta_rs
+    """Run the statement and print its rows."""
+    from cloud_job.sql import answer, delta_rs
 
     folder = folder_of(args)
     if args.engine == "delta":
-        answer = delta_rs.ask(args.sql, folder)
+        found = delta_rs.ask(args.sql, folder)
     else:
         from cloud_job import spark_session
         from cloud_job.sql import spark_sql
+        from cloud_job.sql.views import tables_in
 
-        delta_rs.tables_in(folder)
+        tables_in(folder)  # an empty folder is reported before Spark starts
         spark = spark_session.start("headwater-query")
         try:
-            answer = spark_sql.ask(args.sql, folder, spark)
+            found = spark_sql.ask(args.sql, folder, spark)
         finally:
             spark.stop()
-    delta_rs.write(answer, args.form, sys.stdout)
+    wide = args.wide or not answer.STAR.match(args.sql)
+    answer.write(found, args.form, sys.stdout, wide=wide)
     return 0
