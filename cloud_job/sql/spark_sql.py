@@ -35,6 +35,6 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
             queries.append(query)
         return of_arrow(spark.sql(sql).toArrow())
     except (PySparkException, ValueError, OverflowError) as err:
-        raise mistake(str(err).partition("\n")[0], sql, found, queries) from err
+        raise mistake(str(err).strip().partition("\n")[0], sql, found, queries) from err
     finally:
         spark.conf.set(DOUBLE_QUOTES, before or "false")

@@ -35,6 +35,10 @@ STRINGS: Final = re.compile(r"'(?:[^']|'')*'")
 WRONG_NAME: Final = ("not found", "NOT_FOUND", "ParserError", "PARSE_SYNTAX_ERROR", "INVALID_IDENTIFIER")
 
 
+class UnknownNameError(ConfigError):
+    """A statement names a table or view that does not exist, perhaps not yet."""
+
+
 def check(sql: str) -> None:
     """Refuse a statement that does more than read. Raises: ConfigError."""
     word = re.match(r"(?:\s|\()*([a-zA-Z]+)", sql)
@@ -99,7 +103,7 @@ def mistake(message: str, sql: str, tables: Iterable[str], queries: Iterable[str
                 quotes = "put the name in double quotes and the statement in single quotes"
                 return ConfigError(f"SQL: {name} is not quoted; type {quoted(name)}: {quotes}")
             if unquoted or name in line.replace('"', ""):
-                return ConfigError(f"SQL: no table or view {name}; {_instead(name, tables, queries)}")
+                return UnknownNameError(f"SQL: no table or view {name}; {_instead(name, tables, queries)}")
     return ConfigError(f"SQL: {line[:LONGEST]}")
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
+
+if TYPE_CHECKING:
+    from cloud_job.sql.answer import QueryAnswer
 
 HELP = (
     "Read the tables with SQL: gold.results, ops.nodes, ops.coverage, ops.gaps, ops.late, ops.queries, ops.sensors, "
@@ -19,9 +24,11 @@ EXAMPLES = """\
   headwater query 'select * from "boiler-10m" order by window_start desc limit 10'
   headwater query --tables /srv/tables --csv 'select key, avg from "boiler-10m"' > averages.csv
   headwater query --json 'select node, frontier from ops.nodes where behind'
+  headwater query --wait 300 'select * from "host-1m"'      # while the tree starts
   headwater query --engine spark 'select count(*) from gold.results'
 """
 TABLES_VARIABLE: Final = "HEADWATER_TABLES"
+AGAIN_S: Final = 2.0  # between two attempts of --wait; the root writes about as often
 CONFIGS: Final = ("root.toml", "headwater.toml")
 LIST: Final = "select query, max(revision) as revision from ops.queries where revision >= 0 group by query order by 1"
 
@@ -35,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object per row")
     parser.set_defaults(form="table")
     parser.add_argument("--wide", action="store_true", help="print all columns of `select *`, not only the main ones")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait up to S seconds for a first row")
     parser.add_argument("--engine", choices=("delta", "spark"), default="delta", help="delta-rs (no JVM), or Spark")
 
 
@@ -69,18 +77,36 @@ def main(args: argparse.Namespace) -> int:
 
     folder = folder_of(args)
     if args.engine == "delta":
-        found = delta_rs.ask(args.sql, folder)
+        found = first_row(lambda: delta_rs.ask(args.sql, folder), args.wait)
     else:
         from cloud_job import spark_session
         from cloud_job.sql import spark_sql
         from cloud_job.sql.views import tables_in
 
-        tables_in(folder)  # an empty folder is reported before Spark starts
+        if not args.wait:
+            tables_in(folder)  # an empty folder is reported before Spark starts
         spark = spark_session.start("headwater-query")
         try:
-            found = spark_sql.ask(args.sql, folder, spark)
+            found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
         finally:
             spark.stop()
     wide = args.wide or not answer.STAR.match(args.sql)
     answer.write(found, args.form, sys.stdout, wide=wide)
     return 0
+
+
+def first_row(ask: Callable[[], QueryAnswer], wait_s: float) -> QueryAnswer:
+    """The answer, repeated until it has a row or wait_s seconds are over. Raises: what `ask` raises last."""
+    from cloud_job.sql.views import UnknownNameError
+
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            found = ask()
+        except (PortError, UnknownNameError):  # the root has not created the tables, or not heard of the query yet
+            if time.monotonic() >= until:
+                raise
+        else:
+            if found.rows or time.monotonic() >= until:
+                return found
+        time.sleep(AGAIN_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,24 @@ def test_every_value_is_printed(folder: str, capsys: pytest.CaptureFixture[str],
     code, out, err = answered(folder, capsys, *form, f"select node, {value} as v from ops.nodes order by node")
     assert (code, err) == (0, "")
     assert "gw-2" in out
+
+
+def test_wait_ends_with_the_first_row_or_with_the_reason(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            table = pa.Table.from_pylist([{"node": "gw-3", "batch": 4}])
+            deltalake.write_deltalake(f"{folder}/ops/sensors", table)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    code, out, err = answered(folder, capsys, "--wait", "60", "--csv", "select node from ops.sensors")
+    assert (code, out, err, len(slept)) == (0, "node\ngw-3\n", "", 2)
+    assert answered(folder, capsys, "--wait", "60", "select * from host-1m")[0] == 2, "no row will ever come"
+    assert answered(folder, capsys, "--wait", "0.01", "select * from ops.gaps")[0] == 2
 
 
 def test_times_out_of_the_calendar_are_numbers() -> None:
