@@ -108,7 +108,7 @@ def test_check_connect_looks_for_what_is_named(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["check", "--connect", str(file)]) == 1
     said = capsys.readouterr().err
-    assert f"password_file: no file {tmp_path / 'p'}" in said
+    assert f"password_file: {tmp_path / 'p'} does not exist" in said
     assert "connection refused" in said
 
 
