@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.sql.answer import QueryAnswer, of_arrow
@@ -21,6 +22,7 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
     from pyspark.errors import PySparkException
 
     check(sql)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised as well
     found = tables_in(folder)
     queries = list[str]()
     before = spark.conf.get(DOUBLE_QUOTES)

@@ -102,7 +102,7 @@ def mistake(message: str, sql: str, tables: Iterable[str], queries: Iterable[str
             if name in queries:
                 quotes = "put the name in double quotes and the statement in single quotes"
                 return ConfigError(f"SQL: {name} is not quoted; type {quoted(name)}: {quotes}")
-            if unquoted or name in line.replace('"', ""):
+            if unquoted or name in re.sub('["`]', "", line):
                 return UnknownNameError(f"SQL: no table or view {name}; {_instead(name, tables, queries)}")
     return ConfigError(f"SQL: {line[:LONGEST]}")
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "Run the whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, a "
-    "lander and a Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed with -9. "
-    "At the end every window in Delta is compared with a direct computation over the raw readings. About three minutes."
+    "lander and a Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed "
+    "with -9. At the end every window in Delta is compared with a direct computation over the raw readings. It takes "
+    "about three minutes."
 )
 EXAMPLES = """\
   headwater demo

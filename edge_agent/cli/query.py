@@ -103,7 +103,7 @@ def first_row(ask: Callable[[], QueryAnswer], wait_s: float) -> QueryAnswer:
     while True:
         try:
             found = ask()
-        except (PortError, UnknownNameError):  # the root has not created the tables, or not heard of the query yet
+        except (PortError, UnknownNameError):  # the root has not created the tables or the view yet
             if time.monotonic() >= until:
                 raise
         else:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the recordings and print their rows. Returns 2 if a file is unreadable, 3 if --strict and a query is left out."""
+    """Run recordings and print their rows. Returns 2 if a file is unreadable, 3 if --strict and a query is left out."""
     spark = args.root == "spark"
     if spark:
         setup("warning")  # of the Spark job: the reason is in the fields of an event

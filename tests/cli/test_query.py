@@ -139,6 +139,7 @@ def test_a_wrong_name_is_explained_as_it_has_to_be_typed(
     [
         ("[INVALID_IDENTIFIER] The unquoted identifier host-1m is invalid", "select * from host-1m", "is not quoted;"),
         ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `hots-1m` cannot", 'select * from "hots-1m"', "did you mean"),
+        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `gold`.`result`", "select 1 from gold.result", "gold.results?"),
         ("[UNRESOLVED_COLUMN] x", 'select x from "host-1m"', "SQL: [UNRESOLVED_COLUMN] x"),
     ],
 )
