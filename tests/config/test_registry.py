@@ -31,7 +31,7 @@ def test_the_higher_revision_wins_and_a_lower_one_is_refused_with_the_next_free_
         "at": "revision",
         "got": 2,
         "why": "lower than revision 3, which is in force",
-        "hint": "say revision = 4",
+        "hint": "set revision = 4",
     }
     assert registry.take("all", "query", "x", query("2m", 4)) is True
     assert item(registry) == {"ok": True, "revision": 4}
@@ -45,7 +45,7 @@ def test_an_equal_revision_with_other_content_is_refused_and_with_the_same_conte
     registry.take("all", "query", "x", query("2m", 3))
     assert lengths(registry) == {"x": (3, 60)}
     assert item(registry)["errors"][0]["why"] == "revision 3 has another content already"
-    assert item(registry)["errors"][0]["hint"] == "say revision = 4"
+    assert item(registry)["errors"][0]["hint"] == "set revision = 4"
 
 
 def test_a_definition_without_a_revision_waits_for_the_parents_number() -> None:
@@ -76,7 +76,7 @@ def test_one_revision_has_one_content_over_both_scopes() -> None:
     registry.take("all", "query", "x", query("1m", 5))
     registry.take("node", "query", "x", query("2m", 5))
     assert lengths(registry) == {"x": (5, 60)}
-    assert item(registry)["errors"][0]["hint"] == "say revision = 6"
+    assert item(registry)["errors"][0]["hint"] == "set revision = 6"
 
 
 def test_a_removal_ends_a_definition_and_a_higher_revision_begins_it_again() -> None:

@@ -59,7 +59,7 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
     assert item(registry, "query/q150")["waiting"] is True
     last = item(registry, "query/q9999")
     assert "waiting" not in last
-    assert last["errors"][0]["hint"].startswith("publish it again once there is room; say [limits] queries = 101")
+    assert last["errors"][0]["hint"].startswith("publish it again once there is room; set [limits] queries = 101")
     for n in range(3):
         registry.take("all", "query", f"q{n}", removal(2))
     assert len(lengths(registry)) == 100, "those that waited first take the room"

@@ -71,7 +71,7 @@ def _raised(name: str, wanted: int) -> str:
     most = next(int(key.kind.high) for key in keys_of(LimitsTable) if key.name == name and isinstance(key.kind, Number))
     if wanted > most:
         return f"share them out to more gateways: [limits] {name} goes up to {most}"
-    return f"say [limits] {name} = {wanted}, it goes up to {most}"
+    return f"set [limits] {name} = {wanted}, it goes up to {most}"
 
 
 def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
@@ -81,7 +81,7 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
         return None
     gap, horizon = format_duration(window.gap_us), format_duration(horizon_us)
     why = f"longer than the correction horizon of the root, {horizon}"
-    return Problem("window.gap", gap, why, f'say at most {horizon}, or there [root] horizon = "{gap}"')
+    return Problem("window.gap", gap, why, f'use at most {horizon}, or set there [root] horizon = "{gap}"')
 
 
 def group_of(query: Query) -> Group:

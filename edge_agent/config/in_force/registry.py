@@ -83,7 +83,7 @@ class DefinitionRegistry:
             have = self._accepted.get(slot)
             if have is None or have.content != definition.content:
                 why = "no revision yet: waits until the parent has numbered it"
-                hint = f"or say revision = {self._next(kind, item)}"
+                hint = f"or set revision = {self._next(kind, item)}"
                 self._refuse(slot, Rejection(None, (Problem("revision", None, why, hint),), waiting=True))
             return False
         again = self._known(kind, item)
@@ -151,7 +151,7 @@ class DefinitionRegistry:
     # --- what comes into force ------------------------------------------------------------------------------------
 
     def _accept(self, slot: Slot, definition: Definition) -> bool:
-        """Let a numbered definition count, or note why not. True if what is in force has changed."""
+        """Put a numbered definition in force, or keep why not. Returns whether what is in force has changed."""
         _, kind, item = slot
         if (problem := self._outdated(slot, definition)) is not None:
             self._refuse(slot, Rejection(definition.revision, (problem,)))
@@ -196,7 +196,7 @@ class DefinitionRegistry:
         return (NODE, kind, item) in self._accepted or (ALL, kind, item) in self._accepted
 
     def _wait(self, slot: Slot, definition: Definition, problem: Problem) -> None:
-        """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
+        """Refuse a definition beyond a limit. The first MOST_WAITING are kept and tried again when there is room."""
         waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
         if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
             of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
@@ -216,10 +216,10 @@ class DefinitionRegistry:
             self._accepted[slot] = definition
 
     def _outdated(self, slot: Slot, definition: Definition) -> Problem | None:
-        """Why the revision rules refuse it."""
+        """Why the revision rules refuse a definition; None if they do not."""
         scope, kind, item = slot
         number, have = definition.revision or 0, self._accepted.get(slot)
-        free = f"say revision = {self._next(kind, item)}"
+        free = f"set revision = {self._next(kind, item)}"
         if have is not None and number < (have.revision or 0):
             return Problem("revision", number, f"lower than revision {have.revision}, which is in force", free)
         other = self._accepted.get((NODE if scope == ALL else ALL, kind, item))
@@ -229,7 +229,7 @@ class DefinitionRegistry:
         return None
 
     def _beyond(self, kind: str, item: str) -> Problem | None:
-        """Why the limits of this node refuse it, now that it would be in force."""
+        """Why the limits of this node refuse a definition that is in force now; None if they do not."""
         chosen = self._choose(kind, item)
         if chosen is None or chosen.value is None:
             return None
@@ -255,7 +255,7 @@ class DefinitionRegistry:
             numbered = definition.numbered(number)
             overridden = self._accepted.get((NODE, *key))
             if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
-                continue  # a topic said something newer than this unchanged file
+                continue  # a topic has a newer revision than this unchanged file
             self._files[key] = (number, numbered.content)
             self._accept((NODE, *key), numbered)
 
@@ -277,20 +277,20 @@ class DefinitionRegistry:
             try:
                 refusal = Rejection.of_plain(str(kind), str(item), values)
             except ConfigError:
-                continue  # written by another version of this software; the broker says it again
+                continue  # written by another version of this software; the broker sends it again
             self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
         self._version = int(state.get("version", 0))
 
     # --- what is in force -----------------------------------------------------------------------------------------
 
     def _effective(self, kind: str) -> list[Definition]:
-        """What the scopes together say, a definition an id, in the order in which the ids came."""
+        """The definitions that count, one per id, in the order in which the ids came."""
         ids = dict.fromkeys(slot[2] for slot in self._accepted if slot[1] == kind)
         found = (self._choose(kind, item) for item in ids)
         return [definition for definition in found if definition is not None and not definition.removed]
 
     def _choose(self, kind: str, item: str) -> Definition | None:
-        """The definition that counts here: `node` beats `all`; a removal counts too."""
+        """The definition of an id that counts here, a removal included: `node` beats `all`."""
         own, shared = self._accepted.get((NODE, kind, item)), self._accepted.get((ALL, kind, item))
         own = own if own is not None and self._concerns(own) else None
         shared = shared if shared is not None and self._concerns(shared) else None
@@ -317,7 +317,7 @@ class DefinitionRegistry:
         return state_item(None, refused, None, ()) if refused else None
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
-        """What of one id is in force."""
+        """The sensor or query of an id that is in force."""
         chosen = self._choose(kind, item)
         value = None if chosen is None else chosen.value
         if isinstance(value, Query):
