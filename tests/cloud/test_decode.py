@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.ingest.decode import windows_in
@@ -24,7 +24,6 @@ def span(window: Sliding, low: int, high: int) -> WindowRange:
     return WindowRange("q", 1, 0, **bounds, **fixed, low_us=low, high_us=high, orders=(0,), **about)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(
     data=st.data(), window=slid(), scale=st.sampled_from([None, -1]), low=st.integers(0, 40), many=st.integers(0, 30)
 )

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.delta.late_and_quarantine import late
@@ -39,6 +39,7 @@ from tests.simulation.test_fleets import calm, everything, lossy
 from tests.support.cloud import recorded_fleets
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.raw_frames import Reading, raw_rows
+from tests.support.effort import examples
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.ordered_fleets import CountedFleet
 from tests.support.simulation.world import RootHost
@@ -119,7 +120,7 @@ def naive(
     return out
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 10**6),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),

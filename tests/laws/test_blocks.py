@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
@@ -20,7 +20,6 @@ from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, 
 NODES = ["gw-b", "gw-a", "gw-c"]  # by number; RANKS is their bytewise order
 
 
-@settings(deadline=None)
 @given(data=st.data(), window=slid(), scale=st.sampled_from([None, 0, -1]), length=st.integers(1, 40))
 def test_windows_from_blocks_equal_windows_from_all_slices(
     data: st.DataObject, window: Sliding, scale: int | None, length: int

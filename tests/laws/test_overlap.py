@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
@@ -88,7 +88,6 @@ def largest(rows: Partials) -> float:
     return max([1.0, *(abs(float(v)) for v in sums.tolist())])
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(data=st.data(), window=slid(), other=algebra_strategies.windows(), scale=st.sampled_from([None, 0, -1]))
 def test_windows_at_constant_cost_equal_slices_assigned_one_by_one_for_every_component(
     data: st.DataObject, window: Sliding, other: Window, scale: int | None
@@ -105,7 +104,6 @@ def test_windows_at_constant_cost_equal_slices_assigned_one_by_one_for_every_com
     assert_same(in_windows_of(rows, window, basis, (low, high), RANKS), some, largest(rows))
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(window=algebra_strategies.windows(), data=st.data())
 def test_windows_that_do_not_overlap_are_formed_too(window: Window, data: st.DataObject) -> None:
     basis = ("count", "sum", "max")
@@ -150,7 +148,6 @@ def asks_an_inverse(window: Sliding, time_us: Ints, key: Ints) -> bool:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@settings(deadline=None)  # on a machine that does other things too
 @given(times=st.sets(st.integers(0, 90), min_size=1), window=slid())
 @example(times={0, 2}, window=Sliding(4, 2, 1))  # 0 is in no window: every window begins with the first row in any
 @example(times={0, 2, 4}, window=Sliding(4, 2))
@@ -200,7 +197,6 @@ HUGE = Partials(
 )
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(case=counted())
 @example(case=(HUGE, [0, 2**60, 2**60 + 1], [3, 2**60 + 2, 2**60 + 1]))  # years apart, sums beyond 64 bits
 def test_rows_count_in_every_window_of_their_run_and_in_no_other(case: tuple[Partials, list[int], list[int]]) -> None:

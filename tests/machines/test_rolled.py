@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
@@ -28,7 +28,6 @@ def told(made: WindowStates | None) -> list[tuple[int, int, int]]:
     return list(zip(made.rows.start.tolist(), made.rows.key.tolist(), made.late.tolist(), strict=True))
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(data=st.data(), window=slid(), scales=st.sampled_from([(None,), (-1,), (-1, -1), (0, -1)]))
 def test_windows_closed_step_by_step_are_those_of_all_rows_held(
     data: st.DataObject, window: Sliding, scales: tuple[int | None, ...]

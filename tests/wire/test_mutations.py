@@ -59,10 +59,10 @@ def samples() -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
 
 
 def drawn(strategy: st.SearchStrategy[Any], n: int) -> list[Any]:
-    """n examples, always the same."""
+    """Examples of the strategy, at most n; always the same unless the profile is "explore"."""
     out: list[Any] = []
 
-    @settings(max_examples=n, derandomize=True, database=None)
+    @settings(max_examples=n)
     @given(strategy)
     def keep(value: Any) -> None:
         out.append(value)
