@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from _pytest.terminal import TerminalReporter
+
+Reported = Generator[None, pytest.TestReport, pytest.TestReport]
 
 FOUND = pytest.StashKey[list[str]]()
 CASE = re.compile(r"(?:Falsifying|Failing)[a-z ]*: \w+\(")
@@ -37,7 +39,7 @@ def finding(item: pytest.Item, error: BaseException) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Reported:
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if report.failed and error is not None:

@@ -54,7 +54,7 @@ class GatewayHost(Host):
 
     def build(self, restored: Restored) -> Gateway:
         settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
-        return Gateway(settings, self.rng, restored, self.load)
+        return Gateway(settings, self.rng, restored, self.disk.load)
 
     def started(self, now_us: int) -> None:
         self.version = self.fleet.version_at(now_us - self.hears_after_us)
@@ -169,7 +169,7 @@ class Fleet:
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2)
 
     def run(self) -> list[str]:
         """Chaos while there are readings, then calm until everything has arrived; answers what is wrong."""

@@ -87,7 +87,7 @@ class MarkedFleet(Fleet):
     def _merger(self, host: Host, restored: Restored) -> Merger:
         """Every parent names its children: the i-th windows are of those that anybody expects."""
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "median", "last"))

@@ -63,7 +63,7 @@ class CountedFleet(Fleet):
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
 
     @property
     def later(self) -> tuple[Query, ...]:
