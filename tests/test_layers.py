@@ -169,6 +169,19 @@ def test_a_new_file_needs_a_room() -> None:
         room_of("edge_agent/helpers.py")
 
 
+def test_no_test_module_is_imported_by_another() -> None:
+    """What several tests need is in tests/support or tests/oracle."""
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in imports(path.read_text(), path.relative_to(ROOT).as_posix())
+        if name.startswith("tests.")
+        and any(part.startswith("test_") for part in name.split(".")[1:])
+        and any((ROOT / "/".join(name.split(".")[:n])).with_suffix(".py").exists() for n in (2, 3, 4))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_the_algebra_has_nothing_to_do_with_the_world() -> None:
     """No log, no clock, no thread, no file: pure functions on frozen values."""
     world = {"logging", "os", "pathlib", "random", "signal", "socket", "sqlite3", "subprocess", "threading", "time"}

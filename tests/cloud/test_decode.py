@@ -11,7 +11,7 @@ from edge_agent.algebra.partials.partial import assign_windows, combine, concat,
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows import Sliding
 from edge_agent.root.decision.work import WindowRange
-from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
+from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "median"))
 

@@ -15,9 +15,9 @@ from typing import IO
 import pytest
 
 from cloud_job.sql import delta_rs
-from tests.cloud.test_root_equals_plain import wanted_of
-from tests.simulation.test_fleets import lossy
 from tests.support.cloud import recorded_fleets
+from tests.support.cloud.recorded_fleets import wanted_of
+from tests.support.simulation.faults import lossy
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 CONFIG = """\

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, Blocks, kept_columns, kept_us, pays
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
-from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
+from tests.support.laws.sliced_partials import EVERY, RANKS, assert_same, largest, sliced, slid
 
 NODES = ["gw-b", "gw-a", "gw-c"]  # by number; RANKS is their bytewise order
 

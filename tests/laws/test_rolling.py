@@ -14,8 +14,8 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_window
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.windows import Sliding, Window
-from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
 from tests.support import algebra_strategies
+from tests.support.laws.sliced_partials import EVERY, RANKS, assert_same, largest, sliced, slid
 
 
 @given(data=st.data(), window=slid(), other=algebra_strategies.windows(), scale=st.sampled_from([None, -1]))

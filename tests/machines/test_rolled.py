@@ -16,7 +16,7 @@ from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import WindowStates
 from edge_agent.root.numpy.time_windows import WantedWindows, windows
-from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
+from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "time_of_max"))
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from edge_agent.recording.parser import parse
-from tests.recording.test_run import answered
-from tests.support.recording.seeded import UNITS, expected, key_text, reach
+from tests.support.recording.seeded import UNITS, answered, expected, key_text, reach
 from tests.support.recording.seeded_ordered import expected_central, made_central
 from tests.support.tolerance import close
 

@@ -10,19 +10,13 @@ import pytest
 
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import Told
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
-from tests.support.recording.seeded import Row, Value, expected, judged, key_text, made, reach, told_rows
+from tests.support.recording.seeded import Row, Value, answered, expected, judged, key_text, made, reach, told_rows
 from tests.support.tolerance import close
 
 SEEDS = range(5_000, 5_030)
-
-
-def answered(given: dict[str, Any]) -> list[Told]:
-    recording = parse(json.dumps(given), "local")
-    assert not recording.refused
-    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def alone(given: dict[str, Any]) -> dict[tuple[str, Row], Value]:

@@ -11,16 +11,10 @@ from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer, Told
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.recording.tree import Tree, bottom_up
-from tests.support.recording.seeded import expected, made, reach, told_rows
+from tests.support.recording.seeded import answered, expected, made, reach, told_rows
 from tests.support.tolerance import close
 
 SEEDS = 60  # a second each when all else is busy; more were run while this was written
-
-
-def answered(given: dict[str, Any]) -> list[Told]:
-    recording = parse(json.dumps(given), "made")
-    assert not recording.refused
-    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def values(told: list[Told], query: str) -> dict[tuple[int, int], Any]:

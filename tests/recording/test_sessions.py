@@ -9,8 +9,7 @@ import pytest
 
 from edge_agent.root.numpy.rows import Row
 from edge_agent.root.numpy.sessions import ShownSessions
-from tests.recording.test_run import answered
-from tests.support.recording.seeded import reach, told_rows
+from tests.support.recording.seeded import answered, reach, told_rows
 from tests.support.recording.seeded_sessions import expected_sessions, made_sessions
 from tests.support.tolerance import close
 

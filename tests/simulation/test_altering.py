@@ -7,8 +7,8 @@ import pytest
 from edge_agent.machines.gateway import slicer
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.region.merger import Merger
-from tests.simulation.test_fleets import calm, everything, lossy
 from tests.support.simulation.altered_fleets import AlteringFleet, altering
+from tests.support.simulation.faults import calm, everything, lossy
 from tests.support.simulation.fleets import GatewayHost
 from tests.support.simulation.world import SECOND, Chaos, MergerHost, RootHost
 

@@ -6,7 +6,7 @@ import pytest
 
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.numpy import ordered
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.ordered_fleets import counted
 
 SEEDS = 8  # a test; some 0.3 s each

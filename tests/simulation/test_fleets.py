@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.fleets import fleets
-from tests.support.simulation.world import MS, SECOND, Chaos
 
 SEEDS = 40  # a test; some 0.2 s each
-
-
-def calm(_random: Random) -> Chaos:
-    return Chaos()
-
-
-def lossy(random: Random) -> Chaos:
-    delay_us = random.choice([50 * MS, 500 * MS, 5 * SECOND])
-    return Chaos(random.choice([0.1, 0.4]), random.choice([0.1, 0.4]), delay_us, broker=0.01, partition=0.005)
-
-
-def crashing(random: Random) -> Chaos:
-    return Chaos(crash=random.choice([0.001, 0.005, 0.02]))
-
-
-def everything(random: Random) -> Chaos:
-    chaos = lossy(random)
-    chaos.crash = random.choice([0.001, 0.005])
-    return chaos
 
 
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.marker_fleets import marked
 
 SEEDS = 6  # a test; some 0.5 s each

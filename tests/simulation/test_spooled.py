@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.machines.checkpoint import append_only, paged_rows
-from tests.simulation.test_fleets import crashing
+from tests.support.simulation.faults import crashing
 from tests.support.simulation.fleets import fleets
 
 SEEDS = 4

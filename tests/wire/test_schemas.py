@@ -24,8 +24,7 @@ from edge_agent.wire import frames, heads, landing, readings, receipts
 from tests.support.effort import examples
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire import meaning
-from tests.support.wire.hostile_bytes import wrapped
-from tests.wire.test_bodies import BODIES
+from tests.support.wire.hostile_bytes import BODIES, wrapped
 
 SCHEMAS: Final = Path(__file__).resolve().parents[2] / "schemas"
 VECTORS: Final = SCHEMAS / "vectors"
