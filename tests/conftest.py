@@ -20,7 +20,7 @@ STEADY: Final = settings(
 settings.register_profile("house", STEADY, max_examples=100)
 settings.register_profile("quick", STEADY, max_examples=20)  # make quick
 settings.register_profile("oldest", STEADY, max_examples=20)  # the edge once more, with the oldest libraries
-settings.register_profile("explore", STEADY, max_examples=500, derandomize=False, print_blob=True)  # make explore
+settings.register_profile("explore", STEADY, max_examples=200, derandomize=False, print_blob=True)  # make explore
 settings.load_profile("house")
 
 

@@ -17,7 +17,8 @@ from edge_agent.machines.node import FAILED
 from edge_agent.packages import LEFT_OUT, NEVER, installed
 from edge_agent.root.completeness import Decider, Decision
 from tests.support.processes.broker_clients import retained
-from tests.support.processes.tree import Top, gateway, wait_for
+from tests.support.processes.tree import Top, gateway
+from tests.support.waiting import eventually
 
 TROUBLE = """
 import itertools, time
@@ -120,26 +121,26 @@ def test_functions_that_raise_are_slow_or_never_end_cost_their_own_answers_and_n
         def failing() -> dict[str, str]:
             return {one["function"]: one["why"] for one in (retained(broker.url, status) or {}).get("failing", ())}
 
-        wait_for(lambda: len(failing()) == 2)
+        eventually(lambda: len(failing()) == 2)
         said = failing()
         assert said["raises"] == "ValueError: no such valve"
         assert "3 calls in a row above 0.25 s; left out" in said["naps"]
-        start = max(row.start for row in wait_for(top.results).values())
-        row = wait_for(lambda: [row for row in top.results().values() if row.start > start])[0]
+        start = max(row.start for row in eventually(top.results).values())
+        row = eventually(lambda: [row for row in top.results().values() if row.start > start])[0]
         assert row.values["count"] == 25
         assert row.values["raises"] is None
         assert row.values["naps"] is None
         assert row.values["hangs"] is not None
         (folder / "hang").touch()
-        wait_for(lambda: not agent.alive)
+        eventually(lambda: not agent.alive)
         assert agent.code == 1
         agent.start()  # as systemd does
-        wait_for(lambda: failing().get("hangs") == NEVER)
+        eventually(lambda: failing().get("hangs") == NEVER)
         start = max(row.start for row in top.results().values())
-        wait_for(lambda: max(row.start for row in top.results().values()) > start + 2_000_000)
+        eventually(lambda: max(row.start for row in top.results().values()) > start + 2_000_000)
         rows = [row for row in top.results().values() if row.start > start + 1_000_000]
         assert all(row.values["count"] == 25 and row.values["hangs"] is None for row in rows)
-        wait_for(lambda: agent.log.read_text().count("no such valve") == 2)
+        eventually(lambda: agent.log.read_text().count("no such valve") == 2)
     told = {gap.detail.partition(" of ")[2].partition(" ")[0]: gap for gap in declared if gap.reason == FAILED}
     assert told.keys() == {"raises", "naps", "hangs"}
     assert told["raises"].detail == "lift of raises (package trouble 1.0): ValueError: no such valve; queries half"
