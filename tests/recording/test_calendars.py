@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.effort import seeds
 from tests.support.recording.seeded import answered, expected, reach, told_rows
 from tests.support.recording.seeded_calendars import made_calendars
 from tests.support.tolerance import close
 
-SEEDS = 40
 
-
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 40))
 def test_days_weeks_months_and_bands_give_the_rows_of_the_oracle(seed: int) -> None:
     """protocol 6.2, 6.1 and 4.2 where windows are of unequal length, or only one."""
     given = made_calendars(seed)

@@ -13,11 +13,10 @@ from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
 from tests.oracle.central_computer import Reading
 from tests.oracle.marker_windows import Child, Mark, results
+from tests.support.effort import seeds
 from tests.support.recording.seeded import answered, key_text
 from tests.support.recording.seeded_markers import Rows, by_place, made
 from tests.support.tolerance import close
-
-SEEDS = range(60)  # 400 were run while this was written
 
 
 def wanted(given: dict[str, Any]) -> Rows:
@@ -57,7 +56,8 @@ class Labels(dict[str, str]):
         return hash(tuple(self.items()))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 60))
 def test_any_recording_with_markers_gives_the_rows_of_the_oracle(seed: int) -> None:
     """protocol 4.1, 4.2, 4.4, 5.1, 5.3, 6.1 and 6.2: every interpretation, over random trees."""
     given = made(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -258,11 +258,11 @@ def _text(query: Query) -> str:
 
 
 def fleets(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False, sessions: bool = False
+    seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, changes: bool = False, sessions: bool = False
 ) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         fleet = Fleet(seed, chaos(Random(seed)), changes=changes, sessions=sessions)
         wrong = fleet.run()
         if wrong:

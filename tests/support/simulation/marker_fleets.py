@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -176,10 +176,10 @@ class Labels(dict[str, str]):
         return hash(tuple(self.items()))
 
 
-def marked(first: int, count: int, chaos: Callable[[Random], Chaos]) -> list[str]:
+def marked(seeds: Iterable[int], chaos: Callable[[Random], Chaos]) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         wrong = MarkedFleet(seed, chaos(Random(seed))).run()
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))
