@@ -5,11 +5,11 @@ Every commit succeeds at once. Links, losses and crashes are in tests/support/si
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -42,9 +42,12 @@ QUERY = Query("q", 1, "s", Tumbling(S), (Aggregate("sum", "sum"),), lateness_us=
 
 @dataclass(slots=True)
 class Disk:
-    """A spool: slots and frames, changed by whole commits only. frames: (epoch, seq) -> (frame, sent)."""
+    """A spool: slots and frames, changed by whole commits only.
 
-    slots: dict[str, Any] = field(default_factory=dict)
+    slots: name -> pickled value, as it was at the commit. frames: (epoch, seq) -> (frame, sent).
+    """
+
+    slots: dict[str, bytes] = field(default_factory=dict)
     frames: dict[tuple[int, int], tuple[Frame, bool]] = field(default_factory=dict)
 
     def commit(self, commit: Commit) -> None:
@@ -52,7 +55,7 @@ class Disk:
             if value is None:
                 self.slots.pop(slot, None)
             else:
-                self.slots[slot] = copy.deepcopy(value)
+                self.slots[slot] = pickle.dumps(value)
         for frame in commit.frames:
             assert (frame.epoch, frame.seq) not in self.frames, "a seq is used twice"
             self.frames[frame.epoch, frame.seq] = (frame, False)
@@ -65,7 +68,7 @@ class Disk:
 
     def restored(self) -> Restored:
         frames = tuple(SpooledFrame(e, s, sent, 0, frame) for (e, s), (frame, sent) in self.frames.items())
-        return Restored(copy.deepcopy(self.slots), frames)
+        return Restored({slot: pickle.loads(value) for slot, value in self.slots.items()}, frames)
 
     def load(self, epoch: int, seq: int) -> Frame:
         return self.frames[epoch, seq][0]

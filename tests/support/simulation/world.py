@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -256,7 +257,7 @@ class RootHost:
         self.rows += self.root.step(files[-1][0])
         household = self.root.decider.parent.household
         fresh = Decider(self.journal, household.grace_us, household.named)
-        fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
+        fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
         self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row
 
 
