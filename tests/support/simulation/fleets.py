@@ -57,7 +57,7 @@ class GatewayHost(Host):
 
     def build(self, restored: Restored) -> Gateway:
         settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
-        return Gateway(settings, self.rng, restored, self.load)
+        return Gateway(settings, self.rng, restored, self.disk.load)
 
     def started(self, now_us: int) -> None:
         self.version = self.fleet.version_at(now_us - self.hears_after_us)
@@ -184,7 +184,7 @@ class Fleet:
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2)
 
     def run(self) -> list[str]:
         """Chaos while there are readings, then calm until everything has arrived; answers what is wrong."""
@@ -295,8 +295,7 @@ class Fleet:
 
 
 def fleets(
-    first: int,
-    count: int,
+    seeds: Iterable[int],
     chaos: Callable[[Random], Chaos],
     *,
     changes: bool = False,
@@ -305,7 +304,7 @@ def fleets(
 ) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         fleet = Fleet(seed, chaos(Random(seed)), changes=changes, sessions=sessions, limits=limits)
         wrong = fleet.run()
         if wrong:
