@@ -1,4 +1,4 @@
-"""Recordings made from a seed, with their right answers: the oracle's functions over the readings that count."""
+"""Recordings drawn from a seed, with their right rows: the oracle over the readings that count."""
 
 from __future__ import annotations
 
