@@ -107,12 +107,12 @@ def test_a_definition_that_cannot_be_read_and_is_deleted_is_gone_and_the_log_nam
     publish(broker.url, "hw/1/all/cfg/sensor/outside", text({"driver": "mqtt", "topic": "a", "revision": 1}))
     for name in ("first", "second"):
         publish(broker.url, f"hw/1/all/cfg/query/{name}", "{not json")
-        wait_for(partial(logged, agent, "definitions.refused", f"item=query/{name}"))
-    assert wait_for(lambda: item(broker.url, "gw-1", "sensor/outside"))["ok"] is True
-    assert wait_for(lambda: logged(agent, "sensors.elsewhere", "sensor=outside"))
+        eventually(partial(logged, agent, "definitions.refused", f"item=query/{name}"))
+    assert eventually(lambda: item(broker.url, "gw-1", "sensor/outside"))["ok"] is True
+    assert eventually(lambda: logged(agent, "sensors.elsewhere", "sensor=outside"))
     publish(broker.url, "hw/1/all/cfg/query/first", "")
     publish(broker.url, "hw/1/all/cfg/query/second", text(QUERY, revision=1))
-    wait_for(lambda: item(broker.url, "gw-1", "query/second").get("waiting"))
+    eventually(lambda: item(broker.url, "gw-1", "query/second").get("waiting"))
     assert item(broker.url, "gw-1", "query/first") == {}
 
 
