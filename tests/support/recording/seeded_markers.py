@@ -1,4 +1,4 @@
-"""Recordings with markers, made from a seed."""
+"""Recordings with markers, drawn from a seed."""
 
 from __future__ import annotations
 

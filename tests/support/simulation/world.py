@@ -1,8 +1,8 @@
-"""A whole fleet in one thread under a seed: real machines, simulated clock, disks, network and crashes.
+"""A fleet in one thread, drawn from a seed: real machines; simulated clock, disks, network and crashes.
 
-Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and
-reorders; a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves
-what was committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
+The network loses, repeats, delays and reorders messages; a broker restart loses all in flight. A crash happens between
+any two actions of a machine; what was committed stays. Disks are atomic: tests/ports tests the spool's own crash safety
+on real files. `fleets.py` compares the rows with the oracle.
 """
 
 from __future__ import annotations
