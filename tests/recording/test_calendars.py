@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.support.recording.seeded import expected, reach, told_rows
 from tests.support.recording.seeded_calendars import made_calendars
@@ -17,7 +17,7 @@ from tests.support.tolerance import close
 SEEDS = 40
 
 
-def answered(given: dict[str, Any]) -> list[Told]:
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
     return RowRenderer(recording).final(Tree(recording).run())

@@ -10,7 +10,7 @@ import pytest
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import query_of
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.streams import FAR_US
 from edge_agent.recording.tree import JOURNAL, Tree
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -26,7 +26,7 @@ def recording_of(probe: Probe, name: str = "probe") -> Recording:
     return recording
 
 
-def rows_of(told: list[Told]) -> dict[Place, Any]:
+def rows_of(told: list[RenderedRow]) -> dict[Place, Any]:
     """Rows as a probe says them."""
     return {(t["query"], t["key"], t["start"], t["end"]): t.get("value", t.get("values")) for t in told}
 

@@ -10,7 +10,7 @@ import pytest
 
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.support.recording.seeded import Row, Value, expected, judged, key_text, made, reach, told_rows
@@ -19,7 +19,7 @@ from tests.support.tolerance import close
 SEEDS = range(5_000, 5_030)
 
 
-def answered(given: dict[str, Any]) -> list[Told]:
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
     recording = parse(json.dumps(given), "local")
     assert not recording.refused
     return RowRenderer(recording).final(Tree(recording).run())
@@ -50,7 +50,7 @@ def sessions(given: dict[str, Any]) -> dict[Row, Value]:
     return out
 
 
-def by_child(told: list[Told], given: dict[str, Any]) -> dict[tuple[str, Row], Value]:
+def by_child(told: list[RenderedRow], given: dict[str, Any]) -> dict[tuple[str, Row], Value]:
     children = {row["child"] for row in told}
     return {
         (child, place): values

@@ -12,7 +12,7 @@ import pytest
 
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.oracle.central_computer import Reading
 from tests.oracle.marker_windows import Child, Mark, results
@@ -128,13 +128,13 @@ class Labels(dict[str, str]):
         return hash(tuple(self.items()))
 
 
-def answered(given: dict[str, Any]) -> list[Told]:
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
     recording = parse(json.dumps(given), "markers")
     assert not recording.refused
     return RowRenderer(recording).final(Tree(recording).run())
 
 
-def by_place(told: list[Told]) -> Rows:
+def by_place(told: list[RenderedRow]) -> Rows:
     out: Rows = {}
     for row in told:
         key = row["key"] if isinstance(row["key"], str) else key_text(row["key"])
