@@ -12,6 +12,8 @@ from typing import Any
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Query
 from edge_agent.recording.parser import Recording, parse
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
+from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
 
@@ -216,3 +218,9 @@ def reach(given: dict[str, Any], *, whole: bool = False) -> float:
     values = [item[2] for items in given["streams"].values() for item in items if len(item) == 3]
     numbers = [abs(value) for value in values if isinstance(value, int | float)]
     return float(sum(numbers)) if whole or any(isinstance(value, float) for value in values) else 1.0
+
+
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
+    recording = parse(json.dumps(given), "made")
+    assert not recording.refused
+    return RowRenderer(recording).final(Tree(recording).run())
