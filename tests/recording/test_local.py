@@ -10,7 +10,7 @@ import pytest
 
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import Told
+from edge_agent.recording.row_rendering import RenderedRow
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.support.effort import seeds
@@ -43,7 +43,7 @@ def sessions(given: dict[str, Any]) -> dict[Row, Value]:
     return out
 
 
-def by_child(told: list[Told], given: dict[str, Any]) -> dict[tuple[str, Row], Value]:
+def by_child(told: list[RenderedRow], given: dict[str, Any]) -> dict[tuple[str, Row], Value]:
     children = {row["child"] for row in told}
     return {
         (child, place): values

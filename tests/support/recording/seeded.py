@@ -12,7 +12,7 @@ from typing import Any
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Query
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
@@ -227,7 +227,7 @@ def _inexact(asked: dict[str, Any]) -> bool:
     return any((word["fn"] if isinstance(word, dict) else word) in {"integral", "time_weighted_avg"} for word in words)
 
 
-def answered(given: dict[str, Any]) -> list[Told]:
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
     return RowRenderer(recording).final(Tree(recording).run())
