@@ -239,6 +239,7 @@ class Gateway(Node):
         for group, slicer in self.slicers.items():
             before = self._promised.get(group, NEVER_US)
             frontier_us = self._promised[group] = self._frontier(group, slicer, now_us)
+            slicer.horizon_us = self.horizon_us
             releases = (*self._spent.pop(group, ()), *slicer.advance(frontier_us))
             if releases:
                 self._touched.add(group)

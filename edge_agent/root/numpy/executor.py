@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
+from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.punctuation.markers import is_central, is_marked
@@ -80,7 +80,8 @@ class NumpyRoot:
 
     def receipt(self, node: str, epoch: int) -> Receipt:
         """What is here of an epoch, for a holder that gives receipts itself."""
-        return self.decider.parent.inbox.receipt(node, epoch)
+        receipt = self.decider.parent.inbox.receipt(node, epoch)
+        return replace(receipt, horizon_us=min(self._horizon_us, MAX_HORIZON_US))
 
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
         """Rows that are new or revised since the last step, by query, start and key. flush: put nothing off."""
