@@ -30,6 +30,7 @@ MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/prot
 MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
 MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
+BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 
 @dataclass(frozen=True, slots=True)
