@@ -18,16 +18,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edge_agent.algebra import aggregates, windows
 from edge_agent.algebra.aggregates import plugins as of_aggregates
 from edge_agent.algebra.plugin_calls import TRIAL, Answer, Call, FailedError, said
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import plugins as of_windows
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUPS: Final = (of_aggregates.GROUP, of_windows.GROUP)
 SLOW_S: Final = 0.25  # a call on a node may take that: a quarter of the commit interval
@@ -293,7 +295,18 @@ def complain() -> None:
 
 def installed(group: str) -> list[EntryPoint]:
     """The entry points there are, in the order of their names: the same on every node."""
+    if not any(_names(folder, group) for folder in sys.path):
+        return []
+    from importlib.metadata import entry_points  # costs more memory than all of the configuration
+
     return sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+
+
+def _names(folder: str, group: str) -> bool:
+    """Whether something installed in a folder of the path may bring entry points of the group."""
+    wanted = f"[{group}]"
+    files = (file for kind in ("dist", "egg") for file in Path(folder).glob(f"*.{kind}-info/entry_points.txt"))
+    return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
 
 
 def distributions() -> dict[str, str]:

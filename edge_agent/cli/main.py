@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, Protocol, cast
 
+from edge_agent import __version__
 from edge_agent.errors import ConfigError, PortError
 
 VERBS: Final = {  # name -> one line for `headwater --help`, in the order a user meets them
@@ -154,9 +155,7 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
 
 def version() -> str:
     """The installed version, as in a birth."""
-    from importlib import metadata  # costs more than all the rest of `headwater --help`
-
-    return metadata.version("headwater")
+    return __version__
 
 
 def coloured() -> bool:

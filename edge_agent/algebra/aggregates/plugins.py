@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +21,9 @@ from edge_agent.algebra.aggregates.conformance import unlike
 from edge_agent.algebra.aggregates.non_commutative import in_order, with_needs
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PLAIN, TRIAL, Call, FailedError, Watch, said
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States

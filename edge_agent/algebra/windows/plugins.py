@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +18,9 @@ from edge_agent.algebra.plugin_calls import PLAIN, FailedError, Watch, said
 from edge_agent.algebra.windows.base import Setting
 from edge_agent.algebra.windows.conformance import disagreement
 from edge_agent.algebra.windows.ordered import RAW, RowWindows
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows.ordered import OrderedReadings
