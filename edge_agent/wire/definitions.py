@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
+from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
@@ -33,7 +34,7 @@ def birth_item(birth: Birth) -> object:
 
 
 def birth(value: object) -> Birth:
-    """The twin of `birth_item`. Raises: WireError."""
+    """Inverse of `birth_item`. Raises: WireError."""
     epoch_id, journal, before, version = an_array(value, "birth", 4, 4)
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
@@ -67,7 +68,7 @@ def define_item(define: Define) -> object:
 
 
 def define(value: object) -> Define:
-    """The twin of `define_item`. Raises: WireError."""
+    """Inverse of `define_item`. Raises: WireError."""
     keys, nodes, groups, plans, queries, sensors = an_array(value, "definitions", 6, 6)
     return Define(
         _numbered(keys, "keys", MAX_KEYS, TEXT),
@@ -92,25 +93,31 @@ def _numbered_group(value: object) -> tuple[int, Group]:
 
 def group_item(group: Group) -> list[object]:
     """[source, where, by, lateness, late], where needed followed by gap and max, and these by node and form."""
-    fields = [group.source, group.where, list(group.by), group.lateness_us, group.late]
-    if group.node or group.form:
-        return [*fields, group.gap_us, group.max_us, group.node, group.form]
-    return [*fields, group.gap_us, group.max_us] if group.gap_us else fields
+    fields, cut = [group.source, group.where, list(group.by), group.lateness_us, group.late], group.cut
+    if group.node or cut.text:
+        return [*fields, cut.gap_us, cut.max_us, group.node, cut.text]
+    return [*fields, cut.gap_us, cut.max_us] if cut.gap_us else fields
 
 
 def group(value: object) -> Group:
-    """The twin of `group_item`. Raises: WireError."""
+    """Inverse of `group_item`. Raises: WireError."""
     source, where, by, lateness_us, late, *more = an_array(value, "group", 5, 9)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
+    gap_us, max_us = _gap_and_max(more[:2], 0 if len(more) > 2 else 1) if more else (0, 0)
+    node, form = _node_and_form(more[2:]) if len(more) > 2 else ("", "")
+    try:
+        cut = cut_from_text(gap_us, max_us, form)
+    except ValueError as err:
+        raise WireError(f"{err}: gap {gap_us}, maximum {max_us}, form {shown(form)}") from err
     return Group(
         a_text(source, "source", NAME),
         a_text(where, "where", TEXT),
         names(by, "by"),
         an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
         late,
-        *(_gap_and_max(more[:2], 0 if len(more) > 2 else 1) if more else ()),
-        *(_node_and_form(more[2:]) if len(more) > 2 else ()),
+        cut,
+        node,
     )
 
 
@@ -123,7 +130,7 @@ def _node_and_form(value: object) -> tuple[str, str]:
     node, form = an_array(value, "node and form", 2, 2)
     found = a_text(node, "node", NAME), a_text(form, "form", TEXT)
     if not any(found):
-        raise WireError("group: node and form are there only where one of them says something")
+        raise WireError("group: node and form are present only if one of them is not empty")
     return found
 
 

@@ -36,8 +36,8 @@ from edge_agent.root.decision.work import (
     Work,
 )
 from edge_agent.wire.heads import Part
-from tests.simulation.test_fleets import everything
 from tests.support.cloud import recorded_fleets
+from tests.support.simulation.faults import everything
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 GROUP = Group("s", "", (), 0)

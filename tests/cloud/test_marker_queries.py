@@ -21,8 +21,8 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.root.numpy.rows import Row
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud.recorded_fleets import File, RecordedFleet, content, grouped, plain_rows
+from tests.support.simulation.faults import everything, lossy
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.marker_fleets import MarkedFleet
 from tests.support.simulation.world import Chaos, RootHost

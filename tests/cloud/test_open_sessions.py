@@ -18,10 +18,10 @@ from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, lifted, query
 from tests.support.cloud.recorded_fleets import RecordedFleet, fleet, grouped, plain_rows
 from tests.support.cloud.session_rows import Twin
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.world import Chaos, RootHost
 
 SEEDS = (3_000, 3_005, 3_020)  # each found something once

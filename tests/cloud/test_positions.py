@@ -11,7 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.delta.late_and_quarantine import late
@@ -26,7 +26,6 @@ from cloud_job.ordered.position_store import PositionStore
 from cloud_job.ordered.reading_chunks import chunks_of
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.config.definitions.definitions import query_of
@@ -35,10 +34,11 @@ from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.simulation.test_fleets import calm, everything, lossy
 from tests.support.cloud import recorded_fleets
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
-from tests.support.cloud.raw_frames import Reading, raw_rows
+from tests.support.cloud.raw_frames import Reading, naive, raw_rows
+from tests.support.effort import examples
+from tests.support.simulation.faults import calm, everything, lossy
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.ordered_fleets import CountedFleet
 from tests.support.simulation.world import RootHost
@@ -103,23 +103,7 @@ def told(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], tuple[int, di
     return found
 
 
-def naive(
-    asked: Query, readings: Sequence[Reading], length: int, slide: int
-) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
-    """Sort, count, slice."""
-    out: dict[tuple[str, str, int], tuple[int, dict[str, float | None]]] = {}
-    for key in {reading.key for reading in readings}:
-        line = sorted((r for r in readings if r.key == key), key=lambda r: (r.time_us, r.node.encode(), r.order))
-        for start in range(0, len(line) - length + 1, slide):
-            values = [reading.value for reading in line[start : start + length]]
-            out[asked.id, key, start] = (
-                start + length,
-                {"sum": float(sum(values)), "first": values[0], "last": values[-1]},
-            )
-    return out
-
-
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 10**6),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),

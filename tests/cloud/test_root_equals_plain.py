@@ -4,35 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud import recorded_fleets
 from tests.support.cloud.jobs import CrashError, Roots, same
+from tests.support.cloud.recorded_fleets import wanted_of
+from tests.support.simulation.faults import everything, lossy
 
 pytestmark = pytest.mark.spark
 BATCHES = 5
-
-
-def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The last revision of each row of the plain root, as a row of gold.results."""
-    return {
-        (r.query, r.key, r.start): {
-            "end": r.end,
-            "values": dict(r.values),
-            "details": r.details,
-            "readings": r.readings,
-            "revision": r.revision,
-            "late": r.late,
-            "expected": r.expected,
-            "received": r.received,
-            "complete": r.complete,
-            "labels": dict(r.labels),
-        }
-        for r in rows
-    }
 
 
 def run(root: Roots, groups: list[list[recorded_fleets.File]], journal: int) -> None:

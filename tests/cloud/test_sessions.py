@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_agent.algebra.query.query import Query
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud.both_roots import plain, same, sent, through_crashes
 from tests.support.cloud.recorded_fleets import RecordedFleet
+from tests.support.simulation.faults import everything, lossy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,7 @@ from edge_agent.machines.uplink.step import StepRows
 from edge_agent.root.numpy.ordered import REASON
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import snapshot
-from tests.machines.test_root import root_of
-from tests.support.machines.scripted_child import S, Sender
+from tests.support.machines.scripted_child import S, Sender, root_of
 
 LABELS: list[Labels] = [(("k", "a"),), (("k", "b"),)]
 SEQUENCE = (Aggregate("sequence", "s"), Aggregate("count", "n"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
@@ -16,7 +16,7 @@ from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import WindowStates
 from edge_agent.root.numpy.time_windows import WantedWindows, windows
-from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
+from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "time_of_max"))
 
@@ -28,7 +28,6 @@ def told(made: WindowStates | None) -> list[tuple[int, int, int]]:
     return list(zip(made.rows.start.tolist(), made.rows.key.tolist(), made.late.tolist(), strict=True))
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(data=st.data(), window=slid(), scales=st.sampled_from([(None,), (-1,), (-1, -1), (0, -1)]))
 def test_windows_closed_step_by_step_are_those_of_all_rows_held(
     data: st.DataObject, window: Sliding, scales: tuple[int | None, ...]

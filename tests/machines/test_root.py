@@ -16,20 +16,9 @@ from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
 from edge_agent.root.numpy.rows import Row
-from tests.support.machines.scripted_child import JOURNAL, S, Sender
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender, root_of
 
-SUM = (Aggregate("sum", "sum"),)
 TEN = Query("ten", 1, "boiler", Tumbling(10 * S), SUM, by=("k",))
-GRACE = 60 * S
-
-
-def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
-    """A root that has heard the birth of each."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, revise_every_us=revise_every_us)
-    for sender in senders:
-        root.take(sender.node, sender.birth(), 0)
-    assert root.step(0) == []
-    return root
 
 
 def told(rows: list[Row]) -> list[tuple[str, int, float | None, int]]:

@@ -8,8 +8,7 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
 from edge_agent.root.numpy.rows import Row
-from tests.machines.test_root import SUM, root_of
-from tests.support.machines.scripted_child import S, Sender
+from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM, by=("k",))
 X = "k=x"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import query_of
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.streams import FAR_US
 from edge_agent.recording.tree import JOURNAL, Tree
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.support.recording.probes import PROBES, Place, Probe, ones, query, tree
+from tests.support.recording.probes import PROBES, Probe, ones, query, rows_of, tree
 
 
 def recording_of(probe: Probe, name: str = "probe") -> Recording:
@@ -24,11 +23,6 @@ def recording_of(probe: Probe, name: str = "probe") -> Recording:
     recording = parse(json.dumps(probe.given), name)
     assert not recording.refused
     return recording
-
-
-def rows_of(told: list[Told]) -> dict[Place, Any]:
-    """Rows as a probe says them."""
-    return {(t["query"], t["key"], t["start"], t["end"]): t.get("value", t.get("values")) for t in told}
 
 
 def holds_rows(payload: bytes) -> bool:

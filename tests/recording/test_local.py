@@ -10,19 +10,12 @@ import pytest
 
 from edge_agent.algebra.query.key import key_labels
 from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import Told
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
-from tests.support.recording.seeded import Row, Value, expected, judged, key_text, made, reach, told_rows
+from tests.support.effort import seeds
+from tests.support.recording.seeded import Row, Value, answered, expected, judged, key_text, made, reach, told_rows
 from tests.support.tolerance import close
-
-SEEDS = range(5_000, 5_030)
-
-
-def answered(given: dict[str, Any]) -> list[Told]:
-    recording = parse(json.dumps(given), "local")
-    assert not recording.refused
-    return RowRenderer(recording).final(Tree(recording).run())
 
 
 def alone(given: dict[str, Any]) -> dict[tuple[str, Row], Value]:
@@ -59,7 +52,8 @@ def by_child(told: list[Told], given: dict[str, Any]) -> dict[tuple[str, Row], V
     }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(5_000, 30))
 def test_local_windows_are_those_of_each_child_by_itself(seed: int) -> None:
     """protocol 4.1, 4.2, 4.4 and 6.2: of any tree, disorder, late policy and kind of progress."""
     given = made(seed)

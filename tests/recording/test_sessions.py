@@ -9,15 +9,14 @@ import pytest
 
 from edge_agent.root.numpy.rows import Row
 from edge_agent.root.numpy.sessions import ShownSessions
-from tests.recording.test_run import answered
-from tests.support.recording.seeded import reach, told_rows
+from tests.support.effort import seeds
+from tests.support.recording.seeded import answered, reach, told_rows
 from tests.support.recording.seeded_sessions import expected_sessions, made_sessions
 from tests.support.tolerance import close
 
-SEEDS = 40
 
-
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 40))
 def test_sessions_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
     """protocol 5.1 to 5.4, 4.2: rows that were joined are not there any more."""
     given = made_sessions(seed)

@@ -1,4 +1,4 @@
-"""Why a query is computed where it is: a decision for its window and one for each of its functions.
+"""Explains where a query is computed: one reason for its window and one for each of its functions.
 
 Source: thesis figure 16 (windows: known from the definition alone, from the readings, from markers; by time or by
 count) and figure 17 (functions: decomposable or not, commutative or not).
@@ -10,17 +10,16 @@ from dataclasses import dataclass
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS
-from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session
-from edge_agent.algebra.windows.ordered import RAW
 
 EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementReason:
-    """about: what was decided on, as the user wrote it. where: 'every tier', 'gateway' or 'root' computes it."""
+    """about: window or function, as the user wrote it. where: 'every tier', 'gateway' or 'root'."""
 
     about: str
     where: str
@@ -28,7 +27,7 @@ class PlacementReason:
 
     @property
     def distributed(self) -> bool:
-        """Whether it is computed where the readings are."""
+        """Whether it is computed on the gateways."""
         return self.where != ROOT
 
 
@@ -41,11 +40,11 @@ def placement_reasons(query: Query, scale: int | None) -> tuple[PlacementReason,
 
 def _window(query: Query) -> PlacementReason:
     about, local = f"window {query.window.type}", query.scope == "local"
-    if query.group.form == RAW:
+    if isinstance(query.group.cut, OrderedCut):
         why = "its bounds depend on the order of all readings: only the root knows it, from raw readings"
         own = "local: of each gateway's own readings, which the root puts in their order"
         return PlacementReason(about, ROOT, own if local else why)
-    if is_central(query.group):
+    if query.group.cut.central:
         why = "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
         return PlacementReason(about, ROOT, why)
     if isinstance(query.window, Punctuation) and query.window.interpretation == "order":
@@ -84,7 +83,7 @@ def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) 
 
 
 def _alone(function: PlacementReason) -> PlacementReason:
-    """The same for windows that no other node below the root shares."""
+    """The reason for windows of one gateway alone."""
     if not function.distributed:
         return function
     return PlacementReason(

@@ -1,4 +1,4 @@
-"""Queries of one group -> what travels upward, with the reason: the same on every node (design: docs/how-it-works.md).
+"""Decides what a group of queries sends upward, with the reason; every node decides the same (docs/how-it-works.md).
 
 Slices travel once, however many windows contain them; whole windows only where they are fewer bytes for the group as a
 whole, as with a slide that does not divide the length: every window then cuts the stream twice. Where rows hold
@@ -18,6 +18,7 @@ from typing import Final
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import SCOPES, Query
 from edge_agent.algebra.query.wire_costs import COMMIT, Cost, overlap, rates
 from edge_agent.algebra.windows import ALL, Punctuation, Session
@@ -72,7 +73,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         )
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
-    if queries[0].group.form == RAW:
+    if isinstance(queries[0].group.cut, OrderedCut):
         return (_raw(queries, scale),)
     if isinstance(queries[0].window, Punctuation):
         return _punctuation(queries, queries[0].window, basis, scale)
@@ -108,9 +109,9 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
 def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
     """Sessions of one gap: pieces merge at every tier, the root completes them by frontiers and hints."""
     served = tuple(sorted((query.id, query.revision) for query in queries))
-    gap_us = queries[0].group.gap_us
-    digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
-    made, cost = Plan(digest, "session", basis, scale, 1, served, gap_us), Cost(basis, scale, own_range=True)
+    cut = queries[0].group.cut
+    digest = plan_hash(f"session {cut.gap_us} {cut.max_us}", basis, scale, served)
+    made, cost = Plan(digest, "session", basis, scale, 1, served, cut.gap_us), Cost(basis, scale, own_range=True)
     if queries[0].scope == "local":
         return Placement(
             made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node", cost
@@ -131,7 +132,7 @@ _MARKED: Final = {  # how windows between markers travel
 def _punctuation(
     queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
 ) -> tuple[Placement, ...]:
-    """Whole windows, and beside them which windows there are: a window without a reading counts too.
+    """Whole windows, and rows that list all windows: a window without a reading counts too.
 
     Where markers of all nodes cut one stream, the readings and the markers.
     """
@@ -141,7 +142,8 @@ def _punctuation(
     where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
     central = window.interpretation == "central"
     kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
-    rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
+    digest = plan_hash(f"{kind} {window.group_cut(skips=False).text}", basis, scale, served)
+    rows = Plan(digest, kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
     cost = Cost(basis, scale, COMMIT) if central else Cost(basis, scale, own_range=True)
     which = "the markers themselves" if central else "which windows there are, with or without a reading"
@@ -152,7 +154,7 @@ def _punctuation(
 
 
 def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
-    """Readings as they are: only the root knows a reading's place among those of all nodes.
+    """Unaggregated readings: only the root knows a reading's place among those of all nodes.
 
     Labels do not travel with the readings, only their key does.
     """
@@ -181,7 +183,7 @@ def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
-    """8 bytes that are equal wherever kind, basis, scale and (query, revision)s are: the identity of a plan."""
+    """The identity of a plan: 8 bytes over kind, basis, scale and (query, revision)s."""
     text = json.dumps([kind, list(basis), scale, [list(pair) for pair in queries]], separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:8]
 

@@ -1,4 +1,4 @@
-"""Windows that only the root can form, because a reading's place among all others decides: what they have in common.
+"""Windows that only the root can form, because they depend on a reading's place among all readings: shared parts.
 
 Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows.
 All keys at once; what a window still needs of a key stays with it until more readings come (`RowWindows.keep`).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Ints
     from edge_agent.algebra.query.key import Labels
 
-RAW: Final = "raw"  # Group.form: readings travel as they are, the root forms the windows
+RAW: Final = "raw"  # Plan.kind of raw readings
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root
 
 

@@ -1,4 +1,4 @@
-"""State windows: while something is so, for each key, from a reading that begins it to the one that ends it."""
+"""State windows: while a condition holds, per key, from the reading that begins it to the reading that ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
-from edge_agent.algebra.windows.ordered import RAW, OrderedReadings, RowWindows
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Ints
@@ -28,7 +28,6 @@ class State:
     begin: str
     end: str = ""
     type: ClassVar[str] = "state"
-    form: ClassVar[str] = RAW
     positions: ClassVar[bool] = False
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting("begin", "condition", 'a window begins where it holds, like "value > 80"'),
@@ -36,7 +35,6 @@ class State:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         return None if self.begin.strip() else Wrong("begin", "is empty: no window would ever begin", "value > 80")
 
     @property

@@ -85,3 +85,22 @@ def plain_rows(groups: Iterable[Sequence[File]], journal: int, **settings: Any) 
 
 
 __all__ = ["SECOND", "Chaos", "RecordedFleet", "content", "fleet", "grouped", "plain_rows", "write"]
+
+
+def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The last revision of each row of the plain root, as a row of gold.results."""
+    return {
+        (r.query, r.key, r.start): {
+            "end": r.end,
+            "values": dict(r.values),
+            "details": r.details,
+            "readings": r.readings,
+            "revision": r.revision,
+            "late": r.late,
+            "expected": r.expected,
+            "received": r.received,
+            "complete": r.complete,
+            "labels": dict(r.labels),
+        }
+        for r in rows
+    }

@@ -9,9 +9,11 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.recording.parser import Recording, parse
+from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
 
@@ -133,7 +135,7 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
         query = asked.query
         if query.window.type == "session":
             continue  # a reading alone does not say in which it is
-        if query.group.form == RAW:
+        if isinstance(query.group.cut, OrderedCut):
             out |= in_order(asked.given, query, judged(given, recording), recording.unit_us)
             continue
         inside: dict[tuple[str, int, int], list[Reading]] = {}
@@ -216,3 +218,9 @@ def reach(given: dict[str, Any], *, whole: bool = False) -> float:
     values = [item[2] for items in given["streams"].values() for item in items if len(item) == 3]
     numbers = [abs(value) for value in values if isinstance(value, int | float)]
     return float(sum(numbers)) if whole or any(isinstance(value, float) for value in values) else 1.0
+
+
+def answered(given: dict[str, Any]) -> list[Told]:
+    recording = parse(json.dumps(given), "made")
+    assert not recording.refused
+    return RowRenderer(recording).final(Tree(recording).run())

@@ -5,7 +5,7 @@ The other query, where there is one, may be removed with the same change, and co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -146,11 +146,11 @@ class AlteringFleet(Fleet):
 
 
 def altering(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, ahead: bool, late: bool = False, sessions: bool = False
+    seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, ahead: bool, late: bool = False, sessions: bool = False
 ) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         wrong = AlteringFleet(seed, chaos(Random(seed)), ahead=ahead, late=late, sessions=sessions).run()
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))

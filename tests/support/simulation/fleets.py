@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -54,7 +54,7 @@ class GatewayHost(Host):
 
     def build(self, restored: Restored) -> Gateway:
         settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
-        return Gateway(settings, self.rng, restored, self.load)
+        return Gateway(settings, self.rng, restored, self.disk.load)
 
     def started(self, now_us: int) -> None:
         self.version = self.fleet.version_at(now_us - self.hears_after_us)
@@ -169,7 +169,7 @@ class Fleet:
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2)
 
     def run(self) -> list[str]:
         """Chaos while there are readings, then calm until everything has arrived; answers what is wrong."""
@@ -258,11 +258,11 @@ def _text(query: Query) -> str:
 
 
 def fleets(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False, sessions: bool = False
+    seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, changes: bool = False, sessions: bool = False
 ) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         fleet = Fleet(seed, chaos(Random(seed)), changes=changes, sessions=sessions)
         wrong = fleet.run()
         if wrong:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
@@ -63,7 +63,7 @@ class CountedFleet(Fleet):
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
 
     @property
     def later(self) -> tuple[Query, ...]:
@@ -145,12 +145,10 @@ def _within(serving: Serving) -> tuple[float, float]:
     return -math.inf if serving.start_from_us is None else serving.start_from_us, min(ends, default=math.inf)
 
 
-def counted(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False
-) -> tuple[list[str], int]:
+def counted(seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, changes: bool = False) -> tuple[list[str], int]:
     """(one line a seed that went wrong, how many had every reading in its place)."""
     out, whole = [], 0
-    for seed in range(first, first + count):
+    for seed in seeds:
         fleet = CountedFleet(seed, chaos(Random(seed)), changes=changes)
         wrong = fleet.run()
         whole += not fleet.root.beyond

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import heapq
+import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
@@ -32,13 +33,13 @@ from edge_agent.machines.events import (
     Restored,
     SendReceipt,
     Sent,
-    SpooledFrame,
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.completeness import Decider
+from tests.support.machines.simulated_host import Disk
 
 MS = 1_000
 SECOND = 1_000_000
@@ -46,34 +47,6 @@ SECOND = 1_000_000
 
 class CrashError(Exception):
     """The process died at a failpoint; what it had committed is on its disk."""
-
-
-@dataclass(slots=True)
-class Disk:
-    """A spool: slots and frames, changed by whole commits only."""
-
-    slots: dict[str, Any] = field(default_factory=dict)
-    frames: dict[tuple[int, int], tuple[Frame, bool]] = field(default_factory=dict)
-
-    def commit(self, commit: Commit) -> None:
-        for slot, value in commit.state.items():
-            if value is None:
-                self.slots.pop(slot, None)
-            else:
-                self.slots[slot] = copy.deepcopy(value)
-        for frame in commit.frames:
-            assert (frame.epoch, frame.seq) not in self.frames, "a seq is used twice"
-            self.frames[frame.epoch, frame.seq] = (frame, False)
-        for frame in commit.replace:
-            self.frames[frame.epoch, frame.seq] = (frame, self.frames[frame.epoch, frame.seq][1])
-        for key in commit.mark_sent:
-            self.frames[key] = (self.frames[key][0], True)
-        for key in commit.forget:
-            self.frames.pop(key, None)
-
-    def restored(self) -> Restored:
-        frames = tuple(SpooledFrame(e, s, sent, 0, frame) for (e, s), (frame, sent) in self.frames.items())
-        return Restored(copy.deepcopy(self.slots), frames)
 
 
 @dataclass(slots=True)
@@ -156,9 +129,6 @@ class Host:
         self.machine = self.build(self.disk.restored())
         self.started(now_us)
         self.do(LinkUp(), now_us)
-
-    def load(self, epoch: int, seq: int) -> Frame:
-        return self.disk.frames[epoch, seq][0]
 
     def do(self, event: Event, now_us: int) -> None:
         """One event; a crash leaves the machine gone and the disk as it was at that moment."""
@@ -288,7 +258,7 @@ class RootHost:
         self.rows += self.root.step(files[-1][0])
         household = self.root.decider.parent.household
         fresh = Decider(self.journal, household.grace_us, household.named)
-        fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
+        fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
         self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row
 
 
