@@ -30,7 +30,6 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "edge_agent/machines": {"numpy", *CORE},
     "edge_agent/wire": {"cbor2", "numpy", *CORE},
     "edge_agent/root": {"numpy", "edge_agent.wire", "edge_agent.config", *PARENT, *CORE},  # pure: both roots share it
-    "edge_agent/root/numpy": {"numpy", "edge_agent.machines.region", "edge_agent.machines.uplink", *PARENT, *CORE},
     "edge_agent/ports": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.log", *CORE},
     "edge_agent/ports/paho_client.py": {"paho"},
     "edge_agent/recording": {

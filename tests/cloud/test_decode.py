@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.ingest.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows import Sliding
 from edge_agent.root.decision.work import WindowRange
+from edge_agent.root.work_rows import windows_in
 from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "median"))

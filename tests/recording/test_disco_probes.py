@@ -7,7 +7,6 @@ import json
 import pytest
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.streams import FAR_US
@@ -60,7 +59,7 @@ def test_a_message_delivered_twice_counts_once() -> None:
     running = Tree(recording)
     list(running.run())
     named = sorted({message.node for message in running.messages})
-    root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=named, horizon_us=FAR_US)
+    root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=named, horizon_us=FAR_US)
     rows: list[Row] = []
     known = next(n for n, message in enumerate(running.messages) if holds_rows(message.payload))
     for message in [*running.messages[:known], *sorted(running.messages[known:], key=lambda m: m.node)]:
@@ -78,7 +77,7 @@ def test_a_child_that_never_speaks_is_missing_from_a_row_not_a_reason_to_wait() 
     list(running.run())
     speaking = running.messages[0].node
     grace_us = 60_000_000
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, named=(speaking, "silent"))
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, named=(speaking, "silent"))
     for message in running.messages:
         root.take(message.node, frames.decode(message.payload), message.received_us)
     now_us = running.messages[-1].received_us

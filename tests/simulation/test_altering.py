@@ -56,8 +56,9 @@ def test_what_a_fleet_keeps_of_a_group_goes_once_no_row_of_it_can_change(monkeyp
         assert fleet.run() == []
         ended += 1
         assert old not in root.root.decider.parent.household.families
-        assert not [group for group, _ in root.root._holdings if group == old]
-        assert (fleet.altered.id, 1, "") not in root.root._closed
+        assert not [group for group, _ in root.root.state.plans.values() if group == old]
+        assert root.root.kept.indexes.keys() <= root.root.state.plans.keys()
+        assert (fleet.altered.id, 1, "") not in root.root.state.closed
         for host in fleet.world.hosts.values():
             if isinstance(host, GatewayHost) and isinstance(host.machine, Gateway):
                 assert old not in host.machine.slicers

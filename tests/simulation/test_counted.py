@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.root.completeness import GroupView
-from edge_agent.root.numpy import ordered
+from edge_agent.root.decision import ordered_queries
 from tests.support.effort import exploring, seeds
 from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.ordered_fleets import counted
@@ -42,6 +42,6 @@ def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pyt
     def furthest(_query: object, view: GroupView) -> int:
         return max(view.leaves.values(), default=-(2**62))
 
-    monkeypatch.setattr(ordered, "decided_us", furthest)
+    monkeypatch.setattr(ordered_queries, "decided_us", furthest)
     wrong, whole = counted(range(3_000, 3_000 + SEEDS), calm)
     assert wrong or whole < SEEDS

@@ -11,7 +11,7 @@ from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
-from tests.support.simulation.fleets import GRACE, START, Fleet, GatewayHost, Reading, _text
+from tests.support.simulation.fleets import GRACE, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.world import MS, SECOND, Chaos, MergerHost, RootHost
 
 TEN = Query("q", 1, "s", Tumbling(10 * SECOND), (Aggregate("count", "count"),), lateness_us=0)
@@ -38,7 +38,7 @@ class LiveFleet(Fleet):
         self.world.hosts[name] = host
 
     def _root(self, journal: int) -> NumpyRoot:
-        return NumpyRoot(journal, grace_us=GRACE, parse={_text(q): q for q in self.queries}.__getitem__)
+        return NumpyRoot(journal, grace_us=GRACE)
 
     def rows(self) -> dict[int, Row]:
         """The last row of each start, in seconds after START."""

@@ -8,9 +8,11 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.root.decision.root_state import RootLimits
 from tests.support.effort import seeds
 from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.fleets import fleets
+from tests.support.simulation.world import SECOND
 
 
 @pytest.mark.seeded
@@ -36,6 +38,16 @@ def test_sessions_equal_the_oracle_whatever_happens(chaos: object) -> None:
     """protocol 5: joined across gateways, complete by frontier and hint, none stuck, none a lie (4.7)."""
     assert callable(chaos)
     assert fleets(seeds(2_000, 20), chaos, sessions=True) == []
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("sessions", [False, True])
+@pytest.mark.parametrize(
+    "limits", [RootLimits(7 * SECOND), RootLimits(0, 12 * SECOND), RootLimits(3 * SECOND, 30 * SECOND)]
+)
+def test_a_root_with_limits_gives_the_oracle_s_rows_within_them(limits: RootLimits, sessions: bool) -> None:
+    """protocol 4.2, 5.4, 8.3: revised no more often than revise_every, flushed at the end; too late is said so."""
+    assert fleets(seeds(5_000, 10), everything, sessions=sessions, limits=limits) == []
 
 
 def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:

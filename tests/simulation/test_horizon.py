@@ -11,7 +11,7 @@ from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.events import Configured
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.support.simulation.fleets import GRACE, START, Fleet, GatewayHost, Reading, _text
+from tests.support.simulation.fleets import GRACE, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.world import SECOND, Chaos, MergerHost, RootHost
 
 DAY = 86_400 * SECOND
@@ -45,12 +45,10 @@ class OldFleet(Fleet):
         return int(now_us >= ALTERED_US)
 
     def configuration(self, version: int) -> Configured:
-        queries = self.after if version else (self.before,)
-        return Configured((self.sensor,), queries, (), tuple(_text(q) for q in queries))
+        return self.configured(self.after if version else (self.before,))
 
     def _root(self, journal: int) -> NumpyRoot:
-        by_text = {_text(query): query for query in (self.before, *self.after)}
-        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__, horizon_us=self.horizon_us)
+        return NumpyRoot(journal, grace_us=GRACE, horizon_us=self.horizon_us)
 
     def late_reading(self) -> tuple[bool, int]:
         """After the run: whether its row holds it, and how many readings the root keeps as too late."""

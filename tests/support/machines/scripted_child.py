@@ -1,4 +1,4 @@
-"""A child that says what a test wants it to say: real frames, without a slicer or a clock."""
+"""A child with frames that a test chooses: real bytes, without a slicer or a clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.config.definitions.definitions import canonical_query, query_of
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.root.numpy.executor import NumpyRoot
@@ -107,7 +107,7 @@ GRACE = 60 * S
 
 def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
     """A root that has heard the birth of each."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, revise_every_us=revise_every_us)
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us)
     for sender in senders:
         root.take(sender.node, sender.birth(), 0)
     assert root.step(0) == []

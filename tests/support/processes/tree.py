@@ -1,4 +1,4 @@
-"""Parts of a real tree for tests: node processes with a folder each, and a plain-Python root at the top in a thread."""
+"""Processes of a tree, a folder each, and a plain-Python root above them in a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.machines.events import BadEnvelope
@@ -57,7 +56,7 @@ class Top:
 
     def __init__(self, broker: str, name: str = "root", grace_us: int = 60_000_000) -> None:
         self.name = name
-        self.root = NumpyRoot(4711, grace_us=grace_us, parse=query_of)
+        self.root = NumpyRoot(4711, grace_us=grace_us)
         self.rows: dict[RowKey, Row] = {}
         self.revisions = 0
         self.payload_bytes = 0

@@ -1,8 +1,8 @@
-"""A whole fleet in one thread under a seed: real machines, simulated clock, disks, network and crashes.
+"""A fleet in one thread, drawn from a seed: real machines; simulated clock, disks, network and crashes.
 
-Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and
-reorders; a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves
-what was committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
+The network loses, repeats, delays and reorders messages; a broker restart loses all in flight. A crash happens between
+any two actions of a machine; what was committed stays. Disks are atomic: tests/ports tests the spool's own crash safety
+on real files. `fleets.py` compares the rows with the oracle.
 """
 
 from __future__ import annotations
@@ -209,6 +209,7 @@ class RootHost:
         self.root: Any = build(self.journal)
         self.read_files = 0
         self.rows: list[Any] = []
+        self.revised: dict[str, list[int]] = {}  # query -> times of the batches in which rows of it were revised
 
     def start(self, now_us: int) -> None:
         del now_us
@@ -246,6 +247,10 @@ class RootHost:
         if self.world.random.random() < 0.5:
             self.batch()
 
+    def flush(self) -> None:
+        """The rows that were put off."""
+        self.rows += self.root.step(self.files[-1][0] if self.files else 0, flush=True)
+
     def batch(self) -> None:
         """One micro-batch of the root over the files that came since."""
         files = self.files[self.read_files :]
@@ -255,7 +260,11 @@ class RootHost:
         for _, objects in files:
             for sender, content, received_us in objects:
                 self.root.take(sender, content, received_us)
-        self.rows += self.root.step(files[-1][0])
+        at_us = files[-1][0]
+        rows = self.root.step(at_us)
+        for query in {row.query for row in rows if row.revision}:
+            self.revised.setdefault(query, []).append(at_us)
+        self.rows += rows
         household = self.root.decider.parent.household
         fresh = Decider(self.journal, household.grace_us, household.named)
         fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
