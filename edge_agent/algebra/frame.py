@@ -8,16 +8,19 @@ here" elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import OF_NODES
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
+from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import WireError
 
 LATEST_US: Final = 2**61  # after every event time
@@ -96,6 +99,34 @@ class Serving:
     start_until_us: int | None = None
     end_until_us: int | None = None
     node: str = ""
+
+    @property
+    def key(self) -> QueryKey:
+        """The query revision."""
+        return QueryKey(self.query, self.revision)
+
+    @property
+    def from_us(self) -> int:
+        """`start_from_us` as a number: NEVER_US where it is unbounded."""
+        return NEVER_US if self.start_from_us is None else self.start_from_us
+
+    @property
+    def until_us(self) -> int:
+        """`start_until_us` as a number: FAR_US where it is unbounded."""
+        return FAR_US if self.start_until_us is None else self.start_until_us
+
+    @property
+    def last_end_us(self) -> int:
+        """`end_until_us` as a number: FAR_US where it is unbounded."""
+        return FAR_US if self.end_until_us is None else self.end_until_us
+
+    @overload
+    def covers(self, start_us: int, end_us: int) -> bool: ...
+    @overload
+    def covers(self, start_us: Ints, end_us: Ints) -> NDArray[np.bool_]: ...
+    def covers(self, start_us: Any, end_us: Any) -> Any:
+        """Whether the window [start_us, end_us) is fed; for arrays of shape (k,), int64, which of them are."""
+        return (start_us >= self.from_us) & (start_us < self.until_us) & (end_us <= self.last_end_us)
 
 
 @dataclass(frozen=True, slots=True)
