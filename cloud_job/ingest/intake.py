@@ -96,8 +96,7 @@ class Intake:
         self.decider.parent.household.link(received_us, up=connected)
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
-        line = self.decider.parent.inbox.lines.get((node, epoch))
-        return line is not None and (seq < line.next or seq in line.waiting or seq in line.applied)
+        return self.decider.parent.inbox.received(node, epoch, seq)
 
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq

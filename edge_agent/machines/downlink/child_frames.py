@@ -16,6 +16,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.punctuation.markers import kinds_of
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
@@ -174,8 +175,8 @@ class ChildFrames:
             "household": self.household.snapshot(),
             "families": self.snapshot_families(),
             "lines": [
-                [node, epoch, self.inbox.snapshot_line((node, epoch)), [[s, pack(f)] for s, f in line.waiting.items()]]
-                for (node, epoch), line in self.inbox.lines.items()
+                [*key, self.inbox.snapshot_line(key), [[s, pack(f)] for s, f in line.waiting.items()]]
+                for key, line in self.inbox.epochs.items()
             ],
             "books": [[node, epoch, book.snapshot()] for (node, epoch), book in self.books.items()],
             "beats": [
@@ -189,7 +190,7 @@ class ChildFrames:
         self.household.restore(state["household"])
         self.restore_families(state["families"])
         for node, epoch, line, waiting in state["lines"]:
-            self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
+            self.inbox.restore_line(EpochKey(node, epoch), line, {s: unpack(f) for s, f in waiting})
         self.books = {(node, epoch): EpochDictionary.restore(book) for node, epoch, book in state["books"]}
         self._beats = {
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
@@ -240,7 +241,7 @@ class Merger(Node):
             line = parent.inbox.snapshot_line(key)
             state[f"line/{node}/{epoch}"] = line and {
                 **line,
-                "waiting": [[s, self._pack(f)] for s, f in parent.inbox.lines[key].waiting.items()],
+                "waiting": [[s, self._pack(f)] for s, f in parent.inbox.epochs[key].waiting.items()],
             }
             if line is None:
                 parent.books.pop(key, None)
@@ -249,10 +250,10 @@ class Merger(Node):
                 names = self._names.pop(key, None)
                 state.update({} if names is None else names.changes((), anew=True))
         parent.inbox.changed.clear()
-        for key in parent.dirty_books & parent.books.keys():
-            book, name = parent.books[key], f"{key[0]}/{key[1]}"
+        for of in parent.dirty_books & parent.books.keys():
+            book, name = parent.books[of], f"{of[0]}/{of[1]}"
             state[f"book/{name}"] = {**book.snapshot(), "keys": []}
-            state.update(self._names.setdefault(key, AppendOnlyTable(f"names/{name}")).changes(book.keys))
+            state.update(self._names.setdefault(of, AppendOnlyTable(f"names/{name}")).changes(book.keys))
             state["texts"] = [list(self._texts[0]), list(self._texts[1])]
         parent.dirty_books.clear()
         state.update(self.pool.snapshot())
@@ -276,7 +277,7 @@ class Merger(Node):
                 keys = AppendOnlyTable.read(f"names/{rest}", state)
                 parent.books[node, int(epoch)] = EpochDictionary.restore({**value, "keys": keys})
             else:
-                parent.inbox.restore_line((node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
+                parent.inbox.restore_line(EpochKey(node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
         queries, sensors = state.get("texts", ([], []))
         self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
         self.pool.restore(state)
