@@ -176,8 +176,8 @@ class Simulated:
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By sensor and by group: what came, and what became of it."""
-        slicers = self._gateway.slicers.items()
-        by_group = {f"group {group.source} {group.where}".strip(): slicer.counters for group, slicer in slicers}
+        groups = self._gateway.groups.items()
+        by_group = {f"group {group.source} {group.where}".strip(): state.slicer.counters for group, state in groups}
         return {**self._sensors.counters(), **by_group}
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from edge_agent.algebra.frame import Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
+from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.events import (
     Ack,
@@ -76,24 +77,23 @@ class Node(ABC):
         self._committed_us: int | None = None
         self._tokens: list[object] = []
         self._token_us = 0
-        self._said_numbering: tuple[int | None, ...] = (None,)  # epoch; how many keys, registers told, other numbers
-        self._spooled_keys = AppendOnlyTable("numbers", restored.state)
-        numbers = {int(slot.split("/")[1]) for slot in restored.state if slot.startswith("registers/")}
-        self._spooled_registers = {n: AppendOnlyTable(f"registers/{n}", restored.state) for n in numbers}
+        self._spooled_epoch: int | None = None  # the epoch whose numbers the spool holds
+        self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
+        numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
+        self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
         self._failed: list[Gap] = []  # answers lost here, to be told upward
-        outbox = restored.state.get("outbox")
-        if isinstance(outbox, dict):
-            numbering = restored.state.get("numbering")
-            known = EpochEncoder().snapshot()
-            if isinstance(numbering, dict):
-                registers = [[n, AppendOnlyTable.read(f"registers/{n}", restored.state)] for n in sorted(numbers)]
-                keys = AppendOnlyTable.read("numbers", restored.state)
-                known = {**numbering, "keys": keys, "registers": registers}
-            self.outbox.restore(outbox, known, restored.frames)
+        slots.check_version(restored.state)
+        outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
+        if outbox is not None:
+            numbering = EpochEncoder()
+            if known is not None:
+                hints = [(n, AppendOnlyTable.read(f"{slots.REGISTERS}/{n}", restored.state)) for n in sorted(numbers)]
+                numbering = EpochEncoder.restore(known, AppendOnlyTable.read(slots.KEYS, restored.state), hints)
+            self.outbox.restore(outbox, numbering, restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
@@ -174,28 +174,30 @@ class Node(ABC):
             frames += self.outbox.restate()
             self._restate = False
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
-        state = dict(self._state(now_us))
-        state["outbox"] = self.outbox.snapshot()
+        state = {
+            **slots.LAYOUT.write(slots.VERSION),
+            **self._state(now_us),
+            **slots.OUTBOX.write(self.outbox.snapshot()),
+        }
         state |= self._numbers()
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _numbers(self) -> dict[str, object]:
-        """Slots of the numbering that changed. Numbers only ever grow: same lengths, same content."""
-        numbering, epoch, before = self.outbox.numbering, self.outbox.epoch_id, self._said_numbering
-        settled = (len(numbering.nodes), len(numbering.groups), len(numbering.plans), len(numbering.said))
-        said = self._said_numbering = (epoch, len(numbering.keys), numbering.registers.times_said, *settled)
-        anew, state = said[0] != before[0], dict[str, object]()
-        if anew or said[1] != before[1]:
+        """The slots of the epoch's numbers that changed."""
+        numbering, state = self.outbox.encoder, dict[str, object]()
+        anew, self._spooled_epoch = self.outbox.epoch_id != self._spooled_epoch, self.outbox.epoch_id
+        if anew or len(numbering.keys) > self._spooled_keys.length:
             state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
-        if anew or said[2] != before[2]:
-            told = numbering.registers.snapshot()
-            for number in {*told, *self._spooled_registers}:
-                table = self._spooled_registers.setdefault(number, AppendOnlyTable(f"registers/{number}"))
-                state |= table.changes(told.get(number, ()), anew=True)
-        if anew or said[3:] != before[3:]:
-            state["numbering"] = numbering.snapshot_settled()
+        if anew or numbering.hints.unsaved:
+            sent, numbering.hints.unsaved = numbering.hints.snapshot(), False
+            for number in {*sent, *self._spooled_hints}:
+                table = self._spooled_hints.setdefault(number, AppendOnlyTable(f"{slots.REGISTERS}/{number}"))
+                state |= table.changes(sent.get(number, ()), anew=True)
+        if anew or numbering.unsaved:
+            numbering.unsaved = False
+            state |= slots.NUMBERS.write(numbering.snapshot())
         return state
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:

@@ -136,9 +136,9 @@ def test_any_order_and_any_duplicates_apply_every_frame_once_in_order(
 def restarted(inbox: Inbox) -> Inbox:
     fresh = Inbox(inbox.journal)
     for key, line in inbox.epochs.items():
-        state = inbox.snapshot_line(key)
+        state = inbox.snapshot(key)
         assert state is not None
-        fresh.restore_line(key, state, {s: replace(f) for s, f in line.waiting.items()})
+        fresh.restore(key, state, {s: replace(f) for s, f in line.waiting.items()})
     return fresh
 
 

@@ -231,7 +231,7 @@ def test_another_scale_leaves_what_is_open_behind_and_counts_it() -> None:
 def test_the_first_value_of_a_series_changes_nothing() -> None:
     changes = ValueChanges()
     assert changes.of([batch((5, 1), (3, 1))], None) == []
-    again = ValueChanges.restore(changes.snapshot())
+    again = ValueChanges(dict(changes.last))
     assert again.of([batch((9, 1), (7, 2))], None) == [(7, 2.0), (9, 1.0)]
 
 

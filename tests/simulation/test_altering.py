@@ -52,12 +52,12 @@ def test_what_a_fleet_keeps_of_a_group_goes_once_no_row_of_it_can_change(monkeyp
         ended += 1
         root = fleet.world.hosts["root"]
         assert isinstance(root, RootHost)
-        assert old not in root.root.decider.parent.household.families
+        assert old not in root.root.decider.parent.children.memberships
         assert not [group for group, _ in root.root._holdings if group == old]
         assert (fleet.altered.id, 1, "") not in root.root._closed
         for host in fleet.world.hosts.values():
             if isinstance(host, GatewayHost) and isinstance(host.machine, Gateway):
-                assert old not in host.machine.slicers
+                assert old not in host.machine.groups
             if isinstance(host, MergerHost) and isinstance(host.machine, Merger):
-                assert old not in host.machine.parent.household.families
+                assert old not in host.machine.parent.children.memberships
     assert ended

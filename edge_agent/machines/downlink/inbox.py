@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import LOST, Frame, Receipt
 from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.checkpoint.slots import EpochFramesState
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
@@ -199,41 +200,32 @@ class Inbox:
         upto, above = frames.applied.receipt(frames.waiting)  # those that wait for a predecessor are received too (1.2)
         return Receipt(epoch, self.journal, upto, above, tuple(sorted(frames.quarantined)[-RECEIPT_QUARANTINED:]))
 
-    def snapshot_line(self, key: EpochKey) -> dict[str, object] | None:
-        """Plain values of one epoch without the frames that wait; None when it was pruned."""
+    def snapshot(self, key: EpochKey, waiting: list[tuple[int, Any]] | None = None) -> EpochFramesState | None:
+        """The state of one epoch; None once it is pruned. waiting: the frames that wait, as the owner packs them."""
         frames = self.epochs.get(key)
         if frames is None:
             return None
-        predecessor = list(frames.predecessor) if isinstance(frames.predecessor, tuple) else frames.predecessor
-        return {
-            "next": frames.applied.next,
-            "predecessor": predecessor,
-            "born": frames.born,
-            "closed": frames.closed,
-            "lost": frames.lost,
-            "applied": sorted(frames.applied.above),
-            "quarantined": sorted(frames.quarantined)[-RECEIPT_QUARANTINED:],
-            "current": self.current.get(key[0]) == key[1],
-        }
-
-    def restore_line(self, key: EpochKey, state: Mapping[str, Any], waiting: Mapping[int, Frame | BadFrame]) -> None:
-        """The twin of `snapshot_line`, with the frames that wait."""
-        predecessor = state["predecessor"]
-        if isinstance(predecessor, (list, tuple)):
-            predecessor = (int(predecessor[0]), int(predecessor[1]))
-        self.epochs[key] = EpochFrames(
-            ReceivedSeqs(state["next"], set(state["applied"])),
-            dict(waiting),
-            predecessor,
-            state["born"],
-            state["closed"],
-            state["lost"],
-            set(state["quarantined"]),
+        return EpochFramesState(
+            next=frames.applied.next,
+            predecessor=frames.predecessor,
+            born=frames.born,
+            closed=frames.closed,
+            lost=frames.lost,
+            applied=sorted(frames.applied.above),
+            quarantined=sorted(frames.quarantined)[-RECEIPT_QUARANTINED:],
+            current=self.current.get(key.node) == key.epoch,
+            waiting=waiting,
         )
-        if state["current"]:
-            self.current[key[0]] = key[1]
+
+    def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
+        """From what `snapshot` returns, with the frames that wait."""
+        received = ReceivedSeqs(state.next, set(state.applied))
+        flags = (state.predecessor, state.born, state.closed, state.lost)
+        self.epochs[key] = EpochFrames(received, dict(waiting), *flags, set(state.quarantined))
+        if state.current:
+            self.current[key.node] = key.epoch
         if waiting:
-            self._unborn.add(key[0])
+            self._unborn.add(key.node)
 
     def check(self) -> None:
         """Invariants, for tests: nothing waits below its prefix; at most one epoch of a node is in force."""

@@ -38,17 +38,17 @@ class Renumbering:
         self._maps: dict[tuple[str, str, int], Ints] = {}
         self._ranks: Ints = NO_INTS
 
-    def rows(self, node: str, epoch: int, book: EpochDictionary, plan: Plan, rows: Partials) -> Partials:
+    def rows(self, node: str, epoch: int, dictionary: EpochDictionary, plan: Plan, rows: Partials) -> Partials:
         """Rows of a child's epoch, columns named by the basis, under our numbers."""
-        keys = self._map("keys", node, epoch, book.keys, self.keys)[rows.key]
+        keys = self._map("keys", node, epoch, dictionary.keys, self.keys)[rows.key]
         states = rows.states
         if any(COLUMNS[name].kind in OF_NODES for name in plan.basis):
-            nodes = self._map("nodes", node, epoch, book.nodes, self.nodes)
+            nodes = self._map("nodes", node, epoch, dictionary.nodes, self.nodes)
             states = renumbered(states, plan.basis, lambda codes: nodes[codes])
         return Partials(rows.start, rows.end, keys, states)
 
     def forget(self, node: str, epoch: int) -> None:
-        """An epoch is over and its book is gone."""
+        """An epoch is over and its dictionary is gone."""
         self._maps.pop(("keys", node, epoch), None)
         self._maps.pop(("nodes", node, epoch), None)
 

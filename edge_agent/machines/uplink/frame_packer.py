@@ -79,7 +79,7 @@ class FramePacker:
         """A plan, its number and that of its group."""
         self._fit(size_bounds.of_plan(plan)).plans.append((number, group_number, plan))
 
-    def say(self, kind: Literal["queries", "sensors"], text: str) -> None:
+    def add_text(self, kind: Literal["queries", "sensors"], text: str) -> None:
         """The text of a definition."""
         getattr(self._fit(len(text.encode()) + 5), kind).append(text)
 

@@ -139,7 +139,7 @@ class NumpyRoot:
         """Keep the rows of a frame that took effect; answers them by plan."""
         if effect.frame is None:
             return
-        book = self.decider.parent.books[effect.node, effect.epoch]
+        book = self.decider.parent.dictionaries[effect.node, effect.epoch]
         for part in effect.frame.groups:
             yield from self._hold_part(effect, part, book, decision)
 

@@ -285,7 +285,7 @@ class RootHost:
             for sender, content, received_us in objects:
                 self.root.take(sender, content, received_us)
         self.rows += self.root.step(files[-1][0])
-        household = self.root.decider.parent.household
+        household = self.root.decider.parent.children
         fresh = Decider(self.journal, household.grace_us, household.named)
         fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
         self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row
