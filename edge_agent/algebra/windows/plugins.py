@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 from edge_agent.algebra.windows.base import Setting
-from edge_agent.algebra.windows.ordered import RAW, RowWindows
+from edge_agent.algebra.windows.ordered import RowWindows
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Ints
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
 SPEC: Final = ("type", "KEYS", "wrong")
-ORDERED: Final = ("form", "positions", "labels", "cut")
+ORDERED: Final = ("positions", "labels", "cut")
 TIME: Final = (
     *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
     *("edges", "assign", "ends", "runs"),
@@ -48,8 +48,6 @@ def refusal(found: Any, taken: Collection[str]) -> str:
         return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{'OrderedWindow' if ordered else 'Window'})"
     if found.type in taken:
         return f"window type {found.type!r} exists already; choose another word"
-    if ordered and found.form != RAW:
-        return f"form of an ordered window is {RAW!r}"
     if any(not isinstance(key, Setting) or key.kind not in KINDS for key in found.KEYS):
         return f"KEYS are Settings of the kinds {', '.join(KINDS)}"
     return ""

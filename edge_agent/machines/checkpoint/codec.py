@@ -19,6 +19,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import ALL
 
@@ -162,13 +163,14 @@ def rows_from_plain(plain: Mapping[str, Any]) -> Partials:
 
 
 def _group_to_plain(group: Group) -> list[object]:
-    session = [group.gap_us, group.max_us]
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late, *session, group.node, group.form]
+    cut = group.cut
+    values = [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    return [*values, cut.gap_us, cut.max_us, group.node, cut.text]
 
 
 def _group_from_plain(plain: Any) -> Group:
-    source, where, by, lateness_us, late, gap_us, max_us, node, form = plain
-    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us), node, form)
+    source, where, by, lateness_us, late, gap_us, max_us, node, text = plain
+    return Group(source, where, tuple(by), int(lateness_us), late, cut_from_text(int(gap_us), int(max_us), text), node)
 
 
 def _query_to_plain(query: Query) -> dict[str, object]:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
-from edge_agent.algebra.punctuation.markers import kinds_of
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
@@ -117,9 +116,9 @@ class ChildFrames:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                     group, plan = dictionary.plans[section.plan]
                     section.check(plan, len(dictionary.keys), len(dictionary.nodes))
-                    if plan.kind not in kinds_of(group):
+                    if plan.kind not in group.cut.plan_kinds:
                         raise WireError(
-                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.form!r}"
+                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
                         )
                 if any(number >= len(dictionary.keys) for number, _ in part.registers):
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
@@ -154,7 +153,7 @@ class ChildFrames:
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
         """What a frame says of open sessions (5.2)."""
-        if not group.gap_us:
+        if not group.cut.gap_us:
             return
         member = self.children.membership(group).member(node)
         sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]

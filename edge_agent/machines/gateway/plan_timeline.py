@@ -14,11 +14,11 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import Ints
-from edge_agent.algebra.punctuation.markers import Markers, is_central
+from edge_agent.algebra.punctuation.markers import Markers
+from edge_agent.algebra.query.group_cut import OrderedCut, SessionCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import DefinitionsState, IntervalState
 from edge_agent.machines.gateway import query_validity
@@ -50,13 +50,15 @@ class PlanTimeline:
     def _interval(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> PlanInterval:
         """An interval of the slicer that the group needs."""
         if self._markers is not None:
-            kind = InstantSlicer if is_central(self._group) else PunctuationSlicer
+            kind = InstantSlicer if self._group.cut.central else PunctuationSlicer
             return kind(from_us, until_us, queries, self._scale, self._markers)
-        if self._group.gap_us:
-            return SessionSlicer(from_us, until_us, queries, self._scale)
-        if self._group.form == RAW:
-            return RawSlicer(from_us, until_us, queries, self._scale)
-        return TimeSlicer(from_us, until_us, queries, self._scale)
+        match self._group.cut:
+            case SessionCut():
+                return SessionSlicer(from_us, until_us, queries, self._scale)
+            case OrderedCut():
+                return RawSlicer(from_us, until_us, queries, self._scale)
+            case _:
+                return TimeSlicer(from_us, until_us, queries, self._scale)
 
     # --- readings -----------------------------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ class Merger(Node):
             for place in before.serving
             if place.node and place not in after.serving
         ]
-        below = membership.hints() if group.gap_us else {}
+        below = membership.hints() if group.cut.gap_us else {}
         rows = self.store.release(group, frontier_us, below)  # hints are of the rows that stay
         return GroupStep(
             group,
