@@ -18,7 +18,8 @@ from typing import Final
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
-from edge_agent.ports.spool_file import SpoolFile, UnusableError
+from edge_agent.ports.spool_file import SpoolFile
+from edge_agent.ports.sqlite_file import UnusableError
 from edge_agent.wire import snapshot
 
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
