@@ -49,15 +49,15 @@ QUIET_NOTES: Final = frozenset(  # what is told as information; every other note
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
+    """What a process is made of. status: who it is, in words. quarantine: the file of bad bytes."""
 
     machine: Node
     spool: Spool
     clock: SystemClock
     waiter: Waiter
     up: Connection
-    persona: NodeStatus
-    keep: QuarantineFile
+    status: NodeStatus
+    quarantine: QuarantineFile
 
 
 class ActionExecutor:
@@ -65,14 +65,14 @@ class ActionExecutor:
 
     def __init__(
         self,
-        outfit: RuntimeParts,
+        parts: RuntimeParts,
         slots: Callable[[], dict[str, object]],
         acknowledge: Callable[[tuple[object, ...]], None],
     ) -> None:
         """slots: state of the rim itself, committed with the machine's. acknowledge: what is durable, by tokens."""
-        self.lower = outfit.up  # where children hear us; a region may have another broker for that
-        self._spool, self._up, self._keep = outfit.spool, outfit.up, outfit.keep
-        self._to_parent = topics.frames(outfit.persona.node, outfit.persona.parent)
+        self.lower = parts.up  # where children hear us; a region may have another broker for that
+        self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
+        self._to_parent = topics.frames(parts.status.node, parts.status.parent)
         self._slots, self._acknowledge = slots, acknowledge
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
@@ -96,9 +96,9 @@ class ActionExecutor:
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):
                 log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
-                self._keep.put(now_us, node, reason, payload)
+                self._quarantine.put(now_us, node, reason, payload)
             case Note():
-                tell(action)
+                log_note(action)
         return []
 
     def retry(self, now_us: int) -> list[Event]:
@@ -166,7 +166,7 @@ class ActionExecutor:
         return []
 
 
-def tell(note: Note) -> None:
+def log_note(note: Note) -> None:
     """A note of a machine or a port as a line of the log."""
     fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
     log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

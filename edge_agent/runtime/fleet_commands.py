@@ -26,7 +26,7 @@ class FleetCommands:
         """restored: the slot found in the spool."""
         ids = restored if isinstance(restored, list) else []
         self._ids: dict[str, None] = dict.fromkeys(str(each) for each in ids)
-        self._unkept = False
+        self._unsaved = False
         self._waiting: deque[tuple[int, bytes]] = deque(maxlen=MOST_PASSED)
 
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
@@ -51,7 +51,7 @@ class FleetCommands:
         self._ids[command.id] = None
         while len(self._ids) > MOST_IDS:
             del self._ids[next(iter(self._ids))]
-        self._unkept = True
+        self._unsaved = True
         return True
 
     @staticmethod
@@ -71,7 +71,7 @@ class FleetCommands:
 
     def slots(self) -> dict[str, object]:
         """What is to be committed, if anything is new."""
-        if not self._unkept:
+        if not self._unsaved:
             return {}
-        self._unkept = False
+        self._unsaved = False
         return {SLOT: list(self._ids)}

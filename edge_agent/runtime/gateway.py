@@ -25,7 +25,7 @@ from edge_agent.ports.sensors import DRIVERS, Sensors
 from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
-from edge_agent.runtime.loop import COMMANDS, Loop
+from edge_agent.runtime.node_loop import COMMANDS, NodeLoop
 from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
@@ -34,12 +34,12 @@ REGISTRY_SLOT: Final = "rim/registry"
 SOURCES_SLOT: Final = "rim/sources"  # sensor -> what its position is a position in
 
 
-class GatewayLoop(Loop):
+class GatewayLoop(NodeLoop):
     """A gateway as a process."""
 
     def __init__(
         self,
-        outfit: RuntimeParts,
+        parts: RuntimeParts,
         *,
         restored: Mapping[str, object],
         limits: LimitsTable,
@@ -48,7 +48,7 @@ class GatewayLoop(Loop):
         read_again: Callable[[], Iterable[Definition]] = tuple,
     ) -> None:
         """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew."""
-        super().__init__(outfit)
+        super().__init__(parts)
         self.sensors = Sensors(self.clock)
         self.local = local
         if local is not None:
@@ -65,9 +65,9 @@ class GatewayLoop(Loop):
         self._known_sources = restored.get(SOURCES_SLOT)
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
-        self._said_state = b""
+        self._sent_state = b""
         self._warned: frozenset[tuple[str, str]] = frozenset()  # what the log has named as refused
-        self._unkept = True  # the registry differs from what was committed last
+        self._unsaved = True  # the registry differs from what was committed last
 
     # --- configuration ---------------------------------------------------------------------------------------------
 
@@ -83,9 +83,9 @@ class GatewayLoop(Loop):
         if topic.what != "definition" or connection is not self.up:
             return
         self._changed |= self.registry.take(topic.scope, topic.kind, topic.other, payload)
-        self._reported, self._unkept = False, True
+        self._reported, self._unsaved = False, True
 
-    def _settle(self, now_us: int) -> None:
+    def _publish(self, now_us: int) -> None:
         if self._changed:
             self._configure(now_us)
         if not self._reported:
@@ -96,9 +96,9 @@ class GatewayLoop(Loop):
         for read in self.sensors.configure(sensors, self._known_positions(sensors)):
             self.feed(read, now_us)  # readings so far belong to the sensors so far
         self._sources = {sensor.id: _source(sensor) for sensor in sensors}
-        self.persona.sensors = tuple(sensor.id for sensor in sensors)
+        self.status.sensors = tuple(sensor.id for sensor in sensors)
         self._listen()
-        self._changed, self._reported, self._unkept = False, False, True
+        self._changed, self._reported, self._unsaved = False, False, True
         texts = tuple(map(canonical_sensor, sensors)), tuple(map(canonical_query, queries))
         self.feed(Configured(sensors, queries, *texts), now_us)
         log.info("configured", extra={"sensors": len(sensors), "queries": len(queries)})
@@ -123,14 +123,14 @@ class GatewayLoop(Loop):
         """Say in `state` what is in force, or why not; in the log, how much is not."""
         self._warn()
         state = self.registry.state()
-        self.persona.config = str(state["hash"])
+        self.status.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
-        if text != self._said_state:
+        if text != self._sent_state:
             if self.up.publish(topics.state(self._node), text, retain=True) is None:
                 return  # said when the link is up
-            self._said_state = text
+            self._sent_state = text
         self._reported = True
-        self.say_status(now_us)
+        self.publish_status(now_us)
 
     def _warn(self) -> None:
         refused = self.registry.refused()
@@ -174,7 +174,7 @@ class GatewayLoop(Loop):
     def _wake_us(self) -> int:
         return self.sensors.due_us(self.clock.now_us())
 
-    def _gathered(self, now_us: int) -> Iterator[Event]:
+    def _readings(self, now_us: int) -> Iterator[Event]:
         everything = self.stopping or now_us >= self.machine.wake_us
         yield from self.sensors.poll(now_us, everything=everything)
         self._ack_local(self.sensors.settled())
@@ -188,9 +188,10 @@ class GatewayLoop(Loop):
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
-            self._said_state, self._reported = b"", False  # another broker may know nothing of us
+            self._sent_state, self._reported = b"", False  # another broker may know nothing of us
         if connection is self.local:
             self.sensors.session(report.session_present)
+        super()._on_up(connection, report, now_us)
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))
@@ -207,9 +208,9 @@ class GatewayLoop(Loop):
         return self.registry.in_force()[1]
 
     def _slots(self) -> dict[str, object]:
-        if not self._unkept:
+        if not self._unsaved:
             return self.fleet.slots()
-        self._unkept = False
+        self._unsaved = False
         return {**self.fleet.slots(), REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
 
     def _notes(self) -> list[Note]:

@@ -19,7 +19,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.node import NodeSettings
-from edge_agent.runtime.status_and_commands import asked, marker_of
+from edge_agent.runtime.status_and_commands import marker_of, parse_command
 
 SECOND = 1_000_000
 QUERY = Query("q", 1, "s", Punctuation(), (Aggregate("sum", "sum"),), lateness_us=0)
@@ -108,7 +108,7 @@ def test_nothing_closes_before_the_state_has_said_how_far_it_is() -> None:
     assert bench.rows() == [(10, 20, 1.0), (20, 160, 5.0)]
 
 
-def test_only_changes_to_the_value_asked_for_are_markers() -> None:
+def test_only_changes_to_the_value_parse_command_for_are_markers() -> None:
     bench = Bench(at(markers="state", punctuation_id="1"))
     bench.do(Read("state", batch((0, 0), (10, 1), (20, 0), (30, 1), (90, 1))))
     bench.do(Read("s", batch((12, 1), (25, 2), (31, 4), (80, 8))))
@@ -247,8 +247,8 @@ AT = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 197
 
 def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
     """What it would call now is anybody's guess."""
-    assert marker_of(asked(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
-    assert marker_of(asked(b'{"cmd": "mark"}'), None) == "the clock of this node is not synchronised: say `at`"
+    assert marker_of(parse_command(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
+    assert marker_of(parse_command(b'{"cmd": "mark"}'), None) == "the clock of this node is not synchronised: say `at`"
 
 
 @pytest.mark.parametrize(
@@ -266,4 +266,4 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
     ],
 )
 def test_a_command_is_a_marker_or_says_why_it_is_none(payload: bytes, said: object) -> None:
-    assert marker_of(asked(payload), 77) == said
+    assert marker_of(parse_command(payload), 77) == said

@@ -13,7 +13,7 @@ from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.log import setup
-from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.node_loop import NodeLoop
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def dry_run(settings: Settings) -> int:
     return 0
 
 
-def serve(loop: Loop, until: Callable[[], bool] | None = None) -> int:
+def serve(loop: NodeLoop, until: Callable[[], bool] | None = None) -> int:
     """Run until SIGTERM or Ctrl-C, or until `until` says so."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
