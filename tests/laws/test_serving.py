@@ -22,4 +22,4 @@ def test_one_window_and_many_are_judged_alike(
     ]
     assert [serving.covers(start, start + size) for start, size in windows] == wanted
     starts = np.array([start for start, _ in windows], np.int64)
-    assert serving.covers(starts, starts + np.array([size for _, size in windows], np.int64)).tolist() == wanted
+    assert serving.covered(starts, starts + np.array([size for _, size in windows], np.int64)).tolist() == wanted

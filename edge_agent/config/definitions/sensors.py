@@ -135,7 +135,7 @@ def _check(driver: str, values: Mapping[str, Any], at: Path, report: Report) -> 
     """What one key alone cannot show."""
     scale, limits = values["resolution"], values["range"]
     if scale is not None and limits is not None and max(map(abs, limits)) > EXACT * 10.0**scale:
-        report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "say a coarser resolution")
+        report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "use a coarser resolution")
     levels = values["topic"].split("/") if driver == "mqtt" else []
     for name, text in values["labels"]:
         for part in parse(text).parts:

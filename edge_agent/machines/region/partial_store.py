@@ -30,14 +30,6 @@ from edge_agent.machines.uplink.step import Hints, StepRows
 PlanKey = tuple[Group, bytes]
 
 
-def named(section: Section, basis: tuple[str, ...]) -> Partials:
-    """Rows with their columns under the names of the basis; a decoded section has them by position only."""
-    rows = section.partials
-    if tuple(rows.states) == basis:
-        return rows
-    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
-
-
 class PartialStore:
     """Open rows of every plan."""
 
@@ -57,7 +49,7 @@ class PartialStore:
         """Take the rows of one section of a child's frame."""
         _, plan = dictionary.plans[section.plan]
         self._dictionaries[node, epoch] = dictionary
-        self._raw.setdefault((node, epoch, section.plan, late), []).append(named(section, plan.basis))
+        self._raw.setdefault((node, epoch, section.plan, late), []).append(section.rows(plan.basis))
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Put what was added under our own numbers, on time or late by the published frontier of its group."""
@@ -65,7 +57,7 @@ class PartialStore:
             dictionary = self._dictionaries[node, epoch]
             group, plan = dictionary.plans[number]
             key = (group, plan.hash)
-            rows = self._numbers.rows(node, epoch, dictionary, plan, concat(raw))
+            rows = self._numbers.rows(EpochKey(node, epoch), dictionary, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
             after_us = group.cut.gap_us  # a session is complete when the frontier is past last + gap
@@ -81,8 +73,8 @@ class PartialStore:
 
     def forget(self, epoch: EpochKey) -> None:
         """An epoch is over and its dictionary is gone."""
-        self._dictionaries.pop((epoch.node, epoch.epoch), None)
-        self._numbers.forget(epoch.node, epoch.epoch)
+        self._dictionaries.pop(epoch, None)
+        self._numbers.forget(epoch)
 
     def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:
