@@ -1,8 +1,8 @@
-"""What every sending node does alike: one commit an interval, custody of its frames, heartbeats.
+"""The base of gateways and mergers: one commit an interval, frames to the parent, heartbeats.
 
-A subclass says what to send (`_step`) and what else to keep (`_state`). Rules (docs/protocol.md): one transaction a
-commit interval holds everything that changed, nothing is published ahead of it, messages are acknowledged after it,
-and it comes early when some wait for that and none has come for 50 ms (3.1).
+A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md): one
+transaction each commit interval holds everything that changed, nothing is published ahead of it, messages are
+acknowledged after it; it comes early when messages wait for that and none has come for 50 ms (3.1).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NodeSettings:
 
 
 class Node(ABC):
-    """Custody upward and the rhythm of commits."""
+    """Frames to the parent and the times of commits."""
 
     def __init__(
         self, settings: NodeSettings, random: Random, restored: Restored, load: Callable[[int, int], Frame]
@@ -85,7 +85,7 @@ class Node(ABC):
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
-        self._failed: list[Gap] = []  # answers lost here, to be told upward
+        self._failed: list[Gap] = []  # lost answers of this node, for the next step
         slots.check_version(restored.state)
         outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
         if outbox is not None:
@@ -146,7 +146,7 @@ class Node(ABC):
         """When the node wants its next Tick, at the latest."""
         due = (self._committed_us or 0) + self.settings.commit_interval_us
         if self.outbox.link_up and self.outbox.epoch_id:
-            due = min(due, self.outbox.said_us + self.settings.heartbeat_us)
+            due = min(due, self.outbox.spoke_us + self.settings.heartbeat_us)
         return min(due, self._token_us + QUIET_US) if self._tokens else due
 
     def _may_commit(self, now_us: int) -> bool:
@@ -245,11 +245,11 @@ class Node(ABC):
 
     @abstractmethod
     def _flush_step(self, now_us: int) -> Step:
-        """All that is open (1.3)."""
+        """All open rows (1.3)."""
 
     @abstractmethod
     def _step(self, now_us: int) -> Step:
-        """What closed since the last commit, and every change of what the node promises."""
+        """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:
@@ -257,7 +257,7 @@ class Node(ABC):
 
     @abstractmethod
     def _birth_step(self, now_us: int) -> Step:
-        """What a birth says: members, frontiers, definitions in force (1.2)."""
+        """The step of a birth: members, frontiers, definitions in force (1.2)."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""Performs what a machine asks for: commits, publishes, acknowledges, keeps bad bytes, tells the operator.
+"""Performs the actions of a machine: commits, publishes, acknowledges, keeps bad bytes, logs notes.
 
 What comes of it are events for the machine. While a commit cannot be made (a full disk) everything asked for after it
 is held back: nothing is published ahead of its commit (docs/protocol.md 3.1).
@@ -42,7 +42,7 @@ from edge_agent.wire import frames, receipts
 log = logging.getLogger("headwater")
 
 RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
-QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
+QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a warning
     ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
 )
 
@@ -61,7 +61,7 @@ class RuntimeParts:
 
 
 class ActionExecutor:
-    """The hands of a loop."""
+    """Performs the actions of one node's machine."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ActionExecutor:
         slots: Callable[[], dict[str, object]],
         acknowledge: Callable[[tuple[object, ...]], None],
     ) -> None:
-        """slots: state of the rim itself, committed with the machine's. acknowledge: what is durable, by tokens."""
+        """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens."""
         self.lower = parts.up  # where children hear us; a region may have another broker for that
         self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
         self._to_parent = topics.frames(parts.status.node, parts.status.parent)

@@ -128,14 +128,14 @@ class GatewayLoop(NodeLoop):
         self._heard = set(filters)
 
     def _report(self, now_us: int) -> None:
-        """Say in `state` what is in force, or why not; in the log, how much is not."""
+        """Publish `state`: the definitions in force, and why others are not; log how many are not."""
         self._warn()
         state = self.registry.state()
         self.status.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
         if text != self._sent_state:
             if self.up.publish(topics.state(self._node), text, retain=True) is None:
-                return  # said when the link is up
+                return  # published when the link is up
             self._sent_state = text
         self._reported = True
         self.publish_status(now_us)

@@ -228,16 +228,16 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status(self, *, online: bool) -> bytes:
-        said = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
-        return json.dumps(said, separators=(",", ":")).encode()
+        status = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
+        return json.dumps(status, separators=(",", ":")).encode()
 
 
 def _online(payload: bytes, parent: str) -> bool | None:
     """What a child's status says, if it is a child of ours."""
     try:
-        said = json.loads(payload)
+        status = json.loads(payload)
     except ValueError:
         return None
-    if isinstance(said, dict) and said.get("parent") == parent and isinstance(said.get("online"), bool):
-        return bool(said["online"])
+    if isinstance(status, dict) and status.get("parent") == parent and isinstance(status.get("online"), bool):
+        return bool(status["online"])
     return None

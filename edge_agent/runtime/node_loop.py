@@ -207,7 +207,7 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._other(connection, topic, name, payload, now_us)
 
     def _command_to_all(self, payload: bytes, now_us: int) -> None:
-        """Obey it once, pass it on where others are below; answer what is no such command."""
+        """Obey it once, pass it on where others are below; answer a payload that is no such command."""
         command = parse_command(payload)
         refusal = self.fleet.refusal(command)
         if command.named and not self.fleet.is_new(command):
@@ -236,19 +236,19 @@ class NodeLoop(Loop[Event, Action], ABC):
         match command.name:
             case "rebirth" | "resend":
                 self.feed(Command(command.name), now_us)
-                said: dict[str, object] = {"ok": True}
+                answer: dict[str, object] = {"ok": True}
             case "reload":
-                said = self.reload()
+                answer = self.reload()
             case "diagnose":
-                said = {"ok": True, **self.status.card(self.machine, self.clock), **self.counters()}
+                answer = {"ok": True, **self.status.card(self.machine, self.clock), **self.counters()}
             case _:
-                said = self._other_command(command, now_us)
-        self._answer(command, said)
+                answer = self._other_command(command, now_us)
+        self._answer(command, answer)
 
-    def _answer(self, command: OperatorCommand, said: Mapping[str, object]) -> None:
+    def _answer(self, command: OperatorCommand, answer: Mapping[str, object]) -> None:
         self.up.publish(
             topics.answer(self._node, command.id),
-            self.status.answer(command, said),
+            self.status.answer(command, answer),
             expiry_s=ANSWER_EXPIRY_S,
         )
 
@@ -258,7 +258,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
 
     def publish_status(self, now_us: int, *, always: bool = False) -> None:
-        """Publish the retained status if it differs from the last one said."""
+        """Publish the retained status if it differs from the last one sent."""
         status = self.status.online(self.machine, self.clock)
         if (always or status != self._sent_status) and self.up.publish(
             topics.status(self._node), status, retain=True

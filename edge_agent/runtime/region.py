@@ -121,9 +121,9 @@ class RegionLoop(NodeLoop):
             case "state" if connection is self.lower:
                 self.numberer.hear_state(payload)
             case "status" if connection is self.lower and topic.node != self._node:
-                said = _table(payload)
-                if said.get("parent") == self._node and isinstance(said.get("online"), bool):
-                    self.feed(ChildStatus(topic.node, said["online"]), now_us)
+                status = _table(payload)
+                if status.get("parent") == self._node and isinstance(status.get("online"), bool):
+                    self.feed(ChildStatus(topic.node, status["online"]), now_us)
 
     @property
     def _one_broker(self) -> bool:
@@ -188,7 +188,7 @@ def pack(message: Frame | BadFrame) -> object:
 
 
 def unpack(value: Any) -> Frame | BadFrame:
-    """The twin of `pack`."""
+    """From what `pack` returns."""
     return value if isinstance(value, Frame) else BadFrame(*value)
 
 

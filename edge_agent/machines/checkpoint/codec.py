@@ -1,9 +1,9 @@
 """Typed state as plain values, and back: for the slots of a spool and the root's decision row.
 
 `encode` follows the value, `decode` the declared type. A dataclass whose fields are keyword-only becomes a map by field
-name (without the unit `_us`), any other dataclass or named tuple a list in the order of its fields; a list that ends
-early takes the defaults of the missing fields. A map whose keys are no texts becomes a list of [*key, value]. Groups,
-queries and rows have forms of their own, below.
+name (without the unit `_us`, or WRITTEN in the metadata of the field); any other dataclass or named tuple becomes a
+list in the order of its fields, and a list that ends early takes the defaults of the missing fields. A map whose keys
+are no texts becomes a list of [*key, value]. Groups, queries and rows have their own forms, below.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from edge_agent.algebra.windows import ALL
 T = TypeVar("T")
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None), np.ndarray, Frame})  # as the spool takes them
 _UNIT: Final = "_us"
+WRITTEN: Final = "written"  # in the metadata of a field: the name it is written under
 
 
 def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
@@ -50,8 +51,7 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
     if is_dataclass(kind):
         names, by_name = _names(kind)
         parts = [encode(getattr(value, name), rows) for name in names]
-        written = (name.removesuffix(_UNIT) for name in names)
-        return dict(zip(written, parts, strict=True)) if by_name else parts
+        return dict(zip(names.values(), parts, strict=True)) if by_name else parts
     return value  # numpy scalars
 
 
@@ -125,7 +125,7 @@ def _dataclass_decoder(kind: Any) -> Decoder:
     names, by_name = _names(kind)
     hints = typing.get_type_hints(kind)
     of = {name: _decoder(hints[name]) for name in names}
-    written = {name.removesuffix(_UNIT): name for name in names}
+    written = {written: name for name, written in names.items()}
     if by_name:
         return lambda plain, pages: kind(
             **{written[name]: of[written[name]](each, pages) for name, each in plain.items() if name in written}
@@ -141,10 +141,11 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 
 @cache
-def _names(kind: Any) -> tuple[tuple[str, ...], bool]:
-    """(names of the fields, whether they are written by name)."""
+def _names(kind: Any) -> tuple[dict[str, str], bool]:
+    """(field -> the name it is written under, whether the class is written by name)."""
     of = fields(kind)
-    return tuple(field.name for field in of), bool(of) and all(field.kw_only for field in of)
+    names = {field.name: field.metadata.get(WRITTEN, field.name.removesuffix(_UNIT)) for field in of}
+    return names, bool(of) and all(field.kw_only for field in of)
 
 
 def _key_parts(key: object) -> list[object]:

@@ -7,7 +7,7 @@ definitions only are slots apart. A slot with names has one row for each: `sourc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from edge_agent.algebra.frame import Leaf, Plan, Serving
@@ -18,7 +18,7 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.sliding.incremental import WindowRows
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
-from edge_agent.machines.checkpoint.codec import Untyped, decode, encode
+from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encode
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ class OutboxState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumbersState:
-    """The numbers of an epoch, in order, without its keys. said: definition texts that were sent in it."""
+    """The numbers of an epoch, in order, without its keys. texts: definitions that were sent in it."""
 
     nodes: list[str]
     groups: list[Group]
     plans: list[tuple[Group, Plan]]
-    said: list[str]
+    texts: list[str] = field(metadata={WRITTEN: "said"})
 
 
 LAYOUT: Final = Slot("layout", int)
@@ -108,7 +108,7 @@ class ValidityState:
 class DefinitionsState:
     """The queries of a group. fed: the query revisions of each plan interval."""
 
-    tenures: list[ValidityState]
+    validities: list[ValidityState] = field(metadata={WRITTEN: "tenures"})
     fed: list[list[QueryKey]]
 
 
@@ -171,13 +171,13 @@ class PunctuationIntervalState(IntervalState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicerState:
-    """What any reading changes. eras: the IntervalState that the group needs for each plan interval."""
+    """What any reading changes. intervals: the IntervalState of each plan interval."""
 
     frontier_us: int
     newest_us: int
     arrivals: int
     counters: dict[str, int]
-    eras: list[Untyped]
+    intervals: list[Untyped] = field(metadata={WRITTEN: "eras"})
     markers: dict[str, Any] | None = None  # of punctuation windows: algebra Markers
 
 
@@ -279,14 +279,14 @@ class MemberDefinitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipState:
-    """The members of one group. since, told: see ServingAgreement; None: in the slot AGREEMENT."""
+    """The members of one group. since, starts: see ServingAgreement; None: in the slot AGREEMENT."""
 
     published_us: int
     moved_us: int
     members: dict[str, MemberState]
     history: list[tuple[int, int, str, int]]
     since: dict[QueryKey, int] | None
-    told: dict[QueryKey, int | None] | None
+    starts: dict[QueryKey, int | None] | None = field(metadata={WRITTEN: "told"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class AgreementState:
     """The queries that the members of a group serve together: when first seen, and the start agreed."""
 
     since: dict[QueryKey, int]
-    told: dict[QueryKey, int | None]
+    starts: dict[QueryKey, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,8 +379,8 @@ class MembershipSlots:
                 assert member.begins is not None
                 rows |= MEMBER.write(MemberDefinitions(member.leaves, member.serving, member.begins), name, node)
                 members[node] = replace(member, leaves=None, serving=None, begins=None)
-            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.told or {}), name)
-            moving[group] = replace(each, members=members, since=None, told=None)
+            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
+            moving[group] = replace(each, members=members, since=None, starts=None)
         gone, self._rows = self._rows - rows.keys(), set(rows)
         return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
 
@@ -394,7 +394,7 @@ class MembershipSlots:
                 known = MEMBER.read(state, name, node) or MemberDefinitions([], [], [])
                 members[node] = replace(member, leaves=known.leaves, serving=known.serving, begins=known.begins)
             agreed = AGREEMENT.read(state, name) or AgreementState({}, {})
-            out[group] = replace(each, members=members, since=agreed.since, told=agreed.told)
+            out[group] = replace(each, members=members, since=agreed.since, starts=agreed.starts)
         return out
 
 

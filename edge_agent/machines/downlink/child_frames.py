@@ -1,7 +1,6 @@
-"""The half of a merger and of the root that listens to children: order, numbers, membership, frontiers.
+"""The part of a merger and of the root that receives from children: order, numbers, membership, frontiers.
 
-One object so that both tiers apply frames by the same code (docs/protocol.md 2, 4). It holds no rows: whoever owns it
-takes those from the effects.
+Both tiers apply frames by this code (docs/protocol.md 2, 4). It keeps no rows: its owner takes them from the effects.
 """
 
 from __future__ import annotations
@@ -152,13 +151,13 @@ class ChildFrames:
             self.predecessor_lost.add(node)
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
-        """What a frame says of open sessions (5.2)."""
+        """Update the registers of open sessions (5.2)."""
         if not group.cut.gap_us:
             return
         member = self.children.membership(group).member(node)
         sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]
-        said = [(dictionary.keys[number], start_us) for number, start_us in part.registers]
-        member.take_hints([dictionary.keys[number] for number in sent], said)
+        registers = [(dictionary.keys[number], start_us) for number, start_us in part.registers]
+        member.take_hints([dictionary.keys[number] for number in sent], registers)
         if part.frontier_us is not None:
             member.held = {}
 

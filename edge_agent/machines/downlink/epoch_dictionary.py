@@ -1,4 +1,4 @@
-"""What the numbers of a child's epoch mean (docs/protocol.md 2.4): keys, nodes, groups, plans, learnt from frames."""
+"""The meaning of the numbers of a child's epoch: keys, nodes, groups and plans (docs/protocol.md 2.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EpochDictionary:
     def learn(self, define: Define) -> None:
         """Take in a definition section; repeating known ones is allowed (`cmd rebirth`).
 
-        Raises: WireError when it contradicts what is known or leaves a hole; nothing is learnt then.
+        Raises: WireError when it contradicts an earlier one or leaves a hole; then nothing changes.
         """
         keys = _extended("key", self.keys, define.keys)
         nodes = _extended("node", self.nodes, define.nodes)

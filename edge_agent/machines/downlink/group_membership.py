@@ -1,4 +1,4 @@
-"""Who of a group's members is expected below a parent, who is left out, and the frontier that follows.
+"""The members of a group below a parent: which are expected, which are left out, and the frontier that follows.
 
 Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out, never falls, and
 stays when all are left out (4.4); a member is left out when silent for the grace time, when the others' minimum was
@@ -31,7 +31,7 @@ class GroupMembership:
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._agreement = ServingAgreement(grace_us)
 
-    # --- who is here ---------------------------------------------------------------------------------------------
+    # --- members -------------------------------------------------------------------------------------------------
 
     def member(self, node: str) -> Member:
         """The member of that name, made when it is new."""
@@ -49,7 +49,7 @@ class GroupMembership:
     # --- the frontier --------------------------------------------------------------------------------------------
 
     def advance_frontier(self, now_us: int, silent: Mapping[str, bool]) -> int:
-        """Decide who is left out and the frontier that follows. silent: child -> heard of in the grace time or not."""
+        """Decide which members are left out. Returns the frontier. silent: child -> not heard for the grace time."""
         members = self.expected()
         past = self._past(now_us, members)
         for node, member in members.items():
@@ -96,7 +96,7 @@ class GroupMembership:
         """After a restart of the parent: no lag from before counts."""
         self._history.clear()
 
-    # --- what they say together ----------------------------------------------------------------------------------
+    # --- for the tier above ---------------------------------------------------------------------------------------
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
         """Every expected leaf -> (frontier, session bound) as its member's frames say."""
@@ -135,7 +135,7 @@ class GroupMembership:
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
     def begins(self) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
+        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
         return self._agreement.begins(list(self.expected().values()))
 
     # --- the spool -----------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class GroupMembership:
             members={node: member.snapshot() for node, member in self.members.items()},
             history=list(self._history),
             since=agreed.since,
-            told=agreed.told,
+            starts=agreed.starts,
         )
 
     @classmethod
@@ -159,5 +159,7 @@ class GroupMembership:
         membership.published_us, membership.moved_us = state.published_us, state.moved_us
         membership.members = {node: Member.restore(member) for node, member in state.members.items()}
         membership._history = deque(state.history)
-        membership._agreement = ServingAgreement.restore(grace_us, AgreementState(state.since or {}, state.told or {}))
+        membership._agreement = ServingAgreement.restore(
+            grace_us, AgreementState(state.since or {}, state.starts or {})
+        )
         return membership

@@ -12,21 +12,21 @@ from edge_agent.machines.downlink.member import Member
 
 
 class ServingAgreement:
-    """The queries of one group of which its parent has told whoever is above."""
+    """The queries of one group that its parent has announced upward, each with the start agreed."""
 
     def __init__(self, grace_us: int) -> None:
         """grace_us: how long after the first member that serves a query the others are waited for."""
         self.grace_us = grace_us
         self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
-        self._start_us: dict[QueryKey, int | None] = {}  # of those told of; None: from the beginning
+        self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
 
     def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (docs/protocol.md 6.3).
 
-        A query is told once all members that count serve it, or a grace time after the first did: so its first window
-        starts where the last of them begins, and a query meant for some nodes only does not wait for ever. A revision
-        ends for all where it ends for one, left out or not; a removal ends a query when every member that served it has
-        removed it. counted: members not left out; every: those left out too.
+        A query is announced once all members that count serve it, or a grace time after the first did: so its first
+        window starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision
+        ends for all where it ends for one, left out or not; a query is removed when every member that served it has
+        removed it. counted: members not left out. every: those left out too.
         """
         by_query, by_any = _by_query(counted), _by_query(every)
         narrowed = {key: _narrowest(key, servings, by_any[key]) for key, servings in by_query.items()}
@@ -41,7 +41,7 @@ class ServingAgreement:
         }
 
     def begins(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
-        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
+        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
         out: dict[QueryKey, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
             later, agreed_us = {}, NEVER_US if start_us is None else start_us
@@ -64,7 +64,7 @@ class ServingAgreement:
     def restore(cls, grace_us: int, state: AgreementState) -> ServingAgreement:
         """From what `snapshot` returns."""
         agreement = cls(grace_us)
-        agreement._since, agreement._start_us = dict(state.since), dict(state.told)
+        agreement._since, agreement._start_us = dict(state.since), dict(state.starts)
         return agreement
 
 

@@ -177,7 +177,7 @@ class PlanTimeline:
     def definitions(self) -> DefinitionsState:
         """The queries of the group and of each interval."""
         return DefinitionsState(
-            tenures=[each.snapshot() for each in self._validities],
+            validities=[each.snapshot() for each in self._validities],
             fed=[[QueryKey(query.id, query.revision) for query in interval.queries] for interval in self._all],
         )
 
@@ -188,7 +188,7 @@ class PlanTimeline:
 
     def restore(self, states: Sequence[Untyped], definitions: DefinitionsState) -> None:
         """From what `snapshot` and `definitions` return."""
-        self._hold(tuple(QueryValidity.restore(each) for each in definitions.tenures))
+        self._hold(tuple(QueryValidity.restore(each) for each in definitions.validities))
         known = {QueryKey(each.query.id, each.query.revision): each.query for each in self._validities}
         self._all = []
         for state, fed in zip(states, definitions.fed, strict=True):

@@ -73,7 +73,7 @@ class SessionSlicer(PlanInterval):
         time = run.time_us[order]
         groups = Segments.runs(begins, len(time))
         arrivals = run.order()[order] if self._numbered else NO_INTS
-        numbers = {label: said[order] for label, said in run.numbers.items()}
+        numbers = {label: values[order] for label, values in run.numbers.items()}
         readings = Readings(time, run.value[order], arrivals, numbers=numbers)
         states = lift(readings, groups, self.basis, self.scale)
         key = np.full(len(begins), run.keys, np.int64) if isinstance(run.keys, int) else run.keys[order][begins]

@@ -1,8 +1,8 @@
 """The slicer of one group: batches of readings in, closed slices out.
 
 Rules (docs/protocol.md): a reading with ts >= frontier is on time, an older one leaves in late partials with the span
-of its own readings (4.2); what is open at the end of an epoch is flushed (1.3). Which plan a reading is for, by event
-time, its timeline knows.
+of its own readings (4.2); rows that are open at the end of an epoch are flushed (1.3). The timeline gives each reading
+to a plan by its event time.
 
 A reading is touched a few times by numpy, whatever the number of windows. Pure: no clock, no I/O.
 """
@@ -96,7 +96,7 @@ class Slicer:
         ended_us = self._timeline.ended_us
         if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
             return False
-        if self._markers is not None:  # what is open has no end that anybody asks for
+        if self._markers is not None:  # the open window has no end that a query asks for
             return all(
                 interval.first_us is None for interval in self._timeline if isinstance(interval, PunctuationSlicer)
             )
@@ -272,7 +272,7 @@ class Slicer:
         after.frontier_us, after.newest_us, after._arrivals = self.frontier_us, self.newest_us, self._arrivals
         after.counters = dict(self.counters)
         after._keys = KeyIndex(self.group.by, self._keys.table)
-        if self._markers is not None and after._markers is not None:  # the open window goes on, with what is to come
+        if self._markers is not None and after._markers is not None:  # the open window goes on
             after._markers.restore(self._markers.snapshot())
             after.counters["outside"] += sum(
                 interval.readings_open for interval in self._timeline if isinstance(interval, PunctuationSlicer)
@@ -292,7 +292,7 @@ class Slicer:
                 newest_us=self.newest_us,
                 arrivals=self._arrivals,
                 counters=dict(self.counters),
-                eras=self._timeline.snapshot(),
+                intervals=self._timeline.snapshot(),
                 markers=None if self._markers is None else self._markers.snapshot(),
             ),
         )
@@ -318,7 +318,7 @@ class Slicer:
         if slicer._markers is not None and found.markers is not None:
             slicer._markers.restore(found.markers)
         if definitions is not None:
-            slicer._timeline.restore(found.eras, definitions)
+            slicer._timeline.restore(found.intervals, definitions)
         return slicer
 
     def check(self) -> None:

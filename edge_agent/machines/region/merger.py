@@ -128,7 +128,7 @@ class Merger(Node):
             self._owed.add(EpochKey(child, message.epoch))
 
     def _quarantine(self, child: str, why: str, payload: bytes, now_us: int) -> list[Action]:
-        """Keep the bytes here and tell the tiers above what is lost with them."""
+        """Keep the bytes here, and send a gap record for their content."""
         if child not in self.parent.children.retired:
             self._gaps += self.parent.loss_of(child, why, payload, now_us)
         return [Quarantine(child, why, payload)]

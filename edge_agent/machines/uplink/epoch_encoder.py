@@ -201,7 +201,7 @@ class EpochEncoder:
             nodes=list(self.nodes),
             groups=list(self.groups),
             plans=[(group, self.plan_of[number]) for (group, _), number in self.plans.items()],
-            said=sorted(self.texts_sent),
+            texts=sorted(self.texts_sent),
         )
 
     @classmethod
@@ -216,7 +216,7 @@ class EpochEncoder:
         for number, (group, plan) in enumerate(state.plans):
             numbering.plans[group, plan.hash] = number
             numbering.plan_of[number] = plan
-        numbering.texts_sent = set(state.said)
+        numbering.texts_sent = set(state.texts)
         numbering.hints = SessionHints(registers)
         return numbering
 

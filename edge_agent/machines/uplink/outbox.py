@@ -1,9 +1,9 @@
-"""Custody upward: numbers frames, publishes them from the spool until the parent's receipt, then lets them go.
+"""Sends frames to the parent: numbers them, publishes them from the spool until the receipt, then deletes them.
 
 Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
 the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
-that names the last seq before it (1.3); what a broker says about a frame means room in flight and nothing else (3);
-what is receipted is deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
+that names the last seq before it (1.3); a broker's PUBACK only makes room in flight (3);
+receipted frames are deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
 (3.3); a frame that the parent refuses to receipt while it receipts later ones becomes a gap record after 5 re-sendings
 (3.6); heartbeats are neither spooled nor receipted (2.5).
 
@@ -60,7 +60,7 @@ class Outbox:
         self.link_up = False
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
-        self.said_us = NEVER_US
+        self.spoke_us = NEVER_US
 
     @property
     def epoch(self) -> int:
@@ -164,7 +164,7 @@ class Outbox:
             out.append(Publish(*key))
         self._flying.update((p.epoch, p.seq) for p in out)
         if out:
-            self.said_us = now_us
+            self.spoke_us = now_us
         return out
 
     def sent(self, epoch: int, seq: int) -> None:
@@ -174,7 +174,7 @@ class Outbox:
     def link(self, *, up: bool) -> None:
         """The connection came or went; what was in flight may be lost and is sent again."""
         self.link_up = up
-        self.said_us = NEVER_US
+        self.spoke_us = NEVER_US
         self._flying.clear()
         for pending in self.pending.values():
             pending.sent_us, pending.tries = None, 0
@@ -227,10 +227,10 @@ class Outbox:
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
-        """A heartbeat if nothing was said for an interval. Before the journal is known it asks for a receipt."""
-        if not self.link_up or now_us - self.said_us < interval_us:
+        """A heartbeat if nothing was sent for an interval. Before the journal is known it asks for a receipt."""
+        if not self.link_up or now_us - self.spoke_us < interval_us:
             return None
-        self.said_us = now_us
+        self.spoke_us = now_us
         if self.journal is None or self.births:
             return Heartbeat(self.epoch, -1, ())
         known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in self.encoder.groups]
