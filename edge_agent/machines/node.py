@@ -1,7 +1,7 @@
 """The base of gateways and mergers: one commit an interval, frames to the parent, heartbeats.
 
-A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md): one
-transaction each commit interval holds everything that changed, nothing is published ahead of it, messages are
+A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md):
+one transaction each commit interval holds everything that changed, nothing is published ahead of it, messages are
 acknowledged after it; it comes early when messages wait for that and none has come for 50 ms (3.1).
 """
 
