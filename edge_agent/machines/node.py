@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
@@ -87,6 +87,7 @@ class Node(ABC):
         self._now_us: int | None = None
         self._failed: list[Gap] = []  # lost answers of this node, for the next step
         slots.check_version(restored.state)
+        self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
         outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
         if outbox is not None:
             numbering = EpochEncoder()
@@ -120,6 +121,7 @@ class Node(ABC):
                 self.outbox.sent(epoch, seq)
             case Receipted(receipt):
                 out += self.outbox.receipt(receipt, self._load)
+                self.horizon_us = receipt.horizon_us
                 self._dirty = self._dirty or bool(self.outbox.births)
             case Command(name):
                 out.append(self._command(name))
@@ -179,7 +181,7 @@ class Node(ABC):
             **self._state(now_us),
             **slots.OUTBOX.write(self.outbox.snapshot()),
         }
-        state |= self._numbers()
+        state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]

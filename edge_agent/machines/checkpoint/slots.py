@@ -77,6 +77,7 @@ class NumbersState:
 LAYOUT: Final = Slot("layout", int)
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
+HORIZON: Final = Slot("horizon", int)  # the root's correction horizon [us], from the last receipt
 KEYS: Final = "numbers"  # table: keys of the epoch
 REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
@@ -155,7 +154,7 @@ class ChildFrames:
         if not group.cut.gap_us:
             return
         member = self.children.membership(group).member(node)
-        sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]
+        sent = [number for s in (*part.sections, *part.late) for number in distinct(s.pieces()[0]).tolist()]
         registers = [(dictionary.keys[number], start_us) for number, start_us in part.registers]
         member.take_hints([dictionary.keys[number] for number in sent], registers)
         if part.frontier_us is not None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
-from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint.slots import COMMITTED, FRONTIERS, OF_GROUPS, SOURCE, GroupSlots, slot_name
@@ -70,6 +70,7 @@ class Gateway(Node):
         self._configured = False
         self._dropped: list[GroupSlots] = []  # of groups gone with this commit
         self._queries: tuple[Query, ...] = ()
+        self._gaps: list[Gap] = []  # for the next step
         self._late_markers = 0  # since the last commit
         self._notes: list[Action] = []  # for after the commit
 
@@ -188,11 +189,24 @@ class Gateway(Node):
             slicer = Slicer(group, sensor.scale, self.settings.node)
             slicer.gone_until(self.sources[group.source].newest_us)
             state = self.groups[group] = GroupState(slicer, GroupSlots(group))
+            self._gaps += self._began(group, self.sources[group.source])
         elif sensor is not None and sensor.scale != state.slicer.scale:
             state.rows += state.slicer.flush()
             state.slicer = state.slicer.rescaled(sensor.scale)
         state.serving = state.slicer.change(queries, moved)
         state.changed = True
+
+    def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
+        """Gap records for windows that began before a source was first heard, unless it is read from its start (3.1).
+
+        Windows of other cuts begin at their own readings or markers.
+        """
+        from_start = source.newest_us > NEVER_US or source.sensor.driver in REREADABLE
+        if from_start or not isinstance(group.cut, TimeCut | SessionCut):
+            return ()
+        since_us = source.heard_us
+        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
+        return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Restores groups and sources. A source counts as silent from now on, not since it was last heard."""
@@ -261,6 +275,7 @@ class Gateway(Node):
         steps = []
         for group, state in self.groups.items():
             before, state.frontier_us = state.frontier_us, self._frontier(group, state, now_us)
+            state.slicer.horizon_us = self.horizon_us
             rows = (*state.take_rows(), *state.slicer.advance(state.frontier_us))
             state.changed = state.changed or bool(rows)
             sent = frozenset(state.sent or ())
@@ -271,7 +286,8 @@ class Gateway(Node):
             hints = self._hints(group, state.slicer)
             steps.append(GroupStep(group, promise, rows, None, leaves, (), news, state.frontier_us, hints))
         self._drop_drained(steps)
-        return Step(tuple(steps), self._texts[1], self._texts[0])
+        gaps, self._gaps = tuple(self._gaps), []
+        return Step(tuple(steps), self._texts[1], self._texts[0], gaps)
 
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
         """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""

@@ -29,7 +29,6 @@ from edge_agent.machines.gateway.raw_slicer import RawSlicer
 from edge_agent.machines.gateway.session_slicer import SessionSlicer
 from edge_agent.machines.gateway.time_slicer import TimeSlicer
 
-HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
 MAX_INTERVALS: Final = 64  # plans kept, should definitions change all the time
 
 
@@ -157,11 +156,14 @@ class PlanTimeline:
         self._all = [self._interval(*cut) for cut in query_validity.intervals(self._validities, NEVER_US)]
         self.gone_until(newest_us)
 
-    def forget(self, frontier_us: int) -> None:
-        """Drops intervals that are past the horizon; older readings still go to the oldest one kept."""
+    def forget(self, frontier_us: int, horizon_us: int) -> None:
+        """Drops intervals that ended a horizon before the frontier, and others beyond MAX_INTERVALS.
+
+        Older readings go to the oldest one kept.
+        """
         while len(self._all) > 1:
             oldest = self._all[0]
-            past = oldest.until_us < frontier_us - HORIZON_US
+            past = oldest.until_us < frontier_us - horizon_us
             if oldest.pending or oldest.until_us > frontier_us or not (past or len(self._all) > MAX_INTERVALS):
                 return
             del self._all[0]

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Batch, Partials
 from edge_agent.algebra.punctuation.markers import (
@@ -32,7 +32,7 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import DefinitionsState, GroupSlicerState, SlicerState
 from edge_agent.machines.gateway.key_index import KeyIndex
 from edge_agent.machines.gateway.label_values import LabelValues
-from edge_agent.machines.gateway.plan_timeline import HORIZON_US, PlanTimeline
+from edge_agent.machines.gateway.plan_timeline import PlanTimeline
 from edge_agent.machines.gateway.punctuation_slicer import PunctuationSlicer
 from edge_agent.machines.gateway.reading_filter import ReadingFilter
 from edge_agent.machines.gateway.session_slicer import SessionSlicer
@@ -48,6 +48,7 @@ class Slicer:
     frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, whatever became
     of it. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no
     window of any query in force), dropped_late.
+    horizon_us: how long windows are kept for late readings, the root's correction horizon (docs/protocol.md 4.2).
     """
 
     def __init__(self, group: Group, scale: int | None, node: str) -> None:
@@ -56,6 +57,7 @@ class Slicer:
         self.scale = scale
         self.frontier_us = NEVER_US
         self.newest_us = NEVER_US
+        self.horizon_us = MAX_HORIZON_US
         self.counters = dict.fromkeys(
             ("readings", "late", "nan_skipped", "bad", "filtered", "outside", "dropped_late"), 0
         )
@@ -94,7 +96,7 @@ class Slicer:
     def drained(self) -> bool:
         """Whether it may be dropped: no query in force, no open row, and no late reading could still revise a row."""
         ended_us = self._timeline.ended_us
-        if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
+        if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + self.horizon_us + SETTLE_US > self.frontier_us:
             return False
         if self._markers is not None:  # the open window has no end that a query asks for
             return all(
@@ -154,7 +156,7 @@ class Slicer:
             numbered = self.group.cut.numbered
             closed = [
                 (start, end, self._keys.code(window_key(n if numbered else None)))
-                for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - HORIZON_US)
+                for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - self.horizon_us)
             ]
         for interval in intervals:
             ended = interval.ended_here(closed)
@@ -240,7 +242,7 @@ class Slicer:
             if isinstance(interval, PunctuationSlicer):
                 self.counters["outside"] += interval.outside
                 interval.outside = 0
-        self._timeline.forget(self.frontier_us)
+        self._timeline.forget(self.frontier_us, self.horizon_us)
         return out
 
     def flush(self) -> list[StepRows]:

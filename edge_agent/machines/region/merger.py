@@ -236,7 +236,9 @@ class Merger(Node):
     def _after_commit(self) -> list[Action]:
         out = super()._after_commit()
         owed, self._owed = sorted(self._owed), set()
-        out += [SendReceipt(node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed]
+        for node, epoch in owed:
+            receipt = self.parent.inbox.receipt(node, epoch)
+            out.append(SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)))
         return out
 
     def _state(self, now_us: int) -> Mapping[str, object]:
