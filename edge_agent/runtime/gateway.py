@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final
 
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Query, Sensor
@@ -18,22 +17,19 @@ from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, Problem
+from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.link import Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
 from edge_agent.ports.sensors import DRIVERS, Sensors
-from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.node_loop import COMMANDS, NodeLoop
 from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
-
-REGISTRY_SLOT: Final = "rim/registry"
-SOURCES_SLOT: Final = "rim/sources"  # sensor -> what its position is a position in
 
 
 class GatewayLoop(NodeLoop):
@@ -57,14 +53,12 @@ class GatewayLoop(NodeLoop):
             self.connections.append(local)
         self._limits, self._read_again = limits, read_again
         self._usable = (*DRIVERS, *(("mqtt",) if local is not None else ()))
-        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
-        cached = restored.get(REGISTRY_SLOT)
-        self.registry = DefinitionRegistry(
-            self._node, limits, self._usable, definitions, cached if isinstance(cached, dict) else None
-        )
+        self.fleet = FleetCommands(restored)
+        cached = REGISTRY.read(restored)
+        self.registry = DefinitionRegistry(self._node, limits, self._usable, definitions, cached)
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
-        self._known_sources = restored.get(SOURCES_SLOT)
+        self._known_sources = POSITIONS_OF.read(restored) or {}
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
         self._sent_state = b""
@@ -115,8 +109,6 @@ class GatewayLoop(NodeLoop):
         """Positions of the last run, for the first configuration only and for unchanged sources."""
         positions, known = self._positions, self._known_sources
         self._positions = {}
-        if not isinstance(known, dict):
-            return {}
         return {s.id: positions[s.id] for s in sensors if s.id in positions and known.get(s.id) == _source(s)}
 
     def _listen(self) -> None:
@@ -224,7 +216,7 @@ class GatewayLoop(NodeLoop):
         if not self._unsaved:
             return self.fleet.slots()
         self._unsaved = False
-        return {**self.fleet.slots(), REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
+        return self.fleet.slots() | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
 
     def _notes(self) -> list[Note]:
         return super()._notes() + self.sensors.notes()
@@ -248,9 +240,4 @@ def _source(sensor: Sensor) -> str:
 
 def _positions(restored: Mapping[str, object]) -> dict[str, object]:
     """Sensor -> position, from the machine's slots."""
-    found = {}
-    for slot, state in restored.items():
-        kind, _, name = slot.partition("/")
-        if kind == "source" and isinstance(state, dict) and state.get("position") is not None:
-            found[name] = state["position"]
-    return found
+    return {name: source.position for name, source in SOURCE.each(restored) if source.position is not None}

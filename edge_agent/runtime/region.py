@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
+from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.link import Down, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
-from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.node_loop import NodeLoop
@@ -25,7 +25,6 @@ from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
 
-NUMBERER_SLOT: Final = "rim/numberer"
 Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
@@ -45,9 +44,8 @@ class RegionLoop(NodeLoop):
         self.lower = self.executor.lower = lower
         if lower is not parts.up:
             self.connections.append(lower)
-        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
-        numberer = restored.get(NUMBERER_SLOT)
-        self.numberer = RevisionNumberer.restore(numberer if isinstance(numberer, dict) else None)
+        self.fleet = FleetCommands(restored)
+        self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))
         self._retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._unsaved = False
@@ -157,7 +155,7 @@ class RegionLoop(NodeLoop):
         if not self._unsaved:
             return self.fleet.slots()
         self._unsaved = False
-        return {**self.fleet.slots(), NUMBERER_SLOT: self.numberer.snapshot()}
+        return self.fleet.slots() | NUMBERER.write(self.numberer.snapshot())
 
     def counters(self) -> dict[str, object]:
         """With the children and who is silent."""
