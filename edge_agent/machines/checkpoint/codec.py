@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, TypeVar, cast
@@ -35,10 +35,10 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
     if kind in _PLAIN:
         return value
     if kind is list or isinstance(value, tuple):
-        return [encode(each, rows) for each in value]
+        return [each if type(each) in _PLAIN else encode(each, rows) for each in value]
     if kind is dict:
-        if all(type(key) is str for key in value):
-            return {key: encode(each, rows) for key, each in value.items()}
+        if not value or all(type(key) is str for key in value):
+            return {key: each if type(each) in _PLAIN else encode(each, rows) for key, each in value.items()}
         return [[*_key_parts(key), encode(each, rows)] for key, each in value.items()]
     if kind is Partials:
         return (rows or rows_to_plain)(value)
@@ -46,11 +46,12 @@ def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
         return encode(value.content, rows)
     if kind in _OWN:
         return _OWN[kind][0](value)
-    if isinstance(value, Set):
+    if kind is set or kind is frozenset:
         return [encode(each, rows) for each in sorted(value)]
     if is_dataclass(kind):
         names, by_name = _names(kind)
-        parts = [encode(getattr(value, name), rows) for name in names]
+        found = [getattr(value, name) for name in names]
+        parts = [each if type(each) in _PLAIN else encode(each, rows) for each in found]
         return dict(zip(names.values(), parts, strict=True)) if by_name else parts
     return value  # numpy scalars
 

@@ -366,23 +366,37 @@ class MembershipSlots:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the rows of a spool."""
-        self._rows = {row for row in state if row.startswith(f"{MEMBER.name}/")}
+        # row -> its leaves, serving and begins: `Member.snapshot` returns the same lists while they are unchanged
+        self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
 
     def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:
-        """The rows to commit, whether they changed or not: the spool writes only those that did."""
+        """The rows to commit."""
         rows: dict[str, object] = {}
         moving: dict[Group, MembershipState] = {}
+        there: dict[str, tuple[object, ...]] = {}
         for group, each in memberships.items():
             name, members = slot_name(group), {}
             for node, member in each.members.items():
-                assert member.leaves is not None
-                assert member.serving is not None
-                assert member.begins is not None
-                rows |= MEMBER.write(MemberDefinitions(member.leaves, member.serving, member.begins), name, node)
-                members[node] = replace(member, leaves=None, serving=None, begins=None)
+                row, content = f"{MEMBER.name}/{name}/{node}", (member.leaves, member.serving, member.begins)
+                there[row] = content
+                known = self._rows.get(row, ())
+                if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
+                    rows[row] = encode(content)
+                members[node] = MemberState(
+                    member.frontier_us,
+                    None,
+                    member.exceptions,
+                    None,
+                    member.out,
+                    member.fresh,
+                    member.ahead,
+                    None,
+                    member.hints,
+                )
             rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
+            there |= {f"{AGREEMENT.name}/{name}": ()}
             moving[group] = replace(each, members=members, since=None, starts=None)
-        gone, self._rows = self._rows - rows.keys(), set(rows)
+        gone, self._rows = self._rows.keys() - there.keys(), there
         return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
 
     @staticmethod

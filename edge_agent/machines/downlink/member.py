@@ -8,7 +8,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.algebra.query.key import QueryKey
-from edge_agent.machines.checkpoint.slots import MemberState
+from edge_agent.machines.checkpoint.slots import MemberDefinitions, MemberState
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
 
@@ -27,6 +27,7 @@ class Member:
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+    _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int, *, anew: bool) -> None:
         """A frame or heartbeat moved its frontier. It never falls (4.1), unless an epoch begins anew (1.2)."""
@@ -35,6 +36,7 @@ class Member:
 
     def change(self, change: Members) -> None:
         """A definition section set or dropped leaves and servings."""
+        self._definitions = None
         for leaf in change.leaves:
             self.leaves[leaf.node] = leaf
         for name in change.dropped:
@@ -54,6 +56,7 @@ class Member:
 
     def drop(self, leaf: str) -> None:
         """A leaf is below it no more."""
+        self._definitions = None
         self.leaves.pop(leaf, None)
         self.exceptions.pop(leaf, None)
 
@@ -62,6 +65,7 @@ class Member:
 
         anew: nothing of the epoch before goes on; else its registers are held until the new epoch promises (1.2).
         """
+        self._definitions = None
         self.leaves.clear()
         self.exceptions.clear()
         self.serving.clear()
@@ -109,15 +113,20 @@ class Member:
 
     def snapshot(self) -> MemberState:
         """The whole state."""
+        fixed = self._definitions
+        if fixed is None:
+            begins = [(*key, leaf, us) for key, leaves in self.begins.items() for leaf, us in leaves.items()]
+            fixed = MemberDefinitions(list(self.leaves.values()), list(self.serving.values()), begins)
+            self._definitions = fixed
         return MemberState(
             self.frontier_us,
-            list(self.leaves.values()),
+            fixed.leaves,
             [(leaf, frontier_us, bound_us) for leaf, (frontier_us, bound_us) in self.exceptions.items()],
-            list(self.serving.values()),
+            fixed.serving,
             self.out,
             self.fresh,
             self.ahead,
-            [(*key, leaf, start_us) for key, leaves in self.begins.items() for leaf, start_us in leaves.items()],
+            fixed.begins,
             (dict(self.hints), dict(self.held)),
         )
 

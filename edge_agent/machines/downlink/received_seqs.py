@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-Ranges = tuple[tuple[int, int], ...]  # inclusive, ascending, not adjacent
+SeqRanges = tuple[tuple[int, int], ...]  # inclusive, ascending, not adjacent
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class ReceivedSeqs:
             self.above.remove(self.next)
             self.next += 1
 
-    def receipt(self, more: Iterable[int] = ()) -> tuple[int, Ranges]:
+    def receipt(self, more: Iterable[int] = ()) -> tuple[int, SeqRanges]:
         """(all numbers below it are here, inclusive ranges of the others), as a receipt lists them (3.2).
 
         more: numbers at or above `next` that count too.
@@ -39,7 +39,7 @@ class ReceivedSeqs:
         return self.next, ranges
 
 
-def _ranges(numbers: list[int]) -> Ranges:
+def _ranges(numbers: list[int]) -> SeqRanges:
     """Sorted distinct numbers as inclusive ranges.
 
     >>> _ranges([3, 4, 5, 9])

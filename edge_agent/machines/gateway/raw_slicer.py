@@ -24,7 +24,7 @@ from edge_agent.machines.checkpoint.slots import RawIntervalState
 from edge_agent.machines.gateway.plan_interval import PlanInterval
 from edge_agent.machines.gateway.sorted_batch import SortedBatch
 
-Rows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
+RawRows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
 
 
 class RawSlicer(PlanInterval):
@@ -33,8 +33,8 @@ class RawSlicer(PlanInterval):
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
         """queries: of one group. Raises: ConfigError for queries that cannot be served."""
         super().__init__(from_us, until_us, queries, scale)
-        self._open: list[Rows] = []
-        self._tardy: list[Rows] = []
+        self._open: list[RawRows] = []
+        self._tardy: list[RawRows] = []
 
     @property
     def pending(self) -> bool:
@@ -61,7 +61,7 @@ class RawSlicer(PlanInterval):
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
         """Removes and yields (plan, late, rows): readings with ts < frontier (FAR_US: all), then all late readings."""
-        done: list[Rows] = []
+        done: list[RawRows] = []
         if self._open:
             rows = _joined(self._open)
             below = rows[0] < frontier_us
@@ -101,7 +101,7 @@ def rows_by_key(run: SortedBatch, basis: tuple[str, ...], scale: int | None, *, 
     return _partials(_rows_of(run), basis, scale, apart=apart)
 
 
-def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
+def _partials(rows: RawRows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
     time, key, order, value = rows
     by = np.lexsort((order, time, key))
     time, key = time[by], key[by]
@@ -114,18 +114,18 @@ def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: b
     return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
 
 
-def _rows_of(run: SortedBatch) -> Rows:
+def _rows_of(run: SortedBatch) -> RawRows:
     key = np.full(len(run.time_us), run.keys, np.int64) if isinstance(run.keys, int) else run.keys.astype(np.int64)
     return run.time_us, key, run.order().astype(np.int64), run.value
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[RawRows]) -> RawRows:
     if len(parts) == 1:
         return parts[0]
     time, key, order, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return time, key, order, value
 
 
-def _take(rows: Rows, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+def _take(rows: RawRows, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> RawRows:
     time, key, order, value = rows
     return time[mask], key[mask], order[mask], value[mask]
