@@ -1,9 +1,9 @@
-"""The lander: messages in, landing files and receipts out. It orders nothing and decodes no body; the root does.
+"""The lander: messages to landing files, and receipts. The root orders and decodes.
 
 Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated
-for every duplicate and when a child comes online (3.2); of heartbeats the newest of each node a flush is written, and a
-tick when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are kept beside
-the files; losing the last of them only lands a frame twice, which the root drops.
+for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
+when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
+files; if the last of them are lost, a frame lands twice and the root drops one.
 """
 
 from __future__ import annotations

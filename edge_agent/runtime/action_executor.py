@@ -129,7 +129,7 @@ class ActionExecutor:
         self._flying.clear()
 
     def _whole(self, commit: Commit) -> Commit:
-        """With the rim's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
+        """With the process's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
         slots = self._slots()
         if slots:
             commit = replace(commit, state={**commit.state, **slots})

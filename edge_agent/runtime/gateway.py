@@ -1,4 +1,4 @@
-"""The rim of a gateway: its sensors, their local broker, and the definitions that say which there are."""
+"""A gateway as a process: its sensors, their local broker, and its definitions."""
 
 from __future__ import annotations
 

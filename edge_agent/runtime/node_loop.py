@@ -153,7 +153,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         return ()
 
     def _slots(self) -> dict[str, object]:
-        """State of the rim itself, to be committed with the machine's; None deletes."""
+        """State of the process itself, to be committed with the machine's; None deletes."""
         return {}
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The rim of a region: children's messages as events, receipts down, definitions numbered and passed on below."""
+"""A region as a process: messages of children, receipts to them, definitions numbered and passed on."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Inbox:
         return known is not None and seq in known
 
     def take(self, node: str, message: Frame | BadFrame) -> list[Effect]:
-        """Store one frame; answer what takes effect now, in order. Duplicates give nothing."""
+        """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
         frame = message if isinstance(message, Frame) else None
         if frame is not None and frame.birth is not None and frame.birth.journal != self.journal:
             return []  # addressed to a journal that is no more: the sender will be born again for this one

@@ -268,7 +268,7 @@ def _promises(frame: Frame) -> tuple[Any, ...]:
 
 
 def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
-    """What is lost with a frame's rows (3.5). detail 'sha256' asks the rim for the hash of the bytes."""
+    """The gap record for a frame's rows (3.5). detail 'sha256': the runtime replaces it by the hash of the bytes."""
     by_number = {n: g for g, n in encoder.groups.items()}
     groups, start, end, readings = [], 2**62, NEVER_US, 0
     for part in frame.groups:
