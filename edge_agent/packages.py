@@ -28,8 +28,9 @@ from edge_agent.algebra.aggregates import plugins as of_aggregates
 from edge_agent.algebra.plugin_calls import TRIAL, Answer, Call, FailedError, said
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import plugins as of_windows
+from edge_agent.config.definitions import drivers
 
-GROUPS: Final = (of_aggregates.GROUP, of_windows.GROUP)
+GROUPS: Final = (of_aggregates.GROUP, of_windows.GROUP, drivers.GROUP)
 SLOW_S: Final = 0.25  # a call on a node may take that: a quarter of the commit interval
 IN_A_ROW: Final = 3  # longer calls without a quicker one between them, and the function is left out
 EDGE_S: Final = 5.0  # no call on a node takes longer: half a grace time would pass in a few of them
@@ -272,6 +273,7 @@ def install(*, edge: bool = False) -> PluginGuard:
             keeper.arm()
             aggregates.add(points[0], keeper)
             windows.add(points[1], keeper)
+            drivers.DRIVERS.add(points[2])
     return _keepers[0]
 
 

@@ -17,12 +17,13 @@ from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.definitions.definitions import canonical_query, query_of
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.ports.sensors import Sensors
+from edge_agent.ports.sensors.sensors import Sensors
 from edge_agent.recording.tree import JOURNAL, Host
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row as Result
@@ -41,8 +42,6 @@ EXAMPLES = """\
 """
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
-OFFLINE: Final = frozenset({"simulated", "file"})  # drivers with a clock of their own
-LIVE: Final = OFFLINE | {"host"}
 
 Row = dict[str, Any]
 
@@ -68,12 +67,10 @@ def main(args: argparse.Namespace) -> int:
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
-    usable = LIVE if args.live else OFFLINE
     for sensor in sensors:
-        if sensor.driver not in usable:
-            why = "try --live" if sensor.driver in LIVE else "it needs a network"
+        if why := cannot_run(sensor, live=args.live):
             print(f'headwater: sensor "{sensor.id}" is left out: driver {sensor.driver}; {why}', file=sys.stderr)
-    sensors = [sensor for sensor in sensors if sensor.driver in usable]
+    sensors = [sensor for sensor in sensors if not cannot_run(sensor, live=args.live)]
     known = {sensor.id for sensor in sensors}
     for query in queries:
         if query.source not in known:
@@ -96,6 +93,14 @@ def main(args: argparse.Namespace) -> int:
         print(f"headwater: {name}: {said or 'no readings'}", file=sys.stderr)
     gateway.close()
     return 0
+
+
+def cannot_run(sensor: Sensor, *, live: bool) -> str:
+    """Why a sensor cannot be simulated, '' if it can."""
+    driver = DRIVERS[sensor.driver]
+    if driver.local:
+        return "it needs a network"
+    return "" if live or driver.own_clock else "try --live"
 
 
 class OwnTime:

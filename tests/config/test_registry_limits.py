@@ -69,7 +69,7 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
 
 
 def test_a_driver_the_node_cannot_run_is_refused() -> None:
-    registry = DefinitionRegistry("press-1", usable=("host", "file", "simulated"))
+    registry = DefinitionRegistry("press-1", local_broker=False)
     registry.take("all", "sensor", "s", b'{"driver": "mqtt", "topic": "a", "revision": 1}')
     assert registry.in_force() == ((), ())
     assert item(registry, "sensor/s")["errors"][0]["hint"].startswith("say [local]")

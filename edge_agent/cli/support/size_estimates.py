@@ -10,6 +10,7 @@ from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.query.row_sizes import RowSize
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
+from edge_agent.config.definitions.drivers import DRIVERS
 
 Told = dict[str, Any]
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
@@ -28,19 +29,9 @@ ASSUMED: Final = Rate(1.0, "assumed, --rate says another")
 
 
 def rate_of(sensor: Sensor | None, by: Iterable[str]) -> Rate:
-    """As a sensor's definition says, of a key by these labels; else a reading a second."""
-    labels, per_s = set(by), 0.0
-    if sensor is not None and sensor.driver == "simulated":
-        per_s = _number(sensor.option("rate")) * (1.0 if "series" in labels else _number(sensor.option("series")))
-    if sensor is not None and sensor.driver == "host":
-        metrics, every_us = sensor.option("metrics", ()), _number(sensor.option("every_us"))
-        many = 1 if "metric" in labels or not isinstance(metrics, tuple | list) else len(metrics)
-        per_s = many * 1e6 / every_us if every_us else 0.0
-    return Rate(per_s, "as its sensor says") if per_s > 0 else ASSUMED
-
-
-def _number(option: object) -> float:
-    return float(option) if isinstance(option, int | float) else 1.0
+    """The rate that a sensor's definition gives a key of these labels; without one a reading a second."""
+    rate = None if sensor is None else DRIVERS[sensor.driver].rate
+    return ASSUMED if sensor is None or rate is None else Rate(rate(sensor, set(by)), "as its sensor says")
 
 
 def weighed(placement: Placement, queries: Iterable[Query], rate: Rate) -> Told:

@@ -18,7 +18,9 @@ from edge_agent.config.checking.durations import (
     parse_duration,
     parse_size,
 )
+from edge_agent.config.checking.value_types import Number
 
+DAY_US: Final = 86_400_000_000
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FAR_US: Final = 2**55  # a thousand years: no measure of a recording is longer
 LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
@@ -29,7 +31,7 @@ class Duration:
     """A duration with its unit, in microseconds inside, within [low_us, high_us]."""
 
     low_us: int = 0
-    high_us: int = 366 * 86_400_000_000
+    high_us: int = 366 * DAY_US
     most: str = ""  # what high_us is, for people
 
     suffix: ClassVar[str] = "_us"
@@ -135,6 +137,28 @@ class Instant:
     def schema(self) -> dict[str, object]:
         """A date-time string."""
         return {"type": "string", "format": "date-time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Replay speed: a factor, or 'max' for as fast as possible, which is 0 inside."""
+
+    suffix: ClassVar[str] = ""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        """Read a factor of 0 (max) or more."""
+        if value == "max":
+            return 0.0
+        read = Number(0, 1e9).read(value, at, report)
+        return float(read) if isinstance(read, int | float) else read
+
+    def write(self, value: Any) -> object:
+        """Write a number or 'max'."""
+        return value or "max"
+
+    def schema(self) -> dict[str, object]:
+        """A number or 'max'."""
+        return {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9}, {"const": "max"}]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePath(Text):
+    """A path. In the local file of a node a relative one starts at the folder of that file."""
+
+    what: str = "a path"
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
 

@@ -42,9 +42,8 @@ def pointer(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LabelText:
-    """The value of a label: text, possibly with holes. `topic` says whether the driver has one."""
+    """The value of a label: text, possibly with holes."""
 
-    topic: bool = True
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
@@ -56,11 +55,9 @@ class LabelText:
         if not value or len(value) > LONGEST or any(c < " " for c in value):
             return report.wrong(at, value, f"wanted 1 to {LONGEST} printable characters")
         try:
-            template = parse(value)
+            parse(value)
         except ValueError as err:
             return report.wrong(at, value, str(err), 'like "{topic[1]}" or "{/ids/unit}"')
-        if not self.topic and any(isinstance(part, int) for part in template.parts):
-            return report.wrong(at, value, "only the mqtt driver has a topic", "say the label's text")
         return value
 
     def write(self, value: Any) -> object:

@@ -15,17 +15,19 @@ from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checking.checker import nearest
 from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.checking.value_types import Number
-from edge_agent.config.definitions.drivers import IMPLIED_LABELS
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
 from edge_agent.errors import Problem
 
 MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
 
 
-def not_usable(sensor: Sensor) -> Problem:
-    """A sensor whose driver this node cannot run."""
-    hint = "say [local] with broker = ... in the node's file" if sensor.driver == "mqtt" else ""
-    return Problem("driver", sensor.driver, f"this node cannot run driver {sensor.driver}", hint)
+def no_local_broker(sensor: Sensor) -> Problem | None:
+    """Why a node without [local] cannot run a sensor; None if its driver needs no local broker."""
+    if not DRIVERS[sensor.driver].local:
+        return None
+    why, hint = f"this node cannot run driver {sensor.driver}", "say [local] with broker = ... in the node's file"
+    return Problem("driver", sensor.driver, why, hint)
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
@@ -117,7 +119,7 @@ def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tup
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]
-    labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
+    labels = {name for name, _ in sensor.labels} | set(DRIVERS[sensor.driver].labels)
     used = [("by", name) for name in value.by]
     if value.where:
         used += [("where", name) for name in sorted(where.names(where_parser.parse(value.where)) - {where.VALUE})]

@@ -20,7 +20,7 @@ from typing import Any, Final
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
 from edge_agent.config.in_force.capacity import Capacity
-from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
+from edge_agent.config.in_force.crosscheck import no_local_broker, too_much, unmet, warnings
 from edge_agent.config.in_force.rejection import Rejection, revision_in, told
 from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
 from edge_agent.config.node_file.node_tables import LimitsTable
@@ -34,19 +34,20 @@ Slot = tuple[str, str, str]  # (scope, kind, id)
 
 
 class DefinitionRegistry:
-    """The definitions of one node. usable: the drivers it can run, None for all."""
+    """The definitions of one node. local_broker: whether it has one, which some drivers need."""
 
     def __init__(
         self,
         node: str,
         limits: LimitsTable | None = None,
-        usable: Sequence[str] | None = None,
         local: Iterable[Definition] = (),
         state: Mapping[str, object] | None = None,
+        *,
+        local_broker: bool = True,
     ) -> None:
         self._node = node
         self._limits = limits or LimitsTable()
-        self._usable = None if usable is None else frozenset(usable)
+        self._local_broker = local_broker
         self._accepted: dict[Slot, Definition] = {}
         self._refused: dict[Slot, Rejection] = {}
         self._highest: dict[tuple[str, str], int] = {}
@@ -194,8 +195,10 @@ class DefinitionRegistry:
         chosen = self._choose(kind, item)
         if chosen is None or chosen.value is None:
             return None
-        if isinstance(chosen.value, Sensor) and self._usable is not None and chosen.value.driver not in self._usable:
-            return not_usable(chosen.value)
+        if isinstance(chosen.value, Sensor) and not self._local_broker:
+            problem = no_local_broker(chosen.value)
+            if problem is not None:
+                return problem
         if self._room.plenty(chosen.value):
             return None
         return too_much(kind, item, [d.value for d in self._effective(kind)], self._limits)

@@ -51,6 +51,30 @@ class Counters:
         return asdict(self)
 
 
+class CheckedSensor:
+    """What drivers share that check their readings with one Quality; the rest of ports.SensorDriver is their own."""
+
+    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US) -> None:
+        self.sensor = sensor
+        self.quality = Quality(sensor, oldest_us=oldest_us)
+
+    @property
+    def position(self) -> object:
+        """None: the past cannot be read again."""
+        return None
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read, once each."""
+        return self.quality.notes()
+
+    def counters(self) -> dict[str, int]:
+        """Readings taken and refused since the start, by kind."""
+        return self.quality.count.as_dict()
+
+    def close(self) -> None:
+        """Let go of files and devices: there are none."""
+
+
 class Quality:
     """The checks of one sensor. oldest_us: times before are refused; None: any time may be (recordings)."""
 
