@@ -47,7 +47,7 @@ class Bench:
     def start(self) -> None:
         settings = NodeSettings("g", commit_interval_us=1, frontier_step_us=1)
         self.machine = Gateway(settings, Random(1), Restored(dict(self.state)))
-        sensors = tuple(Sensor(name, 1, "simulated", timeout_us=10**15) for name in ("s", "state"))
+        sensors = tuple(Sensor(name, 1, "simulated", timeout_us=10**15, rereadable=True) for name in ("s", "state"))
         self.do(Configured(sensors, self.queries, (), tuple(query.id for query in self.queries)))
         self.do(LinkUp())
 

@@ -31,7 +31,7 @@ from edge_agent.machines.node import FAILED, QUIET_US, NodeSettings
 
 S = 1_000_000
 T0 = 1_000 * S
-SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S)
+SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S, rereadable=True)
 QUERY = Query("q", 1, "s", Tumbling(S), (Aggregate("sum", "sum"),), lateness_us=0)
 
 
