@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a configuration, as it stands in `state` and in the one line that a person reads.
+    """One mistake in a configuration, as published in `state` and printed as one line.
 
-    at: dotted path of the place. got: what came, JSON-able, None where something is missing. why: what is wrong.
-    hint: the nearest valid word, or what to do; '' where there is nothing to add. line: of the text, 1-based, if known.
+    at: dotted path. got: the value found, JSON-able, None if something is missing. why: what is wrong.
+    hint: the nearest valid word, or what to do; '' for none. line: of the text, 1-based, if known.
     """
 
     at: str
@@ -21,9 +21,9 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The user's configuration is wrong: refused at start; later the running one stays in force.
+    """The user's configuration is wrong: refused at start; later the running configuration stays in force.
 
-    problems: every mistake found, () where the message alone says it. str() is one line a problem.
+    problems: every mistake found, () if the message is enough. str() is one line a problem.
     """
 
     def __init__(self, message: str = "", problems: tuple[Problem, ...] = ()) -> None:
@@ -31,16 +31,16 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-class NotSupported(ConfigError):  # noqa: N818 - reads as what it says: a known word that this version does not carry
-    """The words are right, this version does not carry them yet: no mistake of the user's."""
+class NotSupported(ConfigError):  # noqa: N818 - a known word that this version does not support
+    """The definition is valid, but this version does not support it."""
 
 
 class WireError(Exception):
-    """A peer sent bytes that are not ours: quarantined with reason and bytes, acknowledged, passed over."""
+    """A peer sent invalid bytes: quarantined with reason, acknowledged, skipped."""
 
 
 class PortError(Exception):
-    """The world failed (network, disk, sensor): back off and keep spooling."""
+    """The environment failed (network, disk, sensor): back off and keep spooling."""
 
 
 class ProtocolError(Exception):

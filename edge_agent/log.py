@@ -1,7 +1,7 @@
 """Logs in logfmt: one event name and key=value, one line each, to standard error (the journal on a gateway).
 
-Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line a closed window, none
-a reading. Lines that repeat are thinned, and the next one that passes says how many were left out.
+Events, not prose: `log.warning("slice.late", extra={"sensor": key, "late_by_s": 7.2})`. One line per closed window,
+none per reading. Repeated lines are thinned; the next line that passes contains the number of dropped lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"
 
 
 def _text(value: object) -> str:
-    """One value: bare if it is a plain word, else quoted, with line ends and quotes escaped."""
+    """One value: bare if it is a plain word, else quoted and escaped."""
     text = value if isinstance(value, str) else repr(value) if isinstance(value, bytes) else str(value)
     if len(text) > MAX_VALUE:
         text = f"{text[:MAX_VALUE]}…({len(text)})"
@@ -34,7 +34,7 @@ class Logfmt(logging.Formatter):
     """`2026-11-21T09:00:00.123Z warning slice.late sensor=boiler late_by_s=7.2`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the values hold; a traceback becomes one value."""
+        """Always one line; a traceback becomes one value."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         event = record.getMessage()
         words = [f"{stamp}.{int(record.msecs):03d}Z", record.levelname.lower()]

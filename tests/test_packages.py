@@ -172,7 +172,7 @@ import itertools, pathlib, sys
 from edge_agent import packages
 from edge_agent.algebra.plugin_calls import Call, FailedError
 packages.STUCK_S = 0.2
-keeper = packages.Keeper(0.2)
+keeper = packages.PluginGuard(0.2)
 keeper.arm()
 keeper.keep(pathlib.Path(sys.argv[1]), {"plant": sys.argv[2]})
 try:

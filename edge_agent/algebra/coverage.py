@@ -1,4 +1,4 @@
-"""Which leaves a window's row contains and which are missing (docs/protocol.md 4.7)."""
+"""Coverage: which leaves the row of a window contains and which are missing (docs/protocol.md 4.7)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Coverage:
 
     @property
     def received(self) -> int:
-        """How many of the expected leaves are in the row."""
+        """Number of expected leaves in the row."""
         return len(self.expected) - len({leaf for leaf, _ in self.missing})
 
     @property
     def complete(self) -> bool:
-        """All expected leaves are in it and no gap record touches it."""
+        """Whether all expected leaves are in the row and no gap record touches it."""
         return not self.missing
 
 
@@ -37,13 +37,13 @@ def window_coverage(
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
-    """Coverage of [start, end). leaves: leaf -> frontier; gaps: the declared losses known.
+    """Coverage of [start, end). leaves: leaf -> frontier; gaps: all known gap records.
 
     begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
-    that end by then (docs/protocol.md 4.5). One that begins within the window is missing, with reason 'began', for its
-    readings from then on may be in the row and those before are not. A leaf
+    that end by then (docs/protocol.md 4.5). One that begins within the window is missing, with reason 'began', because
+    the row contains its readings only from then on. A leaf
     is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the group
-    covers a part of the window; one that names no nodes concerns all.
+    covers a part of the window; one without nodes concerns all.
     """
     if begins:
         leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}

@@ -1,8 +1,8 @@
-"""The values that frames, heartbeats and receipts carry between nodes. Bytes are wire/'s work (schemas/frame.cddl).
+"""The values that frames, heartbeats and receipts carry between nodes; wire/ encodes them (schemas/frame.cddl).
 
-Numbers of groups, plans, keys and nodes are an epoch's own: first use defines them, they are never used again for
-another (docs/protocol.md 2.4). Times are microseconds; a frontier of None is minus infinity in a birth and "not said
-here" elsewhere.
+Numbers of groups, plans, keys and nodes belong to one epoch: first use defines them, and they are never reused
+(docs/protocol.md 2.4). Times are microseconds; a frontier of None is minus infinity in a birth and "unchanged"
+elsewhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Names for the numbers of this epoch, and definitions seen for the first time in it.
+    """Names for the numbers of this epoch, and definitions that are new in it.
 
     keys, nodes: (first number, texts) - consecutive. queries, sensors: canonical JSON texts (config.definitions).
     groups: (number, Group). plans: (number, group number, Plan).
@@ -65,7 +65,9 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """First of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or LOST."""
+    """The first record of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or
+    LOST.
+    """
 
     epoch_id: int  # 64 bits; the frame's epoch is its first 32
     journal: int
@@ -84,7 +86,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """From when and until when a node feeds a query: window starts in [start_from, start_until), ends <= end_until.
+    """The range of event time for which a node serves a query: window starts in [start_from, start_until), ends <=
+    end_until.
 
     None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3). node: '' for all below
     the sender, else one leaf that begins later than they do (LATEST_US: does not serve it), or None: no longer so.
@@ -100,7 +103,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Changes of who is below, for one group: leaves, servings set (replacing those of the same name) and dropped."""
+    """Changes of the members of one group: leaves, servings set (replacing those of the same name) and dropped."""
 
     group: int
     leaves: tuple[Leaf, ...] = ()
@@ -119,7 +122,7 @@ class ExcludedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the rows of a head were: enough to check them once the plan is known, without the rows.
+    """Summary of the rows of a head: enough to validate them, without the rows, once the plan is known.
 
     key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags and 'S', 's' of
     series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of
@@ -135,7 +138,7 @@ class Extent:
 
     @classmethod
     def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
-        """Of at least one row. sessions: they may be of sessions."""
+        """Summarise at least one row. sessions: whether the rows may be sessions."""
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
@@ -148,7 +151,7 @@ class Section:
 
     Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
     their names, once the plan is known (frames may come before the one that defines it). extent: of a head, whose rows
-    are elsewhere; a section that has rows speaks for itself.
+    are elsewhere; sections with rows need none.
     """
 
     plan: int
@@ -157,12 +160,12 @@ class Section:
 
     @classmethod
     def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
-        """Rows as they travel: columns in the order of the basis. Raises: KeyError where one is missing."""
+        """Build a section with columns in the order of the basis. Raises: KeyError for a missing column."""
         states = {name: partials.states[name] for name in plan.basis}
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
 
     def pieces(self) -> tuple[Ints, Ints, Ints]:
-        """(key numbers, starts, ends) of rows of sessions, whether they are here or stand elsewhere."""
+        """(key numbers, starts, ends) of session rows, from the rows or from the extent."""
         if self.extent is None:
             return self.partials.key, self.partials.start, self.partials.end
         key, start, end = np.frombuffer(self.extent.pieces, "<i8").astype(np.int64).reshape(3, -1)
@@ -176,7 +179,7 @@ class Section:
         return Section(self.plan, Partials(rows.start, rows.end, rows.key, states), self.extent)
 
     def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None) -> None:
-        """Refuse rows that are not what their plan says, or that use numbers which are not defined.
+        """Refuse rows that contradict their plan or use undefined numbers.
 
         keys, nodes: how many are defined in the epoch. Raises: WireError.
         """
@@ -274,7 +277,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The parent's word that frames are durable there (docs/protocol.md 3.2).
+    """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
     upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
     """

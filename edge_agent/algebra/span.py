@@ -16,11 +16,11 @@ FAR_US: Final = 2**62  # after every edge
 
 
 class EdgeSet(Protocol):
-    """Edges on event time, from the first on; hashable. Where windows start, or end."""
+    """A hashable set of edges on event time: where windows start or end."""
 
     @property
     def step_us(self) -> int:
-        """About how far apart: for estimates, never for an edge."""
+        """Approximate distance between edges; only for estimates."""
 
     @property
     def first_us(self) -> int:
@@ -28,7 +28,7 @@ class EdgeSet(Protocol):
 
     @property
     def last_us(self) -> int:
-        """The last edge; FAR_US where they go on."""
+        """The last edge; FAR_US if unbounded."""
 
     def points(self, low_us: int, high_us: int) -> Ints:
         """All edges e with low_us <= e <= high_us, increasing."""
@@ -46,22 +46,18 @@ class Lattice:
 
     @property
     def first_us(self) -> int:
-        """The first edge."""
         return self.phase_us
 
     @property
     def last_us(self) -> int:
-        """They go on."""
         return FAR_US
 
     def points(self, low_us: int, high_us: int) -> Ints:
-        """All edges e with low_us <= e <= high_us, increasing."""
         first = max(0, -((self.phase_us - low_us) // self.step_us))
         last = (high_us - self.phase_us) // self.step_us
         return self.phase_us + self.step_us * np.arange(first, last + 1, dtype=np.int64)
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t) of each time: shape (k,), int64."""
         index = (time_us - self.phase_us) // self.step_us
         before = self.phase_us + self.step_us * index
         return np.where(index < 0, NO_EDGE, before), np.where(index < 0, self.phase_us, before + self.step_us)
@@ -69,32 +65,28 @@ class Lattice:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Some edges, at least one; increasing, >= 0."""
+    """A finite list of edges, at least one; increasing, >= 0."""
 
     edges: tuple[int, ...]
 
     @property
     def step_us(self) -> int:
-        """So far apart that they do not count in estimates: there is an end to them."""
+        """FAR_US: a finite set does not count in estimates."""
         return FAR_US
 
     @property
     def first_us(self) -> int:
-        """The first edge."""
         return self.edges[0]
 
     @property
     def last_us(self) -> int:
-        """The last edge."""
         return self.edges[-1]
 
     def points(self, low_us: int, high_us: int) -> Ints:
-        """All edges e with low_us <= e <= high_us, increasing."""
         edges = np.array(self.edges, np.int64)
         return edges[(edges >= low_us) & (edges <= high_us)]
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t or FAR_US) of each time: shape (k,), int64."""
         return between(np.array(self.edges, np.int64), time_us)
 
 
@@ -113,14 +105,14 @@ class Run:
 
 
 def between(edges: Ints, time_us: Ints) -> tuple[Ints, Ints]:
-    """EdgeSet.around for edges in an array, increasing."""
+    """EdgeSet.around for an increasing array of edges."""
     place = np.searchsorted(edges, time_us, side="right")
     bounds = np.concatenate([[NO_EDGE], edges, [FAR_US]])
     return bounds[place], bounds[place + 1]
 
 
 def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
-    """Few sets that have the same edges together as the given ones; of edge_sets the fewest, finest first."""
+    """Fewer sets with the same union of edges; lattices are minimised, finest first."""
     given = set(sets)
     kept: list[EdgeSet] = [*edge_sets(given)]
     listed = {edge for each in given if isinstance(each, Listed) for edge in each.edges}
@@ -130,7 +122,7 @@ def union(sets: Iterable[EdgeSet]) -> tuple[EdgeSet, ...]:
 
 
 def edge_sets(sets: Iterable[EdgeSet]) -> Sequence[Lattice]:
-    """The fewest of the given edge_sets that have the same edges together; finest first. Other sets are passed over."""
+    """The fewest of the given lattices with the same union of edges, finest first. Other sets are ignored."""
     kept: list[Lattice] = []
     first: dict[int, dict[int, int]] = {}  # step of those kept -> phase modulo the step -> phase
     for lattice in sorted({each for each in sets if isinstance(each, Lattice)}):

@@ -1,8 +1,8 @@
-"""Named time zones: from a date and a time on the wall to event time.
+"""Named time zones: from local date and time to event time.
 
 The rules come from the `tzdata` package that is installed with Headwater, not from the machine: a slim image may have
-none, and two nodes with rules of different years would cut days at different instants. Where that package is missing,
-the machine's are taken. Reading them is like an import: once, and the same bytes every time.
+none, and two nodes with rules of different years would cut days at different instants. Without that package,
+the machine's rules are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @functools.cache
 def names() -> frozenset[str]:
-    """Every name there is, `UTC` and `Europe/Berlin` among them."""
+    """All zone names, for example `UTC` and `Europe/Berlin`."""
     try:
         return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
     except (ModuleNotFoundError, FileNotFoundError):
@@ -31,7 +31,7 @@ def names() -> frozenset[str]:
 
 @functools.cache  # as many as there are names
 def zone(name: str) -> ZoneInfo:
-    """The rules of a zone. Raises: ConfigError for a name that there is not."""
+    """The rules of a zone. Raises: ConfigError for an unknown name."""
     if name not in names():
         raise ConfigError(f"no time zone {name!r}")
     try:
@@ -44,7 +44,7 @@ def zone(name: str) -> ZoneInfo:
 def instant_us(wall: datetime.datetime, zone: ZoneInfo) -> int:
     """The first instant at which clocks of the zone show this time or a later one, in us since 1970 UTC.
 
-    wall: naive. A time that comes twice, as summer time ends: the first of both. One that is skipped, as it begins: the
+    wall: naive. A time that occurs twice means the first occurrence; a skipped time means the
     moment of the change. So a day begins where its date begins, also where clocks go forward at midnight.
     """
     utc = wall.replace(tzinfo=zone, fold=0).astimezone(datetime.UTC)

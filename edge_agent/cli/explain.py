@@ -161,7 +161,7 @@ def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: floa
             "lateness": format_duration(group.lateness_us),
             "values": values_of(group.source, scales),
             "queries": {query.id: wish_of(query) for query in members},
-            "placement_reasons": {query.id: decided(query, scales.get(group.source)) for query in members},
+            "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
             "plans": [
                 plan_of(
                     placement,
@@ -230,7 +230,7 @@ def text_of(one: Explained) -> str:
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
     lines += [f"  {name}: {wish}" for name, wish in one["queries"].items()]
     whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once
-    for told in one["placement_reasons"].values():
+    for told in one["decisions"].values():
         whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in told))
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
     for made in one["plans"]:

@@ -1,4 +1,4 @@
-"""What passes the demo's brokers, counted: every node's frames, receipts, bytes, and what it says of itself."""
+"""Counts traffic on the demo's brokers: frames, receipts and bytes of every node, and its diagnostics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PUBACK_BYTES: Final = 4
 
 @dataclass(slots=True)
 class Heard:
-    """One node, as heard on its broker. bytes: of its frames and heartbeats as MQTT packets, acknowledgements too."""
+    """Traffic of one node on its broker. bytes: frames and heartbeats as MQTT packets, acknowledgements included."""
 
     online: bool = False
     frames: int = 0
@@ -36,35 +36,35 @@ class Heard:
     _upto: dict[int, int] = field(default_factory=dict)
 
     def receipt(self, epoch: int, upto: int) -> None:
-        """A receipt says that everything of an epoch below `upto` is durable above."""
+        """Record a receipt: everything of the epoch below `upto` is durable at the parent."""
         self._upto[epoch] = max(self._upto.get(epoch, 0), upto)
         self.receipted = sum(self._upto.values())
 
 
 class BrokerWatch:
-    """Listens on all brokers at once. `turn` it often; read `nodes`."""
+    """Subscribes to all brokers. Call `turn` often; read `nodes`."""
 
     def __init__(self, urls: Mapping[str, str]) -> None:
-        """urls: broker -> its address."""
+        """urls: broker -> address."""
         self.nodes: dict[str, Heard] = {}
         self.brokers = {
             name: Connection(Link(url, f"demo-watch-{name}", backoff_s=(0.2, 1.0))) for name, url in urls.items()
         }
         self._waiter = Waiter()
         self._asked_s = 0.0
-        self._homes: dict[int, tuple[str, ...]] = {}  # who hears commands on which connection
-        self._owed: list[tuple[str, str, bytes]] = []  # retained messages not yet handed to their broker
+        self._homes: dict[int, tuple[str, ...]] = {}  # nodes that receive commands, by connection
+        self._owed: list[tuple[str, str, bytes]] = []  # retained messages not yet published
         wanted = [topics.frames("+", "+"), topics.ack("+"), topics.status(), topics.answer("+", ASKED)]
         for connection in self.brokers.values():
             connection.subscribe(dict.fromkeys(wanted, 1))
             connection.open()
 
     def publish(self, broker: str, topic: str, payload: bytes) -> None:
-        """A retained message; it leaves when the broker is there."""
+        """Publish a retained message once the broker is connected."""
         self._owed.append((broker, topic, payload))
 
     def turn(self, longest_s: float = 0.2) -> None:
-        """Hear what came."""
+        """Process received messages."""
         connections = list(self.brokers.values())
         self._waiter.wait(connections, longest_s)
         for connection in connections:
@@ -87,7 +87,7 @@ class BrokerWatch:
             connection.publish(topics.commands(node), question, expiry_s=5)
 
     def ask(self, homes: Mapping[str, Iterable[str]]) -> None:
-        """Whom to ask: broker -> nodes that hear commands there."""
+        """Request diagnostics. Broker -> nodes that receive commands there."""
         self._homes = {id(self.brokers[broker]): tuple(nodes) for broker, nodes in homes.items()}
 
     def _count(self, messages: list[Message]) -> None:
@@ -124,7 +124,7 @@ class BrokerWatch:
             node.readings = max(node.readings, sum(readings.values()))
 
     def close(self) -> None:
-        """Hear no more."""
+        """Close all connections."""
         for connection in self.brokers.values():
             connection.close()
         self._waiter.close()

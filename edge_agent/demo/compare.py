@@ -1,4 +1,4 @@
-"""Every window in Delta against the truth: how many differ, are missing, or stand there twice."""
+"""Compares every window in Delta with the reference: how many differ, are missing or are duplicated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DeltaRow:
 
 @dataclass(slots=True)
 class Comparison:
-    """What the comparison found. told: the first differences in words. skipped: queries it cannot check, and why."""
+    """Result of the comparison. told: texts of the first differences. skipped: queries it cannot check, and why."""
 
     windows: int = 0
     differ: int = 0
@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def good(self) -> bool:
-        """Whether everything is as it must be, and there is something at all."""
+        """Whether at least one window was compared and all are right."""
         return bool(self.windows) and not (self.differ or self.missing or self.double)
 
     @property
@@ -55,7 +55,7 @@ class Comparison:
         return f"{self.windows} windows, {self.differ} differ, {self.missing} missing, {self.double} double"
 
     def tell(self, text: str) -> None:
-        """Keep one difference in words."""
+        """Record a difference."""
         if len(self.told) < SHOWN:
             self.told.append(text)
 
@@ -129,7 +129,7 @@ def _compare(
 
 
 def _difference(row: DeltaRow, values: Mapping[str, float], readings: int) -> str:
-    """What is not as it must be; '' if all is."""
+    """The text of a difference; '' if there is none."""
     if row.readings != readings:
         return f"{row.readings} readings, truth {readings}"
     for name, wanted in values.items():

@@ -1,4 +1,4 @@
-"""The live table of the demo: redrawn in place on a terminal, a line now and then elsewhere."""
+"""The live table of the demo: redrawn in place on a terminal; elsewhere one line at intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HISTORY: Final = 1000  # points of the picture's traffic
 
 
 class Dashboard:
-    """Shows; keeps what the picture needs."""
+    """Draws the table; records the data of the picture."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Dashboard:
         self.traffic: list[tuple[float, int, int, int]] = []  # (second, raw JSON, gateways, regions) bytes so far
 
     def event(self, text: str) -> None:
-        """Something happened that a reader should see."""
+        """Show an event."""
         self._erase()
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     def show(self, text: str) -> None:
-        """Draw, if it is time. text: what we wait for."""
+        """Draw if due. text: the current step."""
         now = time.monotonic()
         if now - self._shown_s < EVERY_S:
             return
@@ -101,7 +101,6 @@ class Dashboard:
             self._drawn = 0
 
     def close(self) -> None:
-        """Leave the last state standing."""
         if self._terminal:
             self._draw("")
             self._drawn = 0

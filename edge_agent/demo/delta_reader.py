@@ -32,7 +32,7 @@ def _select(tables: Path, table: str, sql: str) -> list[dict[str, Any]]:
 
 
 def _is_there(tables: Path, table: str) -> bool:
-    """Whether it has its first commit: the folder comes before it."""
+    """Whether the table has its first commit; its folder exists earlier."""
     return any((tables / table / "_delta_log").glob("*.json"))
 
 
@@ -57,7 +57,7 @@ def results(tables: Path) -> list[DeltaRow]:
 
 
 def frontiers(tables: Path) -> list[int]:
-    """How far each group is by the root's last decision, in us."""
+    """Frontier of each group at the root's last decision, in us."""
     if not _is_there(tables, BATCHES):
         return []
     rows = _select(tables, BATCHES, "select frontiers from t order by number desc limit 1")

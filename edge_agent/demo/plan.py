@@ -1,4 +1,4 @@
-"""What the demo's tree consists of: who is where, which sensors they have, which queries run over all of them."""
+"""The demo's tree: nodes, their sensors, and the queries."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Seat:
 
     @property
     def simulated(self) -> dict[str, Sensor]:
-        """The sensors whose every reading can be made again."""
+        """The sensors whose readings can be recomputed."""
         return {
             name: parse_sensor(name, json.dumps(table))
             for name, table in self.sensors.items()
@@ -109,7 +109,7 @@ class Seat:
 
 
 def seats(gateways: int, begin_us: int) -> list[Seat]:
-    """So many gateways, the last one real; the simulated ones share their event time."""
+    """The gateways; the last one is real, the simulated ones share their event time."""
     begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begin_us // SECOND_US))
     made = []
     for n in range(1, gateways):
@@ -135,7 +135,7 @@ def query_messages() -> Iterator[tuple[str, bytes]]:
 
 
 def gateway_config(seat: Seat, broker: str) -> str:
-    """The local file of a gateway: who and where, nothing about sensors."""
+    """The local file of a gateway: identity and connection, no sensors."""
     return (
         f'[node]\nid = "{seat.name}"\n\n[uplink]\nbroker = "{broker}"\nparent = "{seat.region}"\n'
         f'heartbeat = "{HEARTBEAT}"\n\n[spool]\npath = "spool.db"\n'

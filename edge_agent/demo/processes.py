@@ -1,4 +1,4 @@
-"""Processes that end with us, and brokers among them."""
+"""Child processes that end with this process, and Mosquitto brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from edge_agent.errors import PortError
 
-DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when we die, however we die
+DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when this process ends, in any way
 STOP_S: Final = 10.0  # an orderly end takes a commit and a goodbye; then it is killed
 SETTINGS: Final = """\
 # The settings of docs/operate.md; anonymous, since it listens on loopback only. As the user who starts it: a change of
@@ -41,7 +41,7 @@ log_type notice
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports on loopback that nobody uses now, all different."""
+    """Distinct free TCP ports on loopback."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -50,7 +50,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def mosquitto() -> str:
-    """Where Mosquitto is. Raises: PortError if it is not installed."""
+    """Path of Mosquitto. Raises: PortError if it is not installed."""
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin:/usr/local/sbin")
     if found is None:
         raise PortError("no mosquitto: apt install mosquitto")
@@ -61,7 +61,7 @@ class ChildProcess:
     """A process that may be killed and started again; its output goes to a file. Start it from the main thread."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> None:
-        """folder: where it runs, made if need be. env: added to ours."""
+        """folder: working directory, created if missing. env: added to the environment."""
         self.name, self.folder = name, folder
         self.log = folder / f"{name}.log"
         self.starts = 0
@@ -90,21 +90,20 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 if it never ran."""
+        """The process id; 0 if it never ran."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def code(self) -> int | None:
-        """How it ended; None while it runs or before it ran."""
+        """The exit code; None while it runs or before it ran."""
         return self._process.poll() if self._process is not None else None
 
     def kill(self) -> None:
-        """End it as a power cut would, with all it started."""
+        """Kill it and all processes it started, as a power cut would."""
         self._signal(signal.SIGKILL)
         self._reap()
 
@@ -120,7 +119,6 @@ class ChildProcess:
         return self.code
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, without waiting."""
         if self.alive and self._process is not None:
             self._process.terminate()
 
@@ -134,7 +132,7 @@ class ChildProcess:
             self._process.wait()
 
     def tail(self, lines: int = 20) -> str:
-        """The end of what it said."""
+        """The last lines of its output."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
@@ -144,7 +142,7 @@ class Broker(ChildProcess):
     """A Mosquitto on loopback that keeps its port over restarts."""
 
     def __init__(self, name: str, folder: Path, port: int, inflight: int = 200) -> None:
-        """inflight: messages of QoS 1 on their way to one client; 0: no limit."""
+        """inflight: messages of QoS 1 in flight to one client; 0: no limit."""
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "mosquitto.conf"
         config.write_text(SETTINGS.format(port=port, folder=folder, inflight=inflight))

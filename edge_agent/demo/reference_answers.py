@@ -1,7 +1,7 @@
-"""What the answers must be: every window computed from all raw readings at once, sharing no code with the product.
+"""Expected results: every window computed from all raw readings at once, without code of the product.
 
-Readings come from the sensors' own formulas (ports/sensors/simulated.py). Windows are cut by looking at the readings of
-each one; functions are numpy's own over them, or exact integers for scaled sensors.
+Readings come from the sensors' own formulas (ports/sensors/simulated.py). Windows are cut by scanning
+the readings; functions are numpy's own over them, or exact integers for scaled sensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RawReadings:
 
 
 def raw_readings(query: Query, sensors: Mapping[str, Sensor], begin_us: int, until_us: int) -> dict[str, RawReadings]:
-    """Key -> every reading before until_us that the query looks at. sensors: gateway -> its sensor of that name."""
+    """Key -> all readings of the query before until_us. sensors: gateway -> its sensor of that name."""
     pieces: dict[str, list[tuple[Ints, Floats, Ints | None]]] = {}
     scale: int | None = None
     for gateway in sorted(sensors, key=str.encode):
@@ -70,7 +70,7 @@ def _joined(pieces: Sequence[tuple[Ints, Floats, Ints | None]], scale: int | Non
 
 
 def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Which readings a filter lets through: comparisons joined by `and`, which is what the demo's own queries use.
+    """Which readings pass a filter: comparisons joined by `and`, as in the demo's queries.
 
     Raises: ValueError for others; what a user adds with them is not compared.
     """
@@ -115,7 +115,7 @@ def windows(query: Query, raw: RawReadings, from_us: int, until_us: int) -> Iter
 
 
 def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
-    """The answer of one window; an int where it must be met exactly."""
+    """The result of one window; an int where it must be equal."""
     value = raw.value
     match aggregate.fn:
         case "count":

@@ -1,4 +1,4 @@
-"""The demo itself: starts the tree, configures it through MQTT, kills some of it, and compares its answers."""
+"""The demo: starts the tree, configures it through MQTT, kills some processes, and compares the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class DemoRun:
-    """One run. Everything it starts is ended by `run`, whatever happens."""
+    """One run. `run` ends everything it started, also after errors."""
 
     def __init__(self, options: Options, say: Callable[[str], None]) -> None:
         self.options, self._say = options, say
@@ -72,7 +72,7 @@ class DemoRun:
         config = self._config(self.folder / "root", plan.root_config(self.brokers[CLOUD].url))
         self.lander = self._node("land", "lander", config)
         self.root = self._node("root", "root", config)
-        self.traffic: list[tuple[float, int, int, int]] = []  # see Board
+        self.traffic: list[tuple[float, int, int, int]] = []  # see Dashboard
         self._killed: list[str] = []
         self._down: set[ChildProcess] = set()  # killed by us, to come back
 
@@ -102,10 +102,10 @@ class DemoRun:
         """Every process, in the order in which they start."""
         return [*self.brokers.values(), self.root, self.lander, *self.regions.values(), *self.gateways.values()]
 
-    # --- the show --------------------------------------------------------------------------------------------------
+    # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """The whole show. Raises: PortError when a part cannot be had or does not come up."""
+        """Run the demo. Raises: PortError when a part is missing or does not start."""
         with self._stage() as watch:
             board = Dashboard(self.tables, self.gateways, self.regions, watch)
             self.traffic = board.traffic
@@ -146,7 +146,7 @@ class DemoRun:
         self._say(f"  headwater peek --broker {self.brokers[CLOUD].url}    shows what passes")
 
     def _acts(self, watch: BrokerWatch, board: Dashboard) -> None:
-        """The middle: the tree works; one process after the other is killed and comes back."""
+        """The main part: one process after the other is killed and restarted."""
         began = time.monotonic()
         acts = [(began + share * self.options.seconds, kind) for share, kind in ACTS] if self.options.kill else []
         back: list[tuple[float, ChildProcess]] = []
@@ -172,7 +172,7 @@ class DemoRun:
         board.event(f"{victim.name} started again")
 
     def _supervise(self, board: Dashboard) -> None:
-        """As systemd would: what somebody killed comes back. What ends by itself has a reason that starting won't cure.
+        """Restart killed processes, as systemd would. A process that exits on its own is an error.
 
         Raises: PortError.
         """
@@ -190,7 +190,7 @@ class DemoRun:
         return self.regions[REGIONS[0]] if kind == "region" else self.brokers[REGIONS[1]]
 
     def _drain(self, watch: BrokerWatch, board: Dashboard) -> int:
-        """Until every window that ends by now is in the tables with all that belongs to it; answers that now."""
+        """Wait until every window that ends by now is complete in the tables. Returns that time."""
         cut_us = int(time.time()) * SECOND_US
         groups = len({(q["source"], q.get("where", "")) for q in QUERIES.values()})
 
@@ -220,7 +220,7 @@ class DemoRun:
         self._supervise(board)
 
     def _end(self) -> None:
-        """An orderly end from the leaves upward: the root writes what it had put off."""
+        """Stop from the leaves upward, so that the root writes its deferred revisions."""
         for group in (
             self.gateways.values(),
             self.regions.values(),
@@ -233,10 +233,11 @@ class DemoRun:
             for child in group:
                 child.stop(60.0 if child is self.root else 10.0)
 
-    # --- the truth -------------------------------------------------------------------------------------------------
+    # --- the reference
+    # -------------------------------------------------------------------------------------------------
 
     def sensors(self) -> dict[str, dict[str, Sensor]]:
-        """Source -> gateway -> its sensor, for what can be made again."""
+        """Source -> gateway -> sensor, for sensors whose readings can be recomputed."""
         found: dict[str, dict[str, Sensor]] = {}
         for seat in self.seats:
             for name, sensor in seat.simulated.items():
@@ -248,7 +249,7 @@ class DemoRun:
         return compare(rows, queries, self.sensors(), (self.begin_us, cut_us), frozenset(QUERIES))
 
     def tidy(self, outcome: Outcome) -> None:
-        """Leave the tables; everything else too if it was asked for, or if something is wrong."""
+        """Keep the tables; keep everything else too if requested or if something is wrong."""
         if self.options.keep or not outcome.verdict.good:
             return
         for part in self.folder.iterdir():
@@ -260,7 +261,7 @@ class DemoRun:
 
 
 def raw_of(show: DemoRun) -> tuple[RawReadings, list[DeltaRow], str]:
-    """What the picture shows: all readings of one site, its one-second windows, a title."""
+    """Data of the picture: all readings of one site, its one-second windows, a title."""
     query = next(q for q in delta_reader.queries(show.tables) if q.id == "boiler-1s")
     key = f"site={REGIONS[0]}" if len(show.seats) > 2 else f"site={REGIONS[1]}"
     rows = [row for row in delta_reader.results(show.tables) if row.query == query.id and row.key == key]

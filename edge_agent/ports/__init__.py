@@ -1,7 +1,11 @@
-"""The rim: one thin adapter a file, no decisions. Machines never see it; the loop does what they ask through these.
+"""Adapters to the outside world: one per file, without decisions. Machines never import them; runtime/ does.
 
-The four Protocols are what the loop and the simulation agree on. `Connection`, `Spool`, `SystemClock` and the drivers
-of `sensors/` fulfil them with the real world.
+- mqtt: one MQTT connection; dial, paho_client, socket_stream, packets, outgoing, backoff: its parts; link: its settings
+- spool, spool_file: frames and checkpoints of a node in SQLite; journal: the same for the lander
+- clock, waiter: time, and the one place where a process sleeps
+- sensors/: drivers
+
+The Protocols below are the interfaces that the runtime and the simulation share.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from edge_agent.machines.events import Commit, Note, Read, Restored
 
 
 class Clock(Protocol):
-    """Time as the machine has it."""
+    """Wall time and boot time."""
 
     def now_us(self) -> int:
         """Microseconds since 1970, UTC; may step."""
@@ -24,35 +28,35 @@ class Clock(Protocol):
 
     @property
     def synced(self) -> bool:
-        """Whether the wall clock can be right."""
+        """Whether the wall clock is plausible."""
 
 
 class Uplink(Protocol):
-    """A connection to a broker. What happened comes out of `take` (values of ports/link.py)."""
+    """A connection to a broker. `take` returns its events (values of ports/link.py)."""
 
     def take(self) -> Sequence[object]:
-        """What has happened since the last call, in order."""
+        """Events since the last call, in order."""
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
     ) -> int | None:
-        """Hand a message over; None: not connected. Raises: PortError if the broker would refuse its size."""
+        """Publish a message. Returns None if not connected. Raises: PortError if the broker would refuse its size."""
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
-        """Hear these filters (filter -> QoS), now and after every reconnect."""
+        """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
 
     def ack(self, tokens: Iterable[int]) -> None:
         """Acknowledge messages of QoS 1."""
 
 
 class Spool(Protocol):
-    """What a node may not lose."""
+    """Durable storage of a node."""
 
     def open(self) -> Restored:
-        """Take it for this process and say what it holds."""
+        """Lock it for this process and return its content."""
 
     def commit(self, commit: Commit) -> None:
-        """Make everything in it durable, or nothing. Raises: PortError."""
+        """Make all of it durable, or nothing. Raises: PortError."""
 
     def payload(self, epoch: int, seq: int) -> bytes:
         """The bytes of a committed frame. Raises: PortError."""
@@ -67,17 +71,17 @@ class SensorDriver(Protocol):
         """The readings since the last call, in batches; quickly, without waiting."""
 
     def due_us(self, now_us: int) -> int:
-        """When `poll` is wanted next, in the same clock."""
+        """When to call `poll` next, on the same clock."""
 
     @property
     def position(self) -> object:
-        """Where to go on after a restart, a plain value; None for sources that cannot be read again."""
+        """Where to continue after a restart, a plain value; None for sources that cannot be read again."""
 
     def notes(self) -> list[Note]:
-        """What an operator may want to read, once each."""
+        """Notes for the operator, each once."""
 
     def counters(self) -> dict[str, int]:
         """Readings taken and refused since the start, by kind."""
 
     def close(self) -> None:
-        """Let go of files and devices."""
+        """Close files and devices."""

@@ -5,21 +5,23 @@ from __future__ import annotations
 import random
 from typing import Final
 
-STABLE_S: Final = 30.0  # up that long, a connection counts as good and the pauses begin anew
+STABLE_S: Final = 30.0  # a connection that lasts this long is good: pauses start again at the first
 
 
 class Backoff:
-    """Pauses that double from the first to the longest, each shortened at random: not all come back at once."""
+    """Pauses that double from the first to the longest, each shortened at random so that clients do not return all at
+    once.
+    """
 
     def __init__(self, first_s: float, longest_s: float, seed: int | None = None) -> None:
-        """seed: of the shortening, for tests."""
+        """seed: of the random shortening, for tests."""
         self._first_s, self._longest_s = first_s, longest_s
         self._random = random.Random(seed)
         self._attempts = 0
         self._short_lives = 0  # connections in a row that did not last
 
     def lived(self, seconds: float) -> bool:
-        """A connection has ended after so long. Answers whether it is one of several in a row that did not last.
+        """Record the lifetime of a connection that ended. Returns whether it is one of several short ones in a row.
 
         Connects that succeed and drop at once count as failed attempts: paho alone would never slow down.
         """
@@ -30,7 +32,7 @@ class Backoff:
         return self._short_lives > 1
 
     def pause_s(self) -> float:
-        """The pause before the next attempt, which it counts."""
+        """The pause before the next attempt. Counts the attempt."""
         doubled_s: float = self._first_s * 2 ** min(self._attempts, 16)
         self._attempts += 1
         return min(self._longest_s, doubled_s) * self._random.uniform(0.5, 1.0)

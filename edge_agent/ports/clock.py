@@ -1,4 +1,4 @@
-"""Wall and boot time as integer microseconds. Everything inside gets time as an argument; only the rim asks here."""
+"""Wall and boot time as integer microseconds. Machines get time as an argument; only the runtime reads clocks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 from typing import Final
 
-STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step, whoever made it
-RELEASED_US: Final = 1_767_225_600_000_000  # 2026-01-01: before this program was made no clock can be right
+STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
+RELEASED_US: Final = 1_767_225_600_000_000  # 2026-01-01: no correct clock is before the release of this program
 
 
 class SystemClock:
-    """The machine's clocks. One owner: `step_us` compares with the previous call."""
+    """The computer's clocks. One owner: `step_us` compares with the previous call."""
 
     def __init__(self) -> None:
         self._offset_us = self.now_us() - self.boot_us()
 
     def now_us(self) -> int:
-        """Microseconds since 1970, UTC, as the machine believes."""
+        """Microseconds since 1970, UTC, by the wall clock."""
         return time.time_ns() // 1000
 
     def boot_us(self) -> int:
@@ -30,7 +30,7 @@ class SystemClock:
         return self.now_us() >= RELEASED_US
 
     def step_us(self) -> int:
-        """By how much somebody set the wall clock since the last call, 0 for less than half a second.
+        """Step of the wall clock since the last call; 0 for less than half a second.
 
         Backwards, a new epoch begins (docs/protocol.md 1.1).
         """
@@ -43,7 +43,7 @@ class SystemClock:
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is; '' where the kernel does not say."""
+    """Id of the current boot; '' if the kernel provides none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

@@ -11,7 +11,7 @@ from edge_agent.ports.link import Link
 
 
 class Dial:
-    """One attempt, then it is gone. `fileno` is readable when it has an outcome; `take` it, or `abandon` it."""
+    """One connection attempt. `fileno` becomes readable with the outcome; then call `take`, or `abandon`."""
 
     def __init__(self, link: Link) -> None:
         self.why = ""
@@ -33,12 +33,12 @@ class Dial:
             return self._done
 
     def take(self) -> socket.socket | None:
-        """The connected, non-blocking socket, or None and `why` says what went wrong. Call it once, when done."""
+        """The connected, non-blocking socket, or None with the reason in `why`. Call it once, when done."""
         os.close(self._ready)
         return self._sock
 
     def abandon(self) -> None:
-        """Nobody waits any more: whatever comes of it is closed."""
+        """Give up: a socket that still connects is closed."""
         with self._guard:
             self._abandoned = True
             if self._done:

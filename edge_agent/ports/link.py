@@ -28,9 +28,9 @@ class Link:
     """Where to connect, as whom, and how. Secrets are named by file; they are read at each attempt.
 
     version: 5 (between tiers) or 4, which is MQTT 3.1.1 (local sensors: receiving costs half). manual_ack: messages of
-    QoS 1 wait for `ack`. confirm_acks: report when the broker has read them. receive_maximum: how many may wait so.
-    session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes: larger ones are refused.
-    read_every_s: small traffic is read together, at most so often.
+    QoS 1 wait for `ack`. confirm_acks: report when the broker has read them. receive_maximum: the limit of such waiting
+    messages. session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes: larger ones are
+    refused. read_every_s: small traffic is read together, at this interval.
     """
 
     url: str
@@ -55,7 +55,7 @@ class Link:
 
     @property
     def modern(self) -> bool:
-        """Whether it speaks MQTT 5: properties, reason codes, a session that expires."""
+        """Whether the protocol is MQTT 5: properties, reason codes, session expiry."""
         return self.version == 5
 
     def address(self) -> tuple[str, int, bool]:
@@ -76,7 +76,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """Connected; subscriptions are on their way. session_present: the broker knew us and goes on where it was."""
+    """Connected; subscriptions are on their way. session_present: the broker kept the session."""
 
     session_present: bool
 
@@ -92,7 +92,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The broker answered for a publish of QoS 1. code 0 or 0x10: taken; from 0x80 on: refused, with the reason."""
+    """The broker's answer to a publish of QoS 1. code 0 or 0x10: accepted; from 0x80 on: refused, with the reason."""
 
     token: int
     code: int
@@ -100,13 +100,13 @@ class Taken:
 
     @property
     def ok(self) -> bool:
-        """Whether the broker took it, which says nothing about durability."""
+        """Whether the broker accepted it; that does not mean durable."""
         return self.code < REFUSED_CODE
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The broker's answer for some filters: (filter, reason code). It is no proof that messages will come."""
+    """The broker's answer for some filters: (filter, reason code). It does not prove that messages will arrive."""
 
     results: tuple[tuple[str, int], ...]
 
@@ -115,7 +115,7 @@ class Subscribed:
 class Confirmed:
     """The broker has read the acknowledgements of these tokens and will not repeat the messages.
 
-    The first after `Up` names none: what the broker repeats of the session was in the reports before it.
+    The first after `Up` has no tokens: messages that the broker repeated were in the reports before it.
     """
 
     tokens: tuple[int, ...]
@@ -123,7 +123,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What arrived, in order, as one list."""
+    """Received messages, in order, as one list."""
 
     messages: list[Message]
 

@@ -1,9 +1,10 @@
-"""One MQTT connection, driven by whoever waits: dials, keeps itself connected, splits what comes, limits what goes.
+"""One MQTT connection, driven by the caller's loop: connects, reconnects, splits incoming packets, limits outgoing
+publishes.
 
-Dialling, back-off, reading and acknowledging are here, the rest is paho's (paho_client.py). Nothing blocks: names are
+Connecting, back-off, reading and acknowledging are here; paho does the rest (paho_client.py). Nothing blocks: names are
 resolved, TCP and TLS set up in a short-lived thread; all else happens in the caller's loop (`Waiter`).
 
-A PUBACK means nothing durable (docs/protocol.md 3): it only makes room for the next publish.
+A PUBACK does not mean durable (docs/protocol.md 3); it only makes room for the next publish.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the propert
 class Connection:
     """One client at one broker.
 
-    Call `open` once; then, whenever the `Waiter` or you find it due, `on_readable`, `on_writable` and `misc`; `take`
-    what it reports. Not thread-safe.
+    Call `open` once; then `on_readable`, `on_writable` and `misc` when due (see `Waiter`); `take` returns
+    its reports. Not thread-safe.
     """
 
     def __init__(self, link: Link, *, seed: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -58,12 +59,12 @@ class Connection:
     # --- life ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """From now on, be connected."""
+        """Connect, and reconnect from now on."""
         self._wanted, self._due = True, self._now()
         self.misc()
 
     def close(self, flush_s: float = FLUSH_S) -> None:
-        """Send what is queued, say goodbye (no will), and stay disconnected."""
+        """Send queued packets, disconnect without the will, and stay disconnected."""
         self._wanted = False
         if self._dial is not None:
             self._dial.abandon()
@@ -75,7 +76,7 @@ class Connection:
         self._forget(client)
 
     def misc(self) -> None:
-        """Whatever the time asks for: dial, give up an attempt, keep-alive. Call it at `due` or more often."""
+        """Timed work: connect, give up an attempt, keep-alive. Call it at `due` or more often."""
         now = self._now()
         if self._dial is not None:
             if self._dial.done:
@@ -104,7 +105,7 @@ class Connection:
         return self._due if self._dial is None else self._now() + 1.0
 
     def fileno(self) -> int:
-        """What to wait on for reading; -1 if nothing is."""
+        """The socket to wait on for reading; -1 if there is none."""
         if self._dial is not None:
             return self._dial.fileno()
         return -1 if self._stream is None else self._stream.fileno()
@@ -125,7 +126,7 @@ class Connection:
         return self._stream is not None and self._stream.more
 
     def take(self) -> list[Report]:
-        """What has happened since the last call, in order."""
+        """Reports since the last call, in order."""
         reports, self._reports = self._reports, []
         return reports
 
@@ -206,7 +207,7 @@ class Connection:
     # --- receiving -------------------------------------------------------------------------------------------------
 
     def on_readable(self) -> None:
-        """Read what is there, in large pieces. Reports come out of `take`."""
+        """Read all available bytes, in large pieces. `take` returns the reports."""
         if self._dial is not None:
             self.misc()
             return
@@ -232,7 +233,7 @@ class Connection:
         self._pass_on(stream, others)
 
     def _pass_on(self, stream: SocketStream, others: bytes) -> None:
-        """Let paho read the packets that are its own, or the end of the connection."""
+        """Let paho read its packets, or the end of the connection."""
         stream.ready += others
         client = self._client
         while client is not None and client is self._client and (stream.ready or stream.ended):
@@ -244,7 +245,7 @@ class Connection:
             self._reports += map(Confirmed, passed)
 
     def ack(self, tokens: Iterable[int]) -> None:
-        """Acknowledge messages of QoS 1; tokens of an earlier connection, and 0, are passed over."""
+        """Acknowledge messages of QoS 1; tokens of an earlier connection, and 0, are ignored."""
         client, generation = self._client, self._generation
         mine = [token for token in tokens if token >> 16 == generation and token]
         if mine and client is not None:
@@ -257,14 +258,14 @@ class Connection:
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
     ) -> int | None:
-        """Hand a message over; None if not connected (keep it and come back), else the token that `Taken` will name.
+        """Publish a message. Returns None if not connected (try again later), else the token that `Taken` will carry.
 
-        QoS 1 waits here while the broker's Receive Maximum is reached; what waits is void when the connection is lost.
-        Raises: TooLargeError if the broker said it takes nothing that large.
+        QoS 1 waits here while the broker's Receive Maximum is reached; waiting messages are dropped when the connection
+        is lost. Raises: TooLargeError if it exceeds the broker's maximum packet size.
         """
         limit = self.maximum_packet_bytes
         if limit is not None and len(payload) + len(topic.encode()) + PUBLISH_OVERHEAD > limit:
-            raise TooLargeError(f"{topic}: {len(payload)} bytes, the broker takes packets of at most {limit}")
+            raise TooLargeError(f"{topic}: {len(payload)} bytes; the broker accepts packets of at most {limit}")
         if not self.up:
             return None
         self._tokens += 1
@@ -300,14 +301,14 @@ class Connection:
         return len(self._outgoing)
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
-        """Hear these filters (filter -> QoS), now and after every reconnect."""
+        """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
         new = {name: qos for name, qos in filters.items() if self._filters.get(name) != qos}
         self._filters.update(new)
         if self.up:
             self._ask(new.items())
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        """Hear them no longer."""
+        """Unsubscribe."""
         gone = [name for name in filters if self._filters.pop(name, None) is not None]
         if gone and self.up and self._client is not None:
             self._client.unsubscribe(gone)
@@ -327,6 +328,6 @@ class Connection:
         )
 
     def on_writable(self) -> None:
-        """There is room again: send what waits."""
+        """The socket has room: send waiting bytes."""
         if self._client is not None:
             self._client.write_some()

@@ -1,4 +1,4 @@
-"""Publishes of QoS 1 on their way: as many at once as the broker takes, the others wait their turn."""
+"""Publishes of QoS 1 on their way: as many in flight as the broker allows; the others wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class QueuedPublish(NamedTuple):
-    """A message to send. token: what its sender knows it by; 0: of QoS 0."""
+    """A message to send. token: the sender's id of it; 0 for QoS 0."""
 
     token: int
     topic: str
@@ -18,10 +18,10 @@ class QueuedPublish(NamedTuple):
 
 
 class Outgoing:
-    """What of one connection has no answer yet. quota: publishes of QoS 1 that the broker lets be open."""
+    """Unanswered publishes of one connection. quota: publishes of QoS 1 that the broker allows in flight."""
 
     def __init__(self, send: Callable[[QueuedPublish], int | None]) -> None:
-        """send: hands a message to the connection; answers its number there, None: the connection is gone."""
+        """send: passes a message to the connection; returns its packet id, None if the connection is lost."""
         self.quota = 65535
         self._send = send
         self._open: dict[int, int] = {}  # number on the connection -> token of publishes without PUBACK
@@ -38,16 +38,16 @@ class Outgoing:
             self._waiting.append(publish)
 
     def answered(self, number: int) -> int | None:
-        """The broker has answered. Answers the token; None: of none that is open."""
+        """The broker answered. Returns the token; None for an unknown packet id."""
         return self._open.pop(number, None)
 
     def send_waiting(self) -> None:
-        """Send what there is room for."""
+        """Send as many as the quota allows."""
         while self._waiting and len(self._open) < self.quota:
             self._send_now(self._waiting.popleft())
 
     def clear(self) -> None:
-        """The connection is gone, and with it all that was on its way."""
+        """The connection is lost; drop all publishes in flight."""
         self._open.clear()
         self._waiting.clear()
 

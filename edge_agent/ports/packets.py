@@ -19,13 +19,13 @@ RETAIN: Final = 0x01
 DUP: Final = 0x08
 PUBLISH: Final = 0x30
 PUBACK: Final = 0x4002  # type and length as one big-endian number
-MAX_TOPICS: Final = 4096  # decoded topic names kept; a fleet has fewer, a prankster more
+MAX_TOPICS: Final = 4096  # decoded topic names kept; a fleet has fewer, an attacker may send more
 MAX_HEADER: Final = 65535 + 2 + 2  # topic, its length, packet id: enough of a message to know what to refuse
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPublish:
-    """A PUBLISH we do not take: too large, or not as the standard says. token 0: nothing to acknowledge."""
+    """A PUBLISH that is refused: too large, or malformed. token 0: nothing to acknowledge."""
 
     topic: str
     size_bytes: int
@@ -35,10 +35,10 @@ class RefusedPublish:
 
 @dataclass(slots=True)
 class Splitter:
-    """The receiving half of one connection. Feed it what the socket gave; it never keeps more than one packet.
+    """Splits the received bytes of one connection into packets; buffers at most one packet.
 
-    properties: the connection speaks MQTT 5. generation: stands in the upper bits of tokens, so that a token of an
-    earlier connection is known as such. max_bytes: of one packet; a larger one is skipped as it streams by.
+    properties: the connection speaks MQTT 5. generation: the upper bits of tokens, so that a token of an
+    earlier connection is recognised. max_bytes: of one packet; a larger one is skipped as it streams by.
     """
 
     properties: bool
@@ -125,7 +125,7 @@ class Splitter:
         return topic
 
     def _oversize(self, data: bytes) -> bool:
-        """If the packet that begins here is larger than we take: note what it is, and let it stream by."""
+        """If the packet that begins here is too large: record its identity and skip its bytes."""
         size, body = _length(data, 1)
         if body == 0 or size <= self.max_bytes or len(data) < min(body + size, MAX_HEADER + body):
             return False

@@ -1,7 +1,7 @@
 """paho on a socket that is already connected: the only importer of paho.
 
 paho does the handshakes, keep-alive, subscriptions and publishing. Each connection attempt uses a fresh client, so
-nothing that paho kept is ever sent twice.
+nothing that paho queued is sent twice.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PahoClient(paho.Client):
         self._keepalive = keepalive_s
 
     def part(self, flush_s: float) -> None:
-        """Say goodbye (no will) behind what is queued, and wait until the broker has read it, at most so long.
+        """Disconnect without the will after queued packets, and wait until the broker has read them, up to a limit.
 
         A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
         """
@@ -97,18 +97,18 @@ class PahoClient(paho.Client):
         self._packet_queue(PUBACK, packets, 0, 1)
 
     def write_some(self) -> bool:
-        """Send what the socket has room for. Answers whether the connection still holds."""
+        """Send as much as the socket accepts. Returns whether the connection is still up."""
         return self.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def read_some(self) -> str:
-        """Read a packet of its own, or the end of the connection. Answers why the connection is lost, else ''."""
+        """Read a packet of its own, or the end of the connection. Returns why the connection is lost, else ''."""
         try:
             return "" if self.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS else "connection lost"
-        except Exception as err:  # foreign bytes: paho 2.1 lets through whatever its parsers stumble over
+        except Exception as err:  # untrusted bytes: paho 2.1 lets exceptions of its parsers through
             return f"the peer does not speak MQTT: {err!r}"
 
     def say(self, topic: str, payload: bytes, qos: int, retain: bool, expiry_s: int | None) -> int:
-        """Publish. Answers the number that `on_publish` will name; expiry_s goes with MQTT 5 only."""
+        """Publish. Returns the packet id that `on_publish` will carry; expiry_s goes with MQTT 5 only."""
         extra = None
         if expiry_s is not None and self._link.modern:
             extra = _properties(PacketTypes.PUBLISH)
@@ -116,7 +116,7 @@ class PahoClient(paho.Client):
         return self.publish(topic, payload, qos, retain, extra).mid
 
     def ask(self, filters: Iterable[tuple[str, int]]) -> int | None:
-        """Subscribe to (filter, QoS). Answers the number that `on_subscribe` will name; None: it was not sent."""
+        """Subscribe to (filter, QoS). Returns the packet id that `on_subscribe` will carry; None if it was not sent."""
         topics: Any = [(name, SubscribeOptions(qos=qos)) if self._link.modern else (name, qos) for name, qos in filters]
         code, mid = self.subscribe(topics)
         return mid if code == MQTTErrorCode.MQTT_ERR_SUCCESS else None

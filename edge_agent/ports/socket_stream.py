@@ -1,4 +1,4 @@
-"""The socket of one connection: read in large pieces by us, and as whole packets of its own by paho."""
+"""The socket of one connection: we read it in large pieces, paho reads whole packets of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READS_A_TURN: Final = 4  # then others get their turn
 
 
 class SocketStream:
-    """What paho takes for its socket: `recv` gives it only the packets meant for it, `send` goes straight through.
+    """The socket object that paho uses: `recv` returns only packets meant for paho, `send` writes to the real socket.
 
     buffer: at least READ_BYTES, kept by the owner from one connection to the next.
     """
@@ -31,7 +31,7 @@ class SocketStream:
         self._tls = isinstance(sock, ssl.SSLSocket)
 
     def read(self) -> tuple[int, bytes]:
-        """Read what is there; messages go to the splitter. Returns bytes read, and the packets that are none."""
+        """Read available bytes; PUBLISH packets go to the splitter. Returns bytes read, and the other packets."""
         others: list[bytes] = []
         got = 0
         self.more = False
@@ -68,7 +68,7 @@ class SocketStream:
         return sent
 
     def close(self) -> None:
-        """For paho and us; twice does no harm."""
+        """May be called twice."""
         self.sock.close()
 
     def fileno(self) -> int:

@@ -1,4 +1,4 @@
-"""What readings of a recording are in no answer though the file is right: a line a stream or query, never a reading."""
+"""Warnings about readings of a valid recording that are in no result: one line per stream or query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edge_agent.recording.streams import MARKS, ChildStream
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
-    """Items that begin with a text that is no mark: they are passed over."""
+    """Items whose time is a text that is no mark; they are ignored."""
     unit = next(name for name, us in UNITS_US.items() if us == unit_us)
     for child, stream in raw.items():
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
@@ -52,7 +52,7 @@ def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> 
 
 
 def _first_start_us(query: Query) -> int | None:
-    """Where the first window of time starts; None where the type has no rhythm of its own, or one window only."""
+    """Start of the first time window; None for types without regular windows."""
     if query.window.type not in TYPES:
         return None
     window = cast("Window", query.window)
@@ -64,7 +64,7 @@ def _first_start_us(query: Query) -> int | None:
 
 
 def _number(text: str, unit_us: int) -> str:
-    """What a moment that is written as a text is as a number."""
+    """A time written as text, as a number."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

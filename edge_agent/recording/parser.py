@@ -1,4 +1,4 @@
-"""A recording's text to values: streams as columns, the tree of nodes, queries. Source: docs/recordings.md."""
+"""Parses a recording: streams as columns, the tree of nodes, queries. Format: docs/recordings.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as of a gateway; a reco
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """A query of a recording. given: its id as it stands there. after_items: configured once so many items came."""
+    """A query of a recording. given: its id in the file. after_items: it is added after that many items."""
 
     given: object
     query: Query
@@ -46,8 +46,8 @@ class Recording:
 
     source: its sensor, and what its ids begin with. streams: in the global order of nodes. tree: merger -> its inputs;
     root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
-    far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query that
-    is not answered. unanswered: a line for each stream or query of which readings are in no answer.
+    far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query
+    without results. unanswered: a line for each stream or query with readings in no result.
     """
 
     name: str
@@ -74,7 +74,7 @@ def names_of(recording: Recording) -> dict[str, str]:
 def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
     """Read a recording. number: makes the ids of its queries and nodes differ from those of others.
 
-    Raises: ConfigError, one line, for what is no recording. Queries that are not understood are in `refused`.
+    Raises: ConfigError, one line, if it is no recording. Queries that are not supported are in `refused`.
     """
     try:
         given = json.loads(text)
@@ -150,7 +150,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
 def _unanswered(
     raw: Mapping[str, Any], streams: Sequence[ChildStream], asked: Sequence[RecordedQuery], unit_us: int
 ) -> Iterator[str]:
-    """Lines about readings that are in no answer."""
+    """Lines about readings that are in no result."""
     yield from odd_items(raw, unit_us)
     yield from early(streams, [one.query for one in asked], unit_us)
     for one in asked:
@@ -159,12 +159,12 @@ def _unanswered(
 
 
 def _said(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table without what is null: that stands for left out, as programs write what they do not know."""
+    """A table without its null values, which mean absent."""
     return {name: value for name, value in table.items() if value is not None}
 
 
 def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
-    """The global order of children: `child_order` if given, those it does not name after it."""
+    """The global order of children: `child_order` if present, then the others."""
     if given is None:
         return children
     if not isinstance(given, list) or not all(isinstance(child, str) for child in given):
@@ -176,7 +176,7 @@ def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _tree(given: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """(merger -> inputs, inputs of the root). The root is the node that is nobody's input."""
+    """(merger -> inputs, inputs of the root). The root is the node that is no input of another."""
     if given is None:
         given = {"root": list(children)}
     if not isinstance(given, dict) or not all(
@@ -212,7 +212,7 @@ def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str
 
 
 def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[ChildStream]) -> int:
-    """How far frontiers stay behind, in us. At `end_of_stream` so far that nothing is late."""
+    """How far frontiers stay behind, in us. At `end_of_stream` far enough that nothing is late."""
     if mode == "end_of_stream":
         times = [item_times(stream) for stream in streams]
         found = [int((np.maximum.accumulate(us) - us).max()) for us in times if len(us)]
@@ -222,7 +222,7 @@ def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
 
 
 def _given_once(group: Group) -> bool:
-    """Whether what a window is no late reading changes: positions, and the reading that leads it."""
+    """Whether windows are final once formed: positions, and a leading reading."""
     return group.form == RAW or (is_marked(group) and leading_of(group))
 
 
@@ -272,7 +272,7 @@ def _queries(given: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery]
 
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:
-    """The first queries, as many as a node takes on; of the others one line."""
+    """The first queries, up to the limits of a node; one line about the others."""
     fit, beyond = 0, len(asked) + 1  # so many surely fit, and so many surely do not
     problem: Problem | None = None
     while beyond - fit > 1:

@@ -1,4 +1,4 @@
-"""Rows of a recording as people and programs read them: its own ids, keys and unit; integers as integers."""
+"""Renders rows with the ids, keys and unit of the recording; integers stay integers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Told = dict[str, Any]
 
 
 class ResultRow(Protocol):
-    """What is told of a row, of whichever root (docs/query.md)."""
+    """The fields of a row that both roots provide (docs/query.md)."""
 
     @property
     def query(self) -> str: ...
@@ -42,7 +42,7 @@ class ResultRow(Protocol):
 
 
 class RowRenderer:
-    """Tells the rows of one recording."""
+    """Renders the rows of one recording."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -50,17 +50,17 @@ class RowRenderer:
         self._children = {node: child for child, node in names_of(recording).items()}
 
     def final(self, rows: Iterable[ResultRow]) -> list[Told]:
-        """The last revision of each row, by query, start, key and child; none of rows that are no longer results."""
+        """The last revision of each row, by query, start, key and child; withdrawn rows are left out."""
         last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
         return [self.tell(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
     def _end(self, row: ResultRow) -> int:
-        """Its end, where that names a row too."""
+        """Its end, where the end identifies a row."""
         window = self._asked[row.query][1].query.window
         return row.end if isinstance(window, Punctuation) and window.by_end else 0
 
     def revisions(self, rows: Iterable[ResultRow]) -> list[Told]:
-        """Every row as it appeared, with its revision; `withdrawn` where it is no longer a result."""
+        """Every row in order of appearance, with its revision, and `withdrawn` where it is no longer a result."""
         gone = {"withdrawn": True}
         return [{**self.tell(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
 
@@ -98,7 +98,7 @@ class RowRenderer:
         return int(value) if whole or truncated or gives == "count" else value
 
     def _place_of(self, query: Query, at: int) -> int | float:
-        """A start or end: a time in the recording's unit, of count windows a position."""
+        """A start or end: a time in the recording's unit; a position for count windows."""
         return at if getattr(query.window, "positions", False) else self._time(at)
 
     def _time(self, us: int) -> int | float:

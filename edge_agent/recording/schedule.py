@@ -1,4 +1,4 @@
-"""In what portions a child's stream is read, so that each reading is judged by the frontier of its moment."""
+"""Splits a child's stream into portions, so that each reading meets the frontier of its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTIONS: Final = 4  # of a stream at least: enough that frames of one child fal
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """From here on the queries that were to be added after at most so many items are in force as well."""
+    """From here on, queries with `after_items` up to this number are in force."""
 
     items: int
 
@@ -29,8 +29,8 @@ class Add:
 def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator[Read | Add]:
     """A stream as events, in order; after each the gateway commits and its frontier moves.
 
-    The frontier follows the marks, or where there are none the newest reading. Portions are large, but none holds a
-    reading that is late by what stands before it in the same portion.
+    The frontier follows the marks, or where there are none the newest reading. Portions are large, but none contains
+    a reading that is late because of earlier items of the same portion.
     """
     marked = recording.mode == "markers"
     marks = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.mark_us]))  # before the first, nothing is promised
@@ -48,7 +48,7 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
     newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
     waiting = _on_time(recording, stream)
     cuts = _cuts(stream.time_us, mark_before(stream.item) if marked else newest, recording.late_by_us)
-    # what is promised before the first reading: it too may be late
+    # the frontier before the first reading, which may be late too
     yield read(0, 0, int(stream.item[0]) if len(stream.item) else 0)
     done = 0
     for item in [*sorted({one.after_items for one in recording.asked if one.after_items}), FAR_US]:
@@ -62,9 +62,9 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
 
 
 def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marker]]:
-    """The markers, each with the item with which it is known: its own, or the one that moves the frontier up to it.
+    """Each marker with the item at which it takes effect: its own, or the one that moves the frontier up to it.
 
-    Markers are no readings: none is late, whatever the policy, and windows begin and end where all of them say.
+    Markers are not readings: no marker is late under any policy.
     """
     if recording.mode == "markers":
         reached, moved_by = np.maximum.accumulate(stream.mark_us), stream.mark_item
@@ -76,7 +76,7 @@ def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marke
 
 
 def _cuts(time_us: Ints, reached_us: Ints, late_by_us: int) -> Ints:
-    """Where portions begin: equal parts, and the first late reading after each move of the frontier.
+    """Start of each portion: equal parts, and the first late reading after each move of the frontier.
 
     reached_us: how far the event time was before each reading; non-decreasing.
     """

@@ -1,4 +1,4 @@
-"""The streams of a recording: items as they stand in the file, to columns. Source: docs/recordings.md."""
+"""The streams of a recording as columns. Format: docs/recordings.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class ChildStream:
 def read_streams(
     raw: Mapping[str, Any], order: Sequence[str], unit_us: int, *, squared: bool = False
 ) -> tuple[list[ChildStream], list[Labels], int | None]:
-    """Streams in order, the labels of their series, and the scale of all values. squared: their squares are summed."""
+    """Streams in order, the labels of their series, and the scale of all values. squared: whether squares are
+    summed.
+    """
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
         if not isinstance(stream, list):
@@ -65,7 +67,7 @@ def read_streams(
 
 
 def _exact(values: Sequence[Any], *, squared: bool) -> bool:
-    """Whether all are integers, NaN aside, that travel as they are and whose sums have an answer."""
+    """Whether all values except NaN are integers that travel exactly and whose sums have a result."""
     if not all(type(value) is int or _is_nan(value) for value in values):
         return False
     peak = max((abs(value) for value in values if type(value) is int), default=0)
@@ -116,7 +118,7 @@ def _label(key: object, child: str, at: int) -> str:
 
 
 def key_label(key: object) -> str:
-    """A key as the value of a label: a string as it is, anything else, and what looks like it, as JSON."""
+    """A key as a label value: a string unchanged; anything else, and strings that look like JSON, as JSON."""
     if isinstance(key, str):
         try:
             json.loads(key)
@@ -126,7 +128,7 @@ def key_label(key: object) -> str:
 
 
 def key_of(label: str) -> Any:
-    """The twin of `key_label`."""
+    """Inverse of `key_label`."""
     try:
         return json.loads(label)
     except ValueError:
@@ -134,7 +136,7 @@ def key_of(label: str) -> Any:
 
 
 def _number(value: object, child: str, at: int) -> float:
-    """A value as a float; the text "NaN" is one."""
+    """A value as a float; the text "NaN" is allowed."""
     try:
         return math.nan if value is None else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as err:
@@ -146,7 +148,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _integer(value: object) -> int:
-    """A value where all are integers, but for NaN."""
+    """A value where all values except NaN are integers."""
     return value if type(value) is int else NO_INTEGER
 
 

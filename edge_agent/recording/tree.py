@@ -1,7 +1,7 @@
-"""Runs a recording through gateways, mergers and a root: the machines of production, time and links made here.
+"""Runs a recording through gateways, mergers and a root: production machines with simulated time and links.
 
-Every message crosses its bytes. Nothing is lost or delayed, spools are dictionaries, and nobody waits: in each round
-every child reads a portion and commits, and what follows from that reaches the root before the next round.
+Messages are encoded and decoded. Nothing is lost or delayed, and spools are dictionaries. In each round
+every child reads a portion and commits, and all resulting messages reach the root before the next round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ JOURNAL: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LandedMessage:
-    """One message as it reached the top: what a landing file holds."""
+    """One message at the root, as in a landing file."""
 
     received_us: int
     node: str

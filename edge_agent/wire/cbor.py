@@ -1,7 +1,7 @@
-"""Strict CBOR for foreign bytes, alike under cbor2 5.9 and 6.x.
+"""Strict CBOR decoding of untrusted bytes, with the same result under cbor2 5.9 and 6.x.
 
-Frames and receipts hold arrays, integers, floats, byte and text strings, null, booleans and a few tags: nothing else is
-ever built from a peer's bytes. cbor2 6 refuses the rest by its own switches; for 5.9 `scan` reads the heads first.
+Frames and receipts hold arrays, integers, floats, byte and text strings, null, booleans and a few tags: no other
+object is built from a peer's bytes. cbor2 6 refuses the rest by options; for 5.9 `scan` reads the heads first.
 Source: RFC 8949 section 3 (heads), section 5.3 (validity); schemas/frame.cddl.
 """
 
@@ -58,7 +58,7 @@ def string(data: bytes, at: int, major: int) -> tuple[bytes, int]:
 
 
 def scan(data: bytes) -> None:
-    """Refuse what must not be built: maps, indefinite lengths, foreign tags and simple values, depth (WireError)."""
+    """Refuse what must not be decoded: maps, indefinite lengths, foreign tags and simple values, depth (WireError)."""
     at = 0
     left = [1]  # items still to come at each level
     while left:
@@ -112,8 +112,8 @@ def loads(data: bytes, what: str) -> object:
         value: object = cbor2.CBORDecoder(stream, **_STRICT).decode()
     except WireError as err:
         raise WireError(f"{what}: {err}") from None
-    except Exception as err:  # foreign bytes: whatever the decoder raises is the peer's fault
-        raise WireError(f"{what}: not CBOR as agreed, {len(data)} bytes: {err}") from err
+    except Exception as err:  # untrusted bytes: any exception of the decoder is the peer's fault
+        raise WireError(f"{what}: not valid CBOR, {len(data)} bytes: {err}") from err
     if stream.tell() != len(data):
         raise WireError(f"{what}: {len(data) - stream.tell()} bytes after the end")
     return value
@@ -131,7 +131,7 @@ class _Short(reprlib.Repr):
         return super().repr_int(x, level) if x.bit_length() <= 128 else f"<an integer of {x.bit_length()} bits>"
 
 
-shown: Final = _Short().repr  # a foreign value in a message: short, whatever it is
+shown: Final = _Short().repr  # shortens an untrusted value for a message
 
 
 def an_int(value: object, low: int, high: int, what: str) -> int:

@@ -33,7 +33,7 @@ def birth_item(birth: Birth) -> object:
 
 
 def birth(value: object) -> Birth:
-    """The twin of `birth_item`. Raises: WireError."""
+    """Inverse of `birth_item`. Raises: WireError."""
     epoch_id, journal, before, version = an_array(value, "birth", 4, 4)
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
@@ -67,7 +67,7 @@ def define_item(define: Define) -> object:
 
 
 def define(value: object) -> Define:
-    """The twin of `define_item`. Raises: WireError."""
+    """Inverse of `define_item`. Raises: WireError."""
     keys, nodes, groups, plans, queries, sensors = an_array(value, "definitions", 6, 6)
     return Define(
         _numbered(keys, "keys", MAX_KEYS, TEXT),
@@ -99,7 +99,7 @@ def group_item(group: Group) -> list[object]:
 
 
 def group(value: object) -> Group:
-    """The twin of `group_item`. Raises: WireError."""
+    """Inverse of `group_item`. Raises: WireError."""
     source, where, by, lateness_us, late, *more = an_array(value, "group", 5, 9)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
@@ -123,7 +123,7 @@ def _node_and_form(value: object) -> tuple[str, str]:
     node, form = an_array(value, "node and form", 2, 2)
     found = a_text(node, "node", NAME), a_text(form, "form", TEXT)
     if not any(found):
-        raise WireError("group: node and form are there only where one of them says something")
+        raise WireError("group: node and form are present only if one of them is not empty")
     return found
 
 

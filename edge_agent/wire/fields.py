@@ -1,4 +1,4 @@
-"""Limits of fields and the small readers that the parts of a frame share."""
+"""Limits of fields, and the small readers shared by the parts of a frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIME_LIMIT_US: Final = 2**62  # all times lie within +- this, so that sums of tw
 MAX_PLANS: Final = 2**16
 MAX_COLUMNS: Final = frame.MAX_COLUMNS
 MAX_GROUPS: Final = 2**16
-MAX_NODES: Final = 2**20  # a merger names every gateway below it
+MAX_NODES: Final = 2**20  # a merger lists every gateway below it
 MAX_SEQ: Final = 2**62
 MAX_REVISION: Final = 2**62
 EPOCH_LIMIT: Final = 2**32 - 1  # frames carry the first 32 bits of an epoch's id

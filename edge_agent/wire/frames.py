@@ -1,8 +1,8 @@
 """Frames and heartbeats <-> bytes. Envelope [version, epoch, seq, body]; positions: schemas/frame.cddl version 1.
 
 The envelope decodes apart from the body and never changes shape (docs/protocol.md 2.1): a frame with a bad body can be
-settled by its number (3.6). A frame decodes on its own, in whatever order frames arrive; what needs the epoch's
-definitions is only the naming of columns, keys and groups.
+receipted by its number (3.6). A frame decodes on its own, in any order of arrival; the epoch's definitions are needed
+only to name columns, keys and groups.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from edge_agent.wire.cbor import BYTES as BYTE_STRING
 
 VERSION: Final = 1
 _NULL: Final = b"\xf6"  # the seq of a heartbeat
-# Bits of the first item of `extras`, in the order in which what they announce follows.
+# Bits of the first item of `extras`, in the order of the items they announce.
 BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS = (1 << bit for bit in range(8))
 _EXTRAS: Final = (BIRTH, DEFINE, MEMBERS, GAPS, FLUSH, LEAVE, EXCEPTIONS, REGISTERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What stands around a body. seq None: a heartbeat."""
+    """The fields around a body. seq None: a heartbeat."""
 
     version: int
     epoch: int
@@ -34,7 +34,7 @@ class Envelope:
 
 
 def envelope(payload: bytes) -> Envelope:
-    """Read what identifies a message, whatever its version. Raises: WireError; such a message cannot be settled."""
+    """Read the identity of a message of any version. Raises: WireError; such a message cannot be receipted."""
     major, size, at = head(payload, 0)
     if (major, size) != (ARRAY, 4):
         raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
@@ -66,7 +66,7 @@ def encode(frame: Frame) -> bytes:
     if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
         raise ValueError(f"a birth is frame 0 of the epoch that begins its id, not {frame.epoch}/{frame.seq}")
     if len({part.group for part in frame.groups}) != len(frame.groups):
-        raise ValueError("a group stands twice in a frame")
+        raise ValueError("a group occurs twice in a frame")
     body = _extras(frame)
     for part in frame.groups:
         body += (part.group, part.frontier_us)
@@ -114,7 +114,7 @@ def decode(payload: bytes) -> Frame | Heartbeat:
 
 
 def decode_body(envelope: Envelope) -> Frame | Heartbeat:
-    """The second half of `decode`: a bad body of a good envelope can be settled. Raises: WireError."""
+    """The second step of `decode`: a frame with a good envelope and a bad body can be receipted. Raises: WireError."""
     body = _body(envelope)
     if envelope.seq is None:
         return _heartbeat(envelope.epoch, body)
@@ -122,7 +122,7 @@ def decode_body(envelope: Envelope) -> Frame | Heartbeat:
 
 
 def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """A frame and its sections in their order, each with its group number and the item it came from.
+    """Decode a frame and its sections in order, each with its group number and its CBOR item.
 
     envelope: of a frame, not a heartbeat. Raises: WireError.
     """
@@ -144,13 +144,13 @@ def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
     last = an_int(body[0], -1, fields.MAX_SEQ, "last seq")
     groups = [an_int(number, 0, fields.MAX_GROUPS - 1, "group") for number in body[1::2]]
     if len(set(groups)) != len(groups):
-        raise WireError("heartbeat: a group stands twice")
+        raise WireError("heartbeat: a group occurs twice")
     return Heartbeat(epoch, last, tuple(zip(groups, (fields.a_time(f, "frontier") for f in body[2::2]), strict=True)))
 
 
 @dataclass(slots=True)
 class _Open:
-    """A group's part while its sections are read."""
+    """The part of one group while its sections are read."""
 
     frontier_us: int | None
     on_time: list[Section]
@@ -158,7 +158,7 @@ class _Open:
 
 
 def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
-    """The frame and its sections as they came, each with its group number."""
+    """Returns the frame and its sections in order, each with its group number."""
     extras: dict[int, Any] = {}
     at = 0
     if body and type(body[0]) is list:
@@ -170,7 +170,7 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
     while at < len(body):
         number = an_int(body[at], 0, fields.MAX_GROUPS - 1, "group")
         if number in groups:
-            raise WireError(f"group {number} stands twice")
+            raise WireError(f"group {number} occurs twice")
         if at + 1 == len(body):
             raise WireError(f"group {number}: wanted its frontier")
         frontier_us = fields.maybe(fields.a_time, body[at + 1], "frontier")

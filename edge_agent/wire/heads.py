@@ -1,4 +1,5 @@
-"""What the root keeps of a frame at arrival: everything but the rows, and the rows as parts that decode on their own.
+"""What the root stores of a frame on arrival: everything except the rows, and the rows as parts that decode on their
+own.
 
 A part is one section of the body; its starts lie in one bucket, late and on-time rows apart (docs/protocol.md 8.6).
 Source: schemas/frame.cddl, rule `part`.
@@ -42,7 +43,7 @@ class Part:
 
 
 def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """A message without its rows (sections hold none) and its parts; a frame without sections has none.
+    """Returns a message without its rows, and its parts; a frame without sections has no parts.
 
     Raises: WireError as `frames.decode`.
     """
@@ -52,9 +53,9 @@ def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
 def head_body(
     envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
 ) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """The second half of `head`: a bad body of a good envelope can be settled.
+    """The second step of `head`: a frame with a good envelope and a bad body can be receipted.
 
-    plans: those known of the epoch; rows of one of them, or of one that the frame defines, are checked against it.
+    plans: the known plans of the epoch. Rows of these, and of plans that the frame defines, are checked against them.
     Raises: WireError.
     """
     if envelope.seq is None:
@@ -81,7 +82,7 @@ def head_body(
 
 
 def _anchored(decoded: sections.Decoded) -> list[Any]:
-    """The item as it came, its ranges relative to tick 0 instead of the frontier's."""
+    """The item with ranges relative to tick 0 instead of the frontier's tick."""
     plan, tick, where, *rest = decoded.item
     if type(where) is int:
         return [plan, tick, where + decoded.anchor, *rest]

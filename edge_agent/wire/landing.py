@@ -1,7 +1,7 @@
 """Landing files: a CBOR sequence (RFC 8742) of [topic, receive time, payload]; schemas/landing.cddl.
 
-Written by the lander, read by the root. A file may end in the middle of a record (a power cut before its fsync); what
-stands before the damage is good.
+Written by the lander, read by the root. A file may end in the middle of a record (a power cut before its fsync); the
+records before the damage are valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edge_agent.errors import WireError
 from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
 from edge_agent.wire.fields import ID_LIMIT
 
-TICK_TOPIC: Final = "tick"  # no topic of a child: the lander's own word in every file
+TICK_TOPIC: Final = "tick"  # not a topic of a child: the lander's own record in every file
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:
@@ -22,7 +22,9 @@ def encode(topic: str, received_us: int, payload: bytes) -> bytes:
 
 
 def encode_tick(received_us: int, journal: int, *, connected: bool) -> bytes:
-    """The lander's own record: which journal it is, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
+    """The lander's own record: its journal id, and whether it is connected to its broker (docs/protocol.md 3.7,
+    4.4).
+    """
     return encode(TICK_TOPIC, received_us, dumps([journal, int(connected)]))
 
 

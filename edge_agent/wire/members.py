@@ -45,7 +45,7 @@ def members_item(members: Sequence[Members]) -> object:
 
 
 def members(value: object) -> tuple[Members, ...]:
-    """The twin of `members_item`. Raises: WireError."""
+    """Inverse of `members_item`. Raises: WireError."""
     return each(_members, value, "members")
 
 
@@ -101,7 +101,7 @@ def gaps_item(gaps: Sequence[Gap]) -> object:
 
 
 def gaps(value: object) -> tuple[Gap, ...]:
-    """The twin of `gaps_item`. Raises: WireError."""
+    """Inverse of `gaps_item`. Raises: WireError."""
     return each(_gap, value, "gap records")
 
 
@@ -109,7 +109,7 @@ def _gap(value: object) -> Gap:
     groups, start, end, readings, nodes, reason, run, detail = an_array(value, "gap record", 8, 8)
     start_us, end_us = a_time(start, "start of a gap"), a_time(end, "end of a gap")
     if end_us < start_us:
-        raise WireError(f"a gap record ends at {end_us}, before it begins at {start_us}")
+        raise WireError(f"a gap record ends at {end_us}, before its begin {start_us}")
     return Gap(
         each(group, groups, "groups of a gap"),
         start_us,
@@ -126,7 +126,7 @@ def _gap(value: object) -> Gap:
 
 
 def exceptions_item(parts: Sequence[GroupPart]) -> object:
-    """[[group, [node, frontier, bound], ...], ...] of the parts that state their exceptions anew."""
+    """[[group, [node, frontier, bound], ...], ...] of the groups whose exceptions changed."""
     return [
         [part.group, *([e.node, e.frontier_us, e.bound_us] for e in part.exceptions)]
         for part in parts
@@ -135,7 +135,7 @@ def exceptions_item(parts: Sequence[GroupPart]) -> object:
 
 
 def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
-    """The twin of `exceptions_item`, by group number. Raises: WireError."""
+    """Inverse of `exceptions_item`, by group number. Raises: WireError."""
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
 
 
@@ -145,7 +145,7 @@ def _exception(value: object) -> ExcludedLeaf:
 
 
 def registers_item(parts: Sequence[GroupPart]) -> object:
-    """[[group, set, keys, starts, cleared, keys], ...]: how many are set, then how many cleared; null for no column."""
+    """[[group, set, keys, starts, cleared, keys], ...]: the number set, then the number cleared; null for no column."""
     items: list[object] = []
     for part in parts:
         if part.registers:
@@ -161,7 +161,7 @@ def _ints(values: list[int]) -> object:
 
 
 def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
-    """The twin of `registers_item`, by group number. Raises: WireError."""
+    """Inverse of `registers_item`, by group number. Raises: WireError."""
     return _by_group(value, "registers", _registers)
 
 
@@ -182,7 +182,7 @@ def _registers(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
 def _back(item: object, n: int, what: str) -> list[int]:
     if n == 0:
         if item is not None:
-            raise WireError(f"{what}: wanted null for none")
+            raise WireError(f"{what}: wanted null for an empty column")
         return []
     values: list[int] = numbers.decode_ints(item, n, what).tolist()
     return values
@@ -194,6 +194,6 @@ def _by_group(value: object, what: str, read: Callable[[list[Any]], T]) -> dict[
         number, *rest = an_array(item, what, 1)
         number = an_int(number, 0, MAX_GROUPS - 1, "group")
         if number in out:
-            raise WireError(f"{what} of group {number} stand twice")
+            raise WireError(f"{what} of group {number} occur twice")
         out[number] = read(rest)
     return out

@@ -57,7 +57,7 @@ def encode(time_us: Ints | tuple[int, int], value: NDArray[np.float64] | Ints) -
 
 
 def decode(payload: bytes) -> tuple[Ints, NDArray[np.float64] | Ints]:
-    """(time, value), both of shape (k,), k may be 0: int64 microseconds, and float64 (NaN and infinities as they came)
+    """(time, value), both of shape (k,), k may be 0: int64 microseconds, and float64 (NaN and infinities unchanged)
     or int64. The arrays may be read-only. Raises: WireError on anything but schemas/readings.cddl version 1.
     """
     fields = an_array(loads(payload, "readings"), "readings", 3, 3)

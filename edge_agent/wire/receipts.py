@@ -13,11 +13,11 @@ from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
 
 VERSION: Final = 1
-MAX_RANGES: Final = 1_000  # a receipt may be cut short: what it leaves out is sent again and receipted then
+MAX_RANGES: Final = 1_000  # a receipt may be cut: frames that it leaves out are sent again and receipted then
 
 
 def encode(receipt: Receipt) -> bytes:
-    """A receipt as bytes; of more than MAX_RANGES ranges or quarantined seqs the first."""
+    """A receipt as bytes; only the first MAX_RANGES ranges and quarantined seqs are kept."""
     return dumps(
         [
             VERSION,
@@ -31,7 +31,7 @@ def encode(receipt: Receipt) -> bytes:
 
 
 def decode(payload: bytes) -> Receipt:
-    """The twin of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
+    """Inverse of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
     if len(payload) > MAX_FRAME_BYTES:
         raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
     fields = an_array(loads(payload, "receipt"), "receipt", 6, 6)

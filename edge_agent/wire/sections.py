@@ -26,7 +26,7 @@ from edge_agent.wire.columns import multisets, numbers, series, sketches
 from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
-# Widths that people give windows. The largest that fits is used, so that a range is one small number.
+# Usual window widths. The largest that fits is used, so that a range is one small number.
 TICKS_US: Final = (
     *(1, 1_000, 10_000, 100_000, 200_000, 250_000, 500_000),
     *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
@@ -36,7 +36,7 @@ MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabyte
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A section with the item it came from: late rows or not, and where[0] relative to `anchor` ticks.
+    """A section with its CBOR item: late rows or not, and where[0] relative to `anchor` ticks.
 
     size: rows, or values of bags or readings of series if there are more: what it takes of the room of a frame.
     """
@@ -49,7 +49,7 @@ class Decoded:
 
 
 def anchor(frontier_us: int | None, tick_us: int) -> int:
-    """The tick that ranges are relative to: the frontier's, or 0 where none is said."""
+    """The tick that ranges are relative to: the frontier's, or 0 without a frontier."""
     return 0 if frontier_us is None or frontier_us == NEVER_US else frontier_us // tick_us
 
 
@@ -80,8 +80,8 @@ def _encode_column(column: Array, start: Ints) -> object:
 
 
 def _saturated(column: Array) -> Array:
-    """Sums that left 128 bits, or the floats, as the largest that travel: there is no answer from them, nor from sums
-    with them (docs/protocol.md 7.1).
+    """Sums beyond 128 bits or the range of floats become the largest value that travels. They have no result, and
+    neither have sums with them (docs/protocol.md 7.1).
     """
     if column.dtype == object:
         return np.array([max(-numbers.WIDE, min(value, numbers.WIDE - 1)) for value in column.tolist()], object)
@@ -123,7 +123,7 @@ def _encode_keys(key: Ints) -> object:
 
 
 def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
-    """The twin of `encode`; columns are named by position ('0', '1', ...). room: rows and values of bags allowed.
+    """Inverse of `encode`; columns are named by position ('0', '1', ...). room: rows and values of bags allowed.
 
     Raises: WireError.
     """

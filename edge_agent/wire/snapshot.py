@@ -1,4 +1,4 @@
-"""State values of machines <-> bytes, for the spool's slots: [version, value]. Our own files, yet checked.
+"""State of machines <-> bytes, for the spool's slots: [version, value]. Local files, validated all the same.
 
 Plain values (None, bool, int of any size, float, str, bytes, list, dict with str keys) are CBOR's own; tuples, numpy
 arrays and frames carry tags of this file, so that `loads(dumps(x))` is x.
@@ -25,7 +25,7 @@ VERSION: Final = 1
 # First-come-first-served tags (RFC 8949 section 9.2), private to these files.
 TUPLE_TAG, ARRAY_TAG, OBJECTS_TAG, FRAME_TAG, BAGS_TAG = 63_301, 63_302, 63_303, 63_304, 63_305
 SERIES_TAG: Final = 63_306
-MOST_VALUES: Final = 2**40  # of bags: these files are our own
+MOST_VALUES: Final = 2**40  # of multisets: these are local files
 ARRAY_KINDS: Final = "biufUS"  # dtypes that are plain bytes
 
 
@@ -68,7 +68,7 @@ def _array(array: NDArray[Any]) -> CBORTag:
 
 
 def loads(content: bytes) -> Any:
-    """The twin of `dumps`; arrays are writable copies. Raises: WireError."""
+    """Inverse of `dumps`; arrays are writable copies. Raises: WireError."""
     try:
         match cbor2.loads(content):
             case [1, value]:
@@ -77,7 +77,7 @@ def loads(content: bytes) -> Any:
                 raise WireError(f"state of version {version}: this node reads version {VERSION}")
     except WireError:
         raise
-    except Exception as err:  # damaged bytes: whatever the decoder raises means the same
+    except Exception as err:  # damaged bytes: every exception of the decoder means the same
         raise WireError(f"state cannot be read, {len(content)} bytes: {err}") from err
     raise WireError(f"no state: {len(content)} bytes")
 
@@ -96,7 +96,7 @@ def _value(item: Any) -> Any:
 
 
 def _lists(item: Any) -> Any:
-    """What cbor2 6 made immutable inside a tag, as it was."""
+    """Undoes that cbor2 6 makes values inside a tag immutable."""
     return [_lists(each) for each in item] if type(item) in (list, tuple) else item
 
 

@@ -1,4 +1,4 @@
-"""Why a query is computed where it is: a decision for its window and one for each of its functions.
+"""Explains where a query is computed: one reason for its window and one for each of its functions.
 
 Source: thesis figure 16 (windows: known from the definition alone, from the readings, from markers; by time or by
 count) and figure 17 (functions: decomposable or not, commutative or not).
@@ -20,7 +20,7 @@ EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
 
 @dataclass(frozen=True, slots=True)
 class PlacementReason:
-    """about: what was decided on, as the user wrote it. where: 'every tier', 'gateway' or 'root' computes it."""
+    """about: window or function, as the user wrote it. where: 'every tier', 'gateway' or 'root'."""
 
     about: str
     where: str
@@ -28,7 +28,7 @@ class PlacementReason:
 
     @property
     def distributed(self) -> bool:
-        """Whether it is computed where the readings are."""
+        """Whether it is computed on the gateways."""
         return self.where != ROOT
 
 
@@ -84,7 +84,7 @@ def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) 
 
 
 def _alone(function: PlacementReason) -> PlacementReason:
-    """The same for windows that no other node below the root shares."""
+    """The reason for windows of one gateway alone."""
     if not function.distributed:
         return function
     return PlacementReason(

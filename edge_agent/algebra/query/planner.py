@@ -1,4 +1,4 @@
-"""Queries of one group -> what travels upward, with the reason: the same on every node (design: docs/how-it-works.md).
+"""Decides what a group of queries sends upward, with the reason; every node decides the same (docs/how-it-works.md).
 
 Slices travel once, however many windows contain them; whole windows only where they are fewer bytes for the group as a
 whole, as with a slide that does not divide the length: every window then cuts the stream twice. Where rows hold
@@ -131,7 +131,7 @@ _MARKED: Final = {  # how windows between markers travel
 def _punctuation(
     queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
 ) -> tuple[Placement, ...]:
-    """Whole windows, and beside them which windows there are: a window without a reading counts too.
+    """Whole windows, and rows that list all windows: a window without a reading counts too.
 
     Where markers of all nodes cut one stream, the readings and the markers.
     """
@@ -152,7 +152,7 @@ def _punctuation(
 
 
 def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
-    """Readings as they are: only the root knows a reading's place among those of all nodes.
+    """Unaggregated readings: only the root knows a reading's place among those of all nodes.
 
     Labels do not travel with the readings, only their key does.
     """
@@ -181,7 +181,7 @@ def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:
-    """8 bytes that are equal wherever kind, basis, scale and (query, revision)s are: the identity of a plan."""
+    """The identity of a plan: 8 bytes over kind, basis, scale and (query, revision)s."""
     text = json.dumps([kind, list(basis), scale, [list(pair) for pair in queries]], separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:8]
 

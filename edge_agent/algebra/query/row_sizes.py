@@ -1,4 +1,4 @@
-"""Bytes of a row in a frame: what is expected, and what it never outgrows.
+"""Size of a row in a frame: the expected size and an upper bound.
 
 Expected are readings as sensors give them: floats that hardly repeat, or integers that take some 128 values; a row in
 a frame with a few others, its key and plan named before. What holds readings or values grows with the readings in the
@@ -30,7 +30,7 @@ _TIMED: Final = 24.0  # a reading of a series: value, step of time, arrival
 
 @dataclass(frozen=True, slots=True)
 class RowSize:
-    """Bytes, or bytes a second. most: never more than that of so many readings."""
+    """Bytes, or bytes per second. most: the upper bound for that many readings."""
 
     expected: float
     most: float
@@ -41,7 +41,9 @@ class RowSize:
 
 
 def of_row(basis: Iterable[str], scale: int | None, readings: float, *, own_range: bool = False) -> RowSize:
-    """A row of so many readings, at least 1. scale: of the values, None for floats. own_range: as of sessions."""
+    """Size of a row of that many readings, at least 1. scale: of the values, None for floats. own_range: as of
+    sessions.
+    """
     expected, most = _OWN_RANGE if own_range else _SHARED, float(ROW_BYTES)
     for name in basis:
         kind = COLUMNS[name].kind

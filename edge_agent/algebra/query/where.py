@@ -1,4 +1,4 @@
-"""Filters as values: which readings a query's `where` lets pass. The language itself: where_text.py."""
+"""Filters of queries as expression trees, and their evaluation. The parser: where_parser.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Name equals one of the options."""
+    """True where the name equals one of the options."""
 
     name: str
     options: tuple[float | str, ...]
@@ -86,7 +86,7 @@ Expr = Compare | In | Not | And | Or
 
 
 def names(expr: Expr) -> frozenset[str]:
-    """The names used: labels and perhaps 'value'."""
+    """The names used: labels, and 'value' if used."""
     match expr:
         case Compare() | In():
             return frozenset({expr.name})

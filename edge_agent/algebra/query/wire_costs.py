@@ -1,4 +1,4 @@
-"""What rows of a plan weigh on the line: bytes of a key, from the definitions and a rate of readings alone.
+"""Estimates the bytes that a key of a plan sends, from the definitions and a rate of readings.
 
 The planner compares plans by these figures, and `headwater explain` shows them. Sizes of rows:
 algebra/query/row_sizes.py.
@@ -27,7 +27,7 @@ _SAMPLE: Final = 2**14  # edges counted where their common period is too long: b
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one key sends. basis: state columns of a row; scale: of the values, None for floats.
+    """Bytes that one key sends. basis: state columns of a row; scale: of the values, None for floats.
 
     rows_per_s: None where the readings decide (sessions, markers), 0 for what comes once. times: in how many rows a
     reading is. own_range: whether a row has bounds of its own.
@@ -40,7 +40,7 @@ class Cost:
     own_range: bool = False
 
     def row(self, readings: float) -> RowSize:
-        """A row of so many readings, at least 1."""
+        """Size of a row of that many readings, at least 1."""
         return of_row(self.basis, self.scale, max(1.0, readings), own_range=self.own_range)
 
     def per_s(self, readings_per_s: float) -> RowSize | None:
@@ -135,5 +135,5 @@ def digits(value: float) -> str:
 
 
 def speed(bytes_per_s: float) -> str:
-    """`11 B/s`, or of little `0.35 B a day`."""
+    """Text of a rate: `11 B/s`, or `0.35 B a day` for small ones."""
     return f"{digits(bytes_per_s)} B/s" if bytes_per_s >= 0.01 else f"{digits(bytes_per_s * 86_400)} B a day"

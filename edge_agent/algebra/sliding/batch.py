@@ -1,12 +1,12 @@
-"""Overlapping windows from slices at a constant cost a slice, whatever the number of windows that hold it.
+"""Overlapping windows from slices, at a constant cost per slice however many windows contain it.
 
-A row counts in a run of neighbouring windows, first..last by number. Sorted by (key, first) the rows of a window are a
-run too, so that a window is a range of rows:
+A row lies in a run of neighbouring windows, first..last by number. Sorted by (key, first), the rows of a window are
+also a run, so a window is a range of rows:
 
 - integers that add up: the difference of two exact running totals;
-- all else: rows are cut into blocks of as many windows as a row can be in. A window is then an end of its block and a
-  beginning of the next, and these are scanned once for all windows ("two stacks", laid out flat: stacks.py). Nothing is
-  taken away again, so that floats do not drift and extremes need no inverse.
+- everything else: rows are divided into blocks of as many windows as a row can be in. A window is then the end of one
+  block and the beginning of the next; both are scanned once for all windows ("two stacks" as flat arrays:
+  two_stacks.py). Nothing is subtracted, so floats do not drift and extremes need no inverse.
 
 Numpy over rows of all keys at once. Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window
 Aggregation", sections 3 and 5; the Apache Kafka wiki, "Optimize Windowed Aggregation".
@@ -42,7 +42,7 @@ def in_windows_of(
 ) -> Partials:
     """Partials of slices to partials of the windows that contain them: a row a (window, key), sorted by (start, key).
 
-    between: lowest and highest start of the windows that are wanted, in us; None: all. ranks: as in
+    between: lowest and highest start of the requested windows, in us; None: all. ranks: as in
     aggregates.combine. Equal to partial.assign_windows.
     """
     even = evenly(window)
@@ -71,8 +71,8 @@ def over(
 ) -> tuple[Ints, Partials]:
     """Rows to the windows first..last in which each counts: (number of the window, states), sorted by (number, key).
 
-    first, last: shape (n,), int64; last < first: in none. The ranges of the answer mean nothing. Windows without a row
-    are not there. Amortised O(1) a row and a window: two combinations a row, one a window.
+    first, last: shape (n,), int64; last < first: in no window. The result's ranges are meaningless; windows without a
+    row are absent. Amortised O(1): two combinations per row, one per window.
     """
     there = first <= last
     if not there.all():
@@ -102,7 +102,7 @@ def over(
 
 
 def _short(first: Ints, last: Ints) -> Mask:
-    """Rows in so few windows that both ends lie inside a block: those of a coarser cut than most."""
+    """Rows in so few windows that both ends lie inside a block (rows of coarser slices)."""
     reach = int((last - first).max()) + 1
     block = -(-first // reach)
     short: Mask = (block > 0) & (last < np.minimum(block * reach - 1, int(last.max())))

@@ -1,8 +1,9 @@
-"""Overlapping windows formed as time goes on: each slice is given once, a window costs the same however long it is.
+"""Overlapping windows formed step by step: each slice is added once, and the cost of a window does not depend on its
+length.
 
-What `overlap` does for a stretch of time at once, in steps: the ends of the block under way stand ready (`_left`), what
-has come since is one running state a key (`_run`), and after as many windows as hold a slice both are made anew from
-the slices still needed ("two stacks", amortised O(1)). A step that spans a block or more is formed as a whole.
+The incremental form of `batch`: the block ends of the current block are precomputed (`_left`), newer slices are one
+running state per key (`_run`), and after a block's worth of windows both are rebuilt from
+the slices still needed ("two stacks", amortised O(1)). A step that spans a block or more is formed in one piece.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """
 
@@ -52,12 +53,12 @@ class Rolling:
         return sum(len(part) for part in (*self._held, *self._fresh))
 
     def add(self, rows: Partials) -> None:
-        """Take slices, none of which is in a window that was formed."""
+        """Add slices, none of which lies in a window already formed."""
         if len(rows):
             self._fresh.append(rows)
 
     def upto(self, end_us: int, ranks: Ints | None = None) -> Partials:
-        """The windows that end by then and were not formed before, sorted by (start, key)."""
+        """Form the windows that end by then and were not formed before, sorted by (start, key)."""
         window = self.window
         last = (end_us - window.length_us - window.offset_us) // window.slide_us
         if last < self._next or not len(self):
@@ -85,32 +86,32 @@ class Rolling:
         return Partials(start, start + window.length_us, found.key, found.states)
 
     def open(self, ranks: Ints | None = None) -> Partials:
-        """All windows with a row that were not formed yet; nothing changes."""
+        """All windows with a row that were not formed yet; the state does not change."""
         low = _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
         return batch.in_windows_of(self.rows(), self.window, self.basis, (low, -_NEVER), ranks)
 
     def clear(self) -> None:
-        """Forget the rows; windows formed stay formed."""
+        """Drop the rows; formed windows stay formed."""
         self._base, self._left, self._run, self._held, self._fresh = None, NOTHING, NOTHING, [], []
 
     def rows(self) -> Partials:
-        """The rows that a later window needs."""
+        """Rows that later windows need."""
         rows = concat([*self._held, *self._fresh])
         return rows.take(self.needs(rows)) if len(rows) else rows
 
     def needs(self, rows: Partials) -> NDArray[np.bool_]:
-        """Which of these are in a window that was not formed yet."""
+        """Which of these rows lie in a window that was not formed yet."""
         first, last = self._numbers(rows)
         needed: NDArray[np.bool_] = last >= np.maximum(first, self._next)
         return needed
 
     @property
     def formed_us(self) -> int:
-        """Windows that start before have been formed."""
+        """Windows that start before this time have been formed."""
         return _NEVER if self._next == _NEVER else self.window.offset_us + self._next * self.window.slide_us
 
     def restore(self, rows: Partials, formed_us: int) -> None:
-        """Go on from `rows` and `formed_us` of another."""
+        """Continue from `rows` and `formed_us` of another instance."""
         self.clear()
         self._next = _NEVER if formed_us == _NEVER else (formed_us - self.window.offset_us) // self.window.slide_us
         self.add(rows)
@@ -178,10 +179,10 @@ class Rolling:
 
 
 class WindowStore:
-    """Slices of one plan that leave as whole windows: in the place of a Store where windows are formed at the gateway.
+    """Slices of one plan that are sent as whole windows: replaces a Store where windows are formed at the gateway.
 
-    Overlapping windows are formed when they close, at a constant cost a slice; of others a slice is in one, and they
-    are kept as windows.
+    Overlapping windows are formed when they close, at a constant cost per slice; of non-overlapping windows a slice
+    lies in one, and windows are stored directly.
     """
 
     def __init__(self, basis: tuple[str, ...], windows: Iterable[Window], nodes: Sequence[str] = ()) -> None:

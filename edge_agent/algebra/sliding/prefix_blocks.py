@@ -1,4 +1,5 @@
-"""Slices of one plan kept in runs, each with its sum, so that a window costs a few rows however many slices it holds.
+"""Slices of one plan in blocks with precomputed sums, so that a window costs a few rows however many slices it
+contains.
 
 A window of n slices is a part of a block, some whole blocks, and a part of another: with blocks of a 64th of the
 longest window that is at most some 64 + 2 * n / 64 rows a key instead of n. A sum stands in the place of its slices
@@ -29,12 +30,12 @@ _OBJECT_BYTES: Final = 40  # of an integer beyond 64 bits, beside its pointer
 
 
 def kept_columns(basis: Iterable[str]) -> tuple[str, ...]:
-    """State columns of one size whatever the number of readings: those of which slices are kept."""
+    """State columns of constant size: slices of these are cached."""
     return tuple(name for name in basis if COLUMNS[name].kind not in GROWING)
 
 
 def pays(query: Query, scale: int | None) -> bool:
-    """Whether slices are kept for a query: its windows are longer than four slides, and its states do not grow.
+    """Whether caching slices pays for a query: its windows are longer than four slides, and its states do not grow.
 
     Of shorter ones a batch needs hardly more than what is new; a sum of bags is as large as the bags are together.
     """
@@ -105,11 +106,11 @@ class Blocks:
         return concat(parts) if parts else NOTHING
 
     def ranks(self) -> Ints | None:
-        """As Store's: of the nodes there are now."""
+        """As Store.ranks, for the current nodes."""
         return self._empty.ranks()
 
     def forget(self, before_us: int) -> None:
-        """Let go of the blocks whose rows all start before."""
+        """Drop the blocks whose rows all start before this time."""
         for number in [number for number in self._blocks if (number + 1) * self.block_us <= before_us]:
             self.bytes -= self._blocks.pop(number).bytes
 

@@ -1,4 +1,4 @@
-"""Windows as ends and beginnings of blocks of rows, every row combined a fixed number of times: see overlap.
+"""Windows as ends and beginnings of blocks of rows; every row is combined a fixed number of times (see batch.py).
 
 Elements are rows combined by the run of windows they count in; all windows of all keys are found from them at once.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
@@ -27,7 +27,7 @@ _SHORT: Final = 2**16  # integers below it are sorted by their digits, several t
 
 
 def order_of(number: Ints) -> Ints | None:
-    """The stable order of integers from 0 on; None if they are in it."""
+    """The stable sort order of integers >= 0; None if they are sorted."""
     if bool((number[1:] >= number[:-1]).all()):
         return None
     short = int(number.max()) < _SHORT
@@ -56,7 +56,7 @@ def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | N
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """In which windows of which key rows count; all numbers from 0."""
+    """The windows and key of each row; all numbers from 0."""
 
     key: Ints
     first: Ints
@@ -65,7 +65,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Rows combined by what they count in: one a (key, first, last), sorted by them; all numbers from 0.
+    """Rows combined by the windows they lie in: one per (key, first, last), sorted by them; all numbers from 0.
 
     span: how many windows there are; reach: in how many at most one row is. block: reach windows each; a row is in
     windows of its block, or of the one before, in no other.
@@ -104,7 +104,7 @@ class Elements:
 
 
 def _sorted_by(key: Ints, first: Ints, last: Ints) -> Ints | None:
-    """Order by (key, first, last); None if they are in it. Rows mostly come in the order of time."""
+    """Sort order by (key, first, last); None if sorted. Rows mostly arrive in time order."""
     in_time = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (last[1:] >= last[:-1]))
     if not bool(in_time.all()):
         return np.lexsort((last, first, key))

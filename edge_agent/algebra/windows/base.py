@@ -1,4 +1,4 @@
-"""What a window type says of itself: the keys of its table in a definition, and which of their values go together.
+"""How a window type declares the keys of its table in a definition, and checks values that depend on each other.
 
 With these a type is one file and one line of the registry: the checker, the JSON Schemas and the tables of the docs
 are made from them (config/definitions/window_table.py).
@@ -41,7 +41,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What one key of a window alone cannot show.
+    """A mistake that involves several keys of a window.
 
     why: may name keys in braces, for the text that people wrote ('longer than {length}').
     hint: a value that would do, as it is inside, or a text. A spec's `wrong` is asked for values that its keys let

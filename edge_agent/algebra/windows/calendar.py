@@ -1,4 +1,5 @@
-"""Calendar windows: days, weeks and months of a named time zone, as long as they are there (23 and 25 h days too).
+"""Calendar windows: days, weeks and months of a named time zone, with the length of the calendar unit (days of 23 and
+25 h too).
 
 An edge is the first instant at which clocks of the zone show the beginning of a day (week: a Monday, ISO 8601; month:
 the 1st), moved by the offset on the wall clock: with offset 6h a production day runs from 06:00 to 06:00, also on the
@@ -43,22 +44,19 @@ class Dates:
 
     @property
     def step_us(self) -> int:
-        """How far apart in the mean."""
+        """Mean distance of edges."""
         return NOMINAL_US[self.every]
 
     @property
     def first_us(self) -> int:
-        """The first edge."""
         edges = _edges(self.every, self.tz, self.offset_us, 1970)
         return int(edges[edges >= 0][0])
 
     @property
     def last_us(self) -> int:
-        """They go on."""
         return FAR_US
 
     def points(self, low_us: int, high_us: int) -> Ints:
-        """All edges e with low_us <= e <= high_us, increasing."""
         low_us = max(low_us, 0)
         if high_us < low_us:
             return np.zeros(0, np.int64)
@@ -67,7 +65,6 @@ class Dates:
         return edges[(edges >= low_us) & (edges <= high_us)]
 
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
-        """(last edge <= t or NO_EDGE, first edge > t) of each time: shape (k,), int64."""
         if not len(time_us):
             return time_us, time_us
         years = np.unique(np.maximum(_years(time_us), 1970))
@@ -126,7 +123,6 @@ class Calendar:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         if self.offset_us >= SHORTEST_US[self.every]:
             return Wrong("offset", "not shorter than the shortest {every}", self.offset_us % SHORTEST_US[self.every])
         return None
@@ -138,45 +134,38 @@ class Calendar:
 
     @property
     def longest_us(self) -> int:
-        """No window is longer."""
         return LONGEST_US[self.every] + SHIFT_US
 
     @property
     def one_length(self) -> bool:
-        """It is not: summer time, months."""
+        """False: days differ with summer time, and months differ."""
         return False
 
     @property
     def unit_us(self) -> int:
-        """A common divisor of all edges: zones are whole seconds from UTC."""
         return math.gcd(1_000_000, self.offset_us)
 
     @property
     def edge_sets(self) -> tuple[Dates, ...]:
-        """Where its windows start and end."""
         return (self.dates,)
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """Evenly spaced edges that are as many."""
+        """Evenly spaced edges of the same frequency."""
         return (Lattice(NOMINAL_US[self.every], self.offset_us),)
 
     def edges(self, low_us: int, high_us: int) -> Ints:
-        """All window starts and ends e with low <= e <= high; sorted, unique."""
         return self.dates.points(low_us, high_us)
 
     def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these."""
         return self.dates.around(start)[1]
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
-        """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
         opens, closes = self.dates.around(start)
         rows = np.flatnonzero((opens != NO_EDGE) & (end <= closes))
         return rows, opens[rows]
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """All windows with an end in (after, upto]: a run for each stretch of equal lengths."""
         edges = self.dates.points(after_us - self.longest_us, upto_us)
         edges = edges[max(int(np.searchsorted(edges, after_us, side="right")) - 1, 0) :]
         lengths = np.diff(edges)

@@ -26,7 +26,6 @@ class CountSliding:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         if (wrong := not_positive(length=self.length, slide=self.slide)) is not None:
             return wrong
         if self.slide > self.length:
@@ -37,9 +36,7 @@ class CountSliding:
 
     @property
     def labels(self) -> frozenset[str]:
-        """No condition looks at any."""
         return frozenset()
 
     def cut(self, line: OrderedReadings) -> RowWindows:
-        """The full windows."""
         return counted(line, self.length, self.slide)

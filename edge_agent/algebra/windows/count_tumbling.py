@@ -24,14 +24,11 @@ class CountTumbling:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         return not_positive(length=self.length)
 
     @property
     def labels(self) -> frozenset[str]:
-        """No condition looks at any."""
         return frozenset()
 
     def cut(self, line: OrderedReadings) -> RowWindows:
-        """The full windows."""
         return counted(line, self.length, self.length)

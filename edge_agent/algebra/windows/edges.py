@@ -1,4 +1,4 @@
-"""Where a stream is cut for many windows at once: the union of their edges, computed a stretch of time ahead."""
+"""Slice edges for many windows at once: the union of their edges, computed ahead of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fixed band: one window, named by its start and its length. A test run, a batch, a shift that was special."""
+"""A fixed band: one window with a given start and length, for example a test run."""
 
 from __future__ import annotations
 
@@ -25,49 +25,39 @@ class FixedBand:
     KEYS: ClassVar[tuple[Setting, ...]] = (Setting("start", "instant", "where it begins"), LENGTH)
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         return not_positive(length=self.length_us)
 
     @property
     def longest_us(self) -> int:
-        """The length."""
         return self.length_us
 
     @property
     def one_length(self) -> bool:
-        """It is."""
         return True
 
     @property
     def unit_us(self) -> int:
-        """Greatest common divisor of both edges."""
         return math.gcd(self.start_us, self.length_us)
 
     @property
     def edge_sets(self) -> tuple[Listed, ...]:
-        """Where it starts, and where it ends."""
         return Listed((self.start_us,)), Listed((self.start_us + self.length_us,))
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """Once and never again."""
         return (Lattice(FAR_US, self.start_us),)
 
     def edges(self, low_us: int, high_us: int) -> Ints:
-        """Of its start and its end those e with low <= e <= high."""
         return Listed((self.start_us, self.start_us + self.length_us)).points(low_us, high_us)
 
     def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these."""
         return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
-        """(row index, window start) of each range [start, end) in it."""
         rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))
         return rows, np.full(len(rows), self.start_us, np.int64)
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """The window, if its end is in (after, upto]."""
         end_us = self.start_us + self.length_us
         if after_us < end_us <= upto_us:
             yield Run(self.length_us, self.length_us, self.start_us, end_us - 1, end_us)

@@ -1,4 +1,4 @@
-"""Windows that only the root can form, because a reading's place among all others decides: what they have in common.
+"""Windows that only the root can form, because they depend on a reading's place among all readings: shared parts.
 
 Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows.
 All keys at once; what a window still needs of a key stays with it until more readings come (`RowWindows.keep`).

@@ -1,4 +1,6 @@
-"""What every window type answers: by time, or in the one order of all readings at the root."""
+"""The interfaces of window types: `Window` for windows by time, `OrderedWindow` for windows in the order of all
+readings.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 
 class Spec(Protocol):
-    """What every window type says of itself, so that a definition can ask for it."""
+    """What every window type declares, so that definitions can use it."""
 
     type: ClassVar[str]  # the word in a definition: 'tumbling', 'sliding', ...
     KEYS: ClassVar[tuple[Setting, ...]]  # of its table; the fields of the spec
 
     def wrong(self) -> Wrong | None:
-        """What is wrong with values that are right each by itself; None: nothing."""
+        """The mistake in values that are each valid on their own; None if there is none."""
 
 
 class Window(Spec, Protocol):

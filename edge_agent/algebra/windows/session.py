@@ -1,4 +1,6 @@
-"""Session windows: readings of a key until it is silent for longer than the gap. Not context-free: no edges."""
+"""Session windows: readings of a key until it is silent for longer than the gap. They have no edges known in
+advance.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,6 @@ class Session:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         if (wrong := not_positive(gap=self.gap_us)) is not None:
             return wrong
         if self.gap_us > LONGEST_GAP_US:

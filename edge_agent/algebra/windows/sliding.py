@@ -32,7 +32,6 @@ class Sliding:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         if (wrong := not_positive(length=self.length_us, slide=self.slide_us)) is not None:
             return wrong
         if self.slide_us > self.length_us:
@@ -47,22 +46,18 @@ class Sliding:
 
     @property
     def longest_us(self) -> int:
-        """The length."""
         return self.length_us
 
     @property
     def one_length(self) -> bool:
-        """It is."""
         return True
 
     @property
     def unit_us(self) -> int:
-        """Greatest common divisor of all edges."""
         return math.gcd(self.length_us, self.slide_us, self.offset_us)
 
     @property
     def edge_sets(self) -> tuple[Lattice, ...]:
-        """Where its windows start and, where that is elsewhere, end."""
         starts = Lattice(self.slide_us, self.offset_us)
         if self.length_us % self.slide_us == 0:
             return (starts,)
@@ -70,20 +65,16 @@ class Sliding:
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """The same."""
         return self.edge_sets
 
     def edges(self, low_us: int, high_us: int) -> Ints:
-        """All window starts and ends e with low <= e <= high; sorted, unique."""
         starts, *ends = (lattice.points(low_us, high_us) for lattice in self.edge_sets)
         return np.union1d(starts, ends[0]) if ends else starts
 
     def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these."""
         return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
-        """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
         first = np.maximum(-((self.length_us + self.offset_us - end) // self.slide_us), 0)
         last = (start - self.offset_us) // self.slide_us
         many = np.maximum(last - first + 1, 0)
@@ -94,5 +85,4 @@ class Sliding:
         return rows, self.offset_us + index * self.slide_us
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """All windows with an end in (after, upto]: one run."""
         yield Run(self.length_us, self.slide_us, self.offset_us, after_us, upto_us)

@@ -1,4 +1,4 @@
-"""State windows: while something is so, for each key, from a reading that begins it to the one that ends it."""
+"""State windows: while a condition holds, per key, from the reading that begins it to the reading that ends it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class State:
     )
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         return None if self.begin.strip() else Wrong("begin", "is empty: no window would ever begin", "value > 80")
 
     @property

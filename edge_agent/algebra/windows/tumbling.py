@@ -25,7 +25,6 @@ class Tumbling:
     KEYS: ClassVar[tuple[Setting, ...]] = (LENGTH, OFFSET)
 
     def wrong(self) -> Wrong | None:
-        """What its keys alone cannot show."""
         if (wrong := not_positive(length=self.length_us)) is not None:
             return wrong
         if self.offset_us >= self.length_us:
@@ -34,49 +33,39 @@ class Tumbling:
 
     @property
     def slide_us(self) -> int:
-        """Start to start: the length."""
         return self.length_us
 
     @property
     def longest_us(self) -> int:
-        """The length."""
         return self.length_us
 
     @property
     def one_length(self) -> bool:
-        """It is."""
         return True
 
     @property
     def unit_us(self) -> int:
-        """Greatest common divisor of all edges."""
         return math.gcd(self.length_us, self.offset_us)
 
     @property
     def edge_sets(self) -> tuple[Lattice, ...]:
-        """Where its windows start and end."""
         return (Lattice(self.length_us, self.offset_us),)
 
     @property
     def spacing(self) -> tuple[Lattice, ...]:
-        """The same."""
         return self.edge_sets
 
     def edges(self, low_us: int, high_us: int) -> Ints:
-        """All window starts and ends e with low <= e <= high; sorted, unique."""
         return self.edge_sets[0].points(low_us, high_us)
 
     def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these."""
         return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
-        """Windows that contain each range [start, end): (row index, window start), one entry a pair."""
         index = (start - self.offset_us) // self.length_us
         opens = self.offset_us + index * self.length_us
         rows = np.flatnonzero((index >= 0) & (end <= opens + self.length_us))
         return rows, opens[rows]
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """All windows with an end in (after, upto]: one run."""
         yield Run(self.length_us, self.length_us, self.offset_us, after_us, upto_us)
