@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Readings
+from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def unlike(component: Component, needed: Sequence[Component], columns: Sequence[
     needed: what it needs, each after what that needs. columns: its own.
     """
     every = (*needed, component)
-    exact = {column.name for column in columns if column.kind not in ("real", "value", "wide")}
+    exact = {column.name for column in columns if KINDS[column.kind].forms[0] is not Form.FLOAT}
     for scale in SCALES:
         value = np.arange(READINGS) * 37 % 101 - 30
         readings = _Parts(value.astype(np.float64) / 7 if scale is None else value)

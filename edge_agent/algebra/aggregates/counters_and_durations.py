@@ -28,12 +28,12 @@ from edge_agent.algebra.aggregates.base import (
     number_name,
     out_of_reach,
     ratio,
-    times,
     within_reach,
 )
 from edge_agent.algebra.aggregates.histogram import OPS, holding
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States

@@ -25,10 +25,10 @@ from edge_agent.algebra.aggregates.base import (
     decimals,
     out_of_reach,
     ratio,
-    times,
     within_reach,
 )
 from edge_agent.algebra.partials.segments import Segments, narrow
+from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States

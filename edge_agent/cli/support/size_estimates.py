@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.algebra.query.row_sizes import RowSize
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
 from edge_agent.config.definitions.drivers import DRIVERS
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
+from edge_agent.algebra.aggregates import COLUMNS, renumbered
+from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
