@@ -10,14 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
 if TYPE_CHECKING:
     from edge_agent.algebra.columns.kind import Size
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
     States = Mapping[str, Array]
     Value = str | int | float | bool | tuple[float, ...]  # of a parameter
@@ -56,7 +55,7 @@ class Readings:
     value: Array
     order: Ints
     node: int = 0
-    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    numbers: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +156,8 @@ class Lowered:
     details: JSON text a row, None where `value` says all; the whole list None if that is so for every row.
     """
 
-    value: NDArray[np.float64]
-    null: NDArray[np.bool_]
+    value: Floats
+    null: Mask
     details: list[str | None] | None = None
 
 
@@ -198,7 +197,7 @@ class Family:
     templates: tuple[ComponentTemplate, ...] = ()
 
 
-def answered(value: Array, null: NDArray[np.bool_] | None = None, details: list[str | None] | None = None) -> Lowered:
+def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
     """A Lowered from any numeric array: null rows become NaN."""
     floats = value.astype(np.float64)
     if null is None:
@@ -222,7 +221,7 @@ def decimals(units: Array, scale: int | None) -> Lowered:
     return answered(as_floats(units, scale), None, texts)
 
 
-def ratio(numerator: Array, denominator: Array) -> NDArray[np.float64]:
+def ratio(numerator: Array, denominator: Array) -> Floats:
     """Exact integers divided, rounded once. shape (n,), int64 or object; denominators positive."""
     small = numerator.dtype == np.int64 and denominator.dtype == np.int64 and len(numerator) > 0
     if small and max(-int(numerator.min()), int(numerator.max()), int(denominator.max())) <= EXACT:
@@ -239,7 +238,7 @@ def within_reach(sums: Array) -> Array:
     return near
 
 
-def out_of_reach(*sums: Array) -> NDArray[np.bool_]:
+def out_of_reach(*sums: Array) -> Mask:
     """Rows without an answer, because one of these is too large for a state or for a decimal(38,0)."""
     out = np.zeros(len(sums[0]), np.bool_)
     for column in sums:

@@ -14,7 +14,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     ANY,
@@ -37,7 +36,7 @@ from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
     from edge_agent.algebra.partials.series import FlatSeries
 
 SECOND_US: Final = 1_000_000
@@ -97,7 +96,7 @@ def _resets(states: States, _scale: int | None, _params: Params) -> Lowered:
     return answered(_summed(found, np.less(_steps(found), 0).astype(np.int64)))
 
 
-def _area(found: FlatSeries, scale: int | None, method: object) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _area(found: FlatSeries, scale: int | None, method: object) -> tuple[Floats, Floats]:
     """(value times seconds between the readings of each row, seconds from its first to its last)."""
     after, length = _spans(found)
     value = decimals(found.value, scale).value

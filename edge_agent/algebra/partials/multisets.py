@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
     from edge_agent.algebra.partials.segments import Segments
 
 ONE: Final = np.ones(1, np.int64)
@@ -189,7 +189,7 @@ def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
     return tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
 
 
-def decimal_places(values: NDArray[np.float64]) -> int | None:
+def decimal_places(values: Floats) -> int | None:
     """The fewest decimals, at most MOST_PLACES, with which every value is written exactly; None if there are none."""
     few = values[:_TRIED]
     for places in range(MOST_PLACES + 1):
@@ -201,7 +201,7 @@ def decimal_places(values: NDArray[np.float64]) -> int | None:
     return None
 
 
-def is_decimal(values: NDArray[np.float64], places: int) -> bool:
+def is_decimal(values: Floats, places: int) -> bool:
     """Whether every value is a whole number divided by 10**places, bit for bit but for the sign of 0."""
     with np.errstate(over="ignore"):
         whole = np.rint(values * 10.0**places)

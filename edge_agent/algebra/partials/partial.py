@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.key import Labels
 
@@ -28,7 +27,7 @@ class Batch:
     """
 
     time_us: Ints
-    value: NDArray[np.float64] | Ints
+    value: Floats | Ints
     series: Ints
     labels: Sequence[Labels]
 
@@ -49,7 +48,7 @@ class Partials:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, index: NDArray[np.bool_] | Ints | slice) -> Partials:
+    def take(self, index: Mask | Ints | slice) -> Partials:
         """The rows an index or mask names, in its order."""
         return Partials(
             self.start[index], self.end[index], self.key[index], {c: v[index] for c, v in self.states.items()}

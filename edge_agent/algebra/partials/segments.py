@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 INT64_MAX: Final = 2**63 - 1
 _LOW: Final = 32  # bits of the lower limb when a sum may leave 64 bits
@@ -135,7 +135,7 @@ class Segments:
         assert self._codes is not None
         return self._last_write(np.arange(self.rows), self._codes)
 
-    def first_where(self, mask: NDArray[np.bool_]) -> Ints:
+    def first_where(self, mask: Mask) -> Ints:
         """Index of the first row of each group at which mask holds; it holds at least once in each."""
         rows = np.flatnonzero(mask)[::-1]
         if self._codes is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partials import multisets
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
     from edge_agent.algebra.partials.segments import Segments
 
 
@@ -71,7 +71,7 @@ class FlatSeries:
         """The row of each reading."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def inner(self) -> NDArray[np.bool_]:
+    def inner(self) -> Mask:
         """Which readings have one before them in their row."""
         out = np.ones(len(self.time_us), np.bool_)
         out[self.starts] = False

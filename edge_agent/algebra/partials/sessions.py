@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.store import Store
@@ -52,7 +51,7 @@ def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
     return begins
 
 
-def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
+def _reached(rows: Partials, same_key: Mask) -> Ints:
     """The latest end so far of each row's key."""
     rank = np.concatenate([[0], np.cumsum(~same_key)])
     low = int(rows.start.min())

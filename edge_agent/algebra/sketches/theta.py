@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
     from edge_agent.algebra.partials.segments import Segments
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
@@ -29,7 +29,7 @@ _COMPRESSED: Final = 4  # serial version that Spark writes; ours is 3
 _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 
-def lift(values: NDArray[np.float64], groups: Segments) -> Array:
+def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     hashes = hashed(values)[0] >> np.uint64(1)
     owner = groups.spread(np.arange(len(groups)))
@@ -123,7 +123,7 @@ def check(cell: bytes) -> None:
         raise ValueError("hashes and head differ")
 
 
-def estimates(column: Array) -> NDArray[np.float64]:
+def estimates(column: Array) -> Floats:
     """Different values in each sketch, whole numbers. column: shape (n,), of bytes: checked ones or of Spark."""
     read = [_read(cell) for cell in column.tolist()]
     found = (len(kept) * (float(ALL) / bound) for bound, kept in read)

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates.base import Component
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments, narrow
-
-Mask = NDArray[np.bool_]
 
 _SPARSE: Final = 4  # a padded table of blocks may be this many times larger than the rows in it
 _SMALL: Final = 1_024  # and always this large

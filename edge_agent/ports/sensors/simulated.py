@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Floats, Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import Key, Report
@@ -74,7 +74,7 @@ class SimulatedReadings:
     value: Floats
     series: Ints
 
-    def take(self, rows: NDArray[np.bool_] | Ints) -> SimulatedReadings:
+    def take(self, rows: Mask | Ints) -> SimulatedReadings:
         """The rows an index or mask names."""
         return SimulatedReadings(
             self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows]
