@@ -147,10 +147,9 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
     rows = found.rows
     order = np.lexsort((found.value, rows))
     value, row, after = found.value[order], rows[order], after[order]
-    new = np.ones(len(row), np.bool_)
-    new[1:] = (row[1:] != row[:-1]) | (value[1:] != value[:-1])
-    begins = np.flatnonzero(new)
-    seconds = (Segments.runs(begins, len(row)).sum(after) / SECOND_US).tolist()
+    groups = Segments.equal(row, value)
+    begins = groups.first()
+    seconds = (groups.sum(after) / SECOND_US).tolist()
     names, owner = decimals(value[begins], scale).value.tolist(), row[begins].tolist()
     told: list[dict[str, float]] = [{} for _ in found.sizes]
     for name, of_row, length_s in zip(names, owner, seconds, strict=True):

@@ -49,6 +49,11 @@ class Segments:
         return cls(rows, starts, None, len(starts))
 
     @classmethod
+    def equal(cls, *columns: Array) -> Segments:
+        """A group for each run of rows that are equal in all these columns. columns: shape (k,); k may be 0."""
+        return cls.runs(np.flatnonzero(begins_run(*columns)), len(columns[0]))
+
+    @classmethod
     def coded(cls, codes: Ints, dense: int) -> Segments:
         """A group per code that occurs. codes: shape (k,), int64, 0 <= code < dense; k may be 0."""
         return cls(len(codes), None, codes, dense)
@@ -183,6 +188,22 @@ class Segments:
 
     def _compress(self, dense: NDArray[Any]) -> Array:
         return dense if self._present is None else dense[self._present]
+
+
+def begins_run(*columns: Array) -> Mask:
+    """Which rows begin a run: the first, and each that differs from the row before in a column. columns: shape (k,)."""
+    new = np.ones(len(columns[0]), np.bool_)
+    np.not_equal(columns[0][1:], columns[0][:-1], out=new[1:])
+    for column in columns[1:]:
+        new[1:] |= column[1:] != column[:-1]
+    return new
+
+
+def inner(starts: Ints, rows: int) -> Mask:
+    """Which rows are not the first of their run. starts: of the runs."""
+    out = np.ones(rows, np.bool_)
+    out[starts] = False
+    return out
 
 
 def narrow(values: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 
 NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
@@ -67,7 +67,7 @@ def _reached(rows: Partials, same_key: Mask) -> Ints:
 
 
 def _bounds(rank: Ints) -> tuple[list[int], list[int]]:
-    first = np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]]))
+    first = np.flatnonzero(begins_run(rank))
     return first.tolist(), [*first[1:].tolist(), len(rank)]
 
 
@@ -143,7 +143,7 @@ class SessionStore:
         sessions = self._sessions()
         if not len(sessions):
             return NO_INTS, NO_INTS
-        first = np.flatnonzero(np.concatenate([[True], sessions.key[1:] != sessions.key[:-1]]))
+        first = np.flatnonzero(begins_run(sessions.key))
         return sessions.key[first], sessions.start[first]
 
     def _sessions(self) -> Partials:

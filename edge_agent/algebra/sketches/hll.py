@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import hashed
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.segments import Segments
 
     Coupons = NDArray[np.uint32]
     Registers = NDArray[np.uint8]
@@ -90,9 +90,7 @@ def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Reg
     """Coupons with the group of each, in any order, as sketches. registers: what some groups have already."""
     codes = (owner.astype(np.uint64) << np.uint64(32)) | coupons
     codes.sort()
-    new = np.ones(len(codes), np.bool_)
-    np.not_equal(codes[1:], codes[:-1], out=new[1:])
-    codes = codes[new]
+    codes = codes[begins_run(codes)]
     coupons = codes.astype("<u4")  # the lower half
     ends = np.searchsorted(codes, np.arange(1, groups + 1, dtype=np.uint64) << np.uint64(32)).tolist()
     out = np.empty(groups, object)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.segments import Segments
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept: lgK 12
@@ -61,8 +61,7 @@ def _packed(hashes: Hashes, owner: Ints, bounds: Hashes) -> NDArray[Any]:
             hashes[first:last].sort()
     else:
         hashes = hashes[np.lexsort((hashes, owner))]
-    new = np.ones(len(hashes), np.bool_)
-    new[1:] = (hashes[1:] != hashes[:-1]) | (owner[1:] != owner[:-1])
+    new = begins_run(hashes, owner)
     hashes = hashes[new]
     ends = np.cumsum(np.bincount(owner[new], minlength=groups)).tolist()
     out = np.empty(groups, object)

@@ -16,6 +16,7 @@ from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
+from edge_agent.algebra.partials.segments import begins_run
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.root.numpy.partial_index import PartialIndex, common_scale
@@ -86,7 +87,7 @@ def windows(
     every, behind = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
     place = np.lexsort((every.key, every.start))  # runs may meet: a window is then the same in both
     start, key = every.start[place], every.key[place]
-    new = np.concatenate([[True], (start[1:] != start[:-1]) | (key[1:] != key[:-1])])
+    new = begins_run(start, key)
     return WindowStates(every.take(place[new]), behind[place[new]], scale)
 
 
