@@ -1,34 +1,24 @@
-"""The keeper of other packages' functions: what raises, is slow or hangs costs its own answers and is told once."""
+"""The loader of entry points, and the guard of packages' functions: a failure costs its own results, reported once."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edge_agent import packages
-from edge_agent.algebra.plugin_calls import TRIAL, Call, FailedError
+from edge_agent.algebra import windows
+from edge_agent.algebra.aggregates import Family
+from edge_agent.algebra.plugin_calls import IN_A_ROW, PluginGuard, disagreement
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.packages import IN_A_ROW, LEFT_OUT, MOST, NEVER, NOTE, NOTE_BYTES, PluginGuard, users
-
-TOP = Path(__file__).resolve().parents[1]
-LIFT = Call("plant", "plant 1.0", "load", "lift", 1000)
-OTHER = Call("plant", "plant 1.0", "other", "lift", 1000)
+from edge_agent.packages import install, load, users
 
 
 class Clock:
-    """Seconds that pass only when a function says so."""
+    """Seconds that pass only in functions of `taking`."""
 
     now_s = 0.0
 
@@ -50,196 +40,149 @@ def raising(text: str) -> Callable[[], int]:
     return work
 
 
-@pytest.fixture
-def armed() -> Iterator[Callable[[PluginGuard], PluginGuard]]:
-    """Lets the alarm of a keeper ring, until the test ends; whatever else uses that signal waits."""
-    before, timer = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def arm(keeper: PluginGuard) -> PluginGuard:
-        keeper.arm()
-        return keeper
-
-    yield arm
-    signal.signal(signal.SIGALRM, before)
-    signal.setitimer(signal.ITIMER_REAL, *timer)
-
-
-def test_what_a_function_raises_is_told_once_however_often_it_does() -> None:
-    keeper = PluginGuard(5.0)
+def test_what_a_function_raises_is_counted_and_reported_once() -> None:
+    guard = PluginGuard("plant 1.0")
     for n in range(1000):
-        with pytest.raises(FailedError, match=f"ValueError: reading {n}"):
-            keeper.call(LIFT, raising(f"reading {n}"))
-    (failure,) = keeper.news()
+        assert guard.call("load", "lift", raising(f"reading {n}")) is None
+    assert guard.call("other", "lift", lambda: 7) == 7
+    (failure,) = guard.news()
     assert failure.text == "lift of load (package plant 1.0): ValueError: reading 0"
-    assert "all else goes on" in failure.hint
-    assert not keeper.news()
-    assert keeper.why("plant", "load") == "ValueError: reading 999"
-    assert keeper.call(OTHER, lambda: 7) == 7
+    assert failure.hint == "its results are null where it fails; correct or remove the package"
+    assert not guard.news()
+    assert guard.why == {"load": "ValueError: reading 999"}
+    assert guard.failed == {("load", "lift", "ValueError"): 1000}
 
 
-def test_what_fails_in_a_trial_is_told_only_when_somebody_asks_for_it() -> None:
-    keeper = PluginGuard(5.0)
-    with pytest.raises(FailedError):
-        keeper.call(replace(LIFT, step=TRIAL), raising("no labels here"))
-    assert not keeper.news()
-    with pytest.raises(FailedError):
-        keeper.call(LIFT, raising("no labels here"))
-    assert len(keeper.news()) == 1
+def test_each_step_and_type_of_exception_is_reported() -> None:
+    guard = PluginGuard("plant 1.0")
+    guard.call("load", "lift", raising("no"))
+    guard.call("load", "combine", raising("no"))
+    guard.call("load", "lift", lambda: sys.exit(3))  # it cannot end the process
+    assert [(each.step, each.why) for each in guard.news()] == [
+        ("lift", "ValueError: no"),
+        ("combine", "ValueError: no"),
+        ("lift", "SystemExit: 3"),
+    ]
 
 
-def test_on_a_node_nothing_is_tried_before_what_never_ends_would_be_ended(tmp_path: Path) -> None:
-    node, command = PluginGuard(5.0, 0.25), PluginGuard(60.0)
-    assert not node.ready
-    assert command.ready
-    node.keep(tmp_path, {})
-    assert node.ready
-
-
-def test_so_many_failures_are_remembered_and_no_more() -> None:
-    keeper = PluginGuard(5.0)
-    for n in range(2 * MOST):
-        with pytest.raises(FailedError):
-            keeper.call(Call("plant", "plant 1.0", f"f{n}", "lift", 1), raising("no"))
-    assert len(keeper.news()) == len(keeper.failures()) == MOST
-
-
-def test_a_function_that_is_slow_several_times_in_a_row_is_left_out_and_no_other() -> None:
+def test_a_function_that_is_slow_several_times_in_a_row_is_switched_off_and_no_other() -> None:
     clock = Clock()
-    keeper = PluginGuard(5.0, 0.25, clock)
+    guard = PluginGuard("plant 1.0", 0.25, clock)
     for _ in range(IN_A_ROW - 1):
-        assert keeper.call(LIFT, clock.taking(0.3)) == 42
-        assert keeper.call(replace(LIFT, step="combine"), clock.taking(0.1)) == 42
-    with pytest.raises(FailedError, match=r"took 0.3 s on 1000 rows, 3 calls in a row above 0.25 s; left out"):
-        keeper.call(LIFT, clock.taking(0.3))
-    with pytest.raises(FailedError, match="left out"):
-        keeper.call(LIFT, lambda: pytest.fail("it is not called any more"))
-    with pytest.raises(FailedError, match="left out"):
-        keeper.call(replace(LIFT, step="lower"), lambda: pytest.fail("nor in any other step"))
-    (failure,) = keeper.news()
+        assert guard.call("load", "lift", clock.taking(0.3)) == 42
+        assert guard.call("load", "combine", clock.taking(0.1)) == 42
+    assert guard.call("load", "lift", clock.taking(0.3)) is None
+    for step in ("lift", "lower"):
+        assert guard.call("load", step, lambda: pytest.fail("called after it was switched off")) is None
+    (failure,) = guard.news()
     assert failure.off
-    assert "a restart asks it again" in failure.hint
-    assert keeper.call(OTHER, clock.taking(0.3)) == 42
+    assert failure.why == "took 0.3 s (limit 0.25 s), 3 calls in a row; switched off"
+    assert failure.hint == "its results are null until restart; make it faster or remove it from the queries"
+    assert guard.call("other", "lift", clock.taking(0.3)) == 42
 
 
 def test_a_function_that_is_slow_now_and_then_goes_on_for_ever() -> None:
     clock = Clock()
-    keeper = PluginGuard(5.0, 0.25, clock)
+    guard = PluginGuard("plant 1.0", 0.25, clock)
     for seconds in [0.3, 0.3, 0.1] * 20:
-        assert keeper.call(LIFT, clock.taking(seconds)) == 42
-    assert not keeper.news()
+        assert guard.call("load", "lift", clock.taking(seconds)) == 42
+    assert not guard.news()
 
 
 def test_at_the_root_a_function_may_take_its_time() -> None:
     clock = Clock()
-    keeper = PluginGuard(60.0, None, clock)
+    guard = PluginGuard("plant 1.0", None, clock)
     for _ in range(20):
-        assert keeper.call(LIFT, clock.taking(30.0)) == 42
-    assert not keeper.news()
+        assert guard.call("load", "lift", clock.taking(30.0)) == 42
+    assert not guard.news()
 
 
-def stubborn() -> int:
-    """A loop that holds on to what is raised in it, once."""
-    try:
-        while True:
-            pass
-    except BaseException:
-        while True:
-            pass
+def test_a_call_inside_a_call_belongs_to_the_outer_one() -> None:
+    guard = PluginGuard("plant 1.0")
+    assert guard.call("load", "lift", lambda: guard.call("other", "lift", raising("no"))) is None
+    assert [failure.name for failure in guard.news()] == ["load"]
+    assert guard.call("other", "lift", lambda: 2) == 2
 
 
-@pytest.mark.parametrize("work", [stubborn, lambda: time.sleep(60)], ids=["loops", "sleeps"])
-def test_a_function_that_does_not_end_is_ended_by_the_alarm(
-    armed: Callable[[PluginGuard], PluginGuard], work: Callable[[], Any]
-) -> None:
-    keeper = armed(PluginGuard(0.2))
-    began_s = time.monotonic()
-    with pytest.raises(FailedError, match=r"took more than 0.2 s on 1000 rows; left out"):
-        keeper.call(LIFT, work)
-    assert time.monotonic() - began_s < 10
-    assert [failure.off for failure in keeper.news()] == [True]
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    with pytest.raises(FailedError, match="left out"):
-        keeper.call(LIFT, lambda: 1)
+def test_the_first_disagreement_is_shown_and_floats_may_differ_a_little() -> None:
+    assert not disagreement({"one": [1, 2, 3], "two": [1, 2, 3]})
+    assert disagreement({"one": [1, 2, 3], "two": [1, 2]}) == "one give [3], two give []"
+    assert not disagreement({"one": [1.0], "two": [1.0 + 1e-9]}, 1e-6)
+    assert disagreement({"one": [1], "two": [2]}, 10.0) == "one give [1], two give [2]"
 
 
-def test_a_function_that_ends_the_process_does_not() -> None:
-    with pytest.raises(FailedError, match="SystemExit: 3"):
-        PluginGuard(5.0).call(LIFT, lambda: sys.exit(3))
+class Odd(Tumbling):
+    """A window type whose word is no text."""
+
+    type = ["odd"]  # type: ignore[assignment]  # noqa: RUF012
 
 
-HANGS = """
-import itertools, pathlib, sys
-from edge_agent import packages
-from edge_agent.algebra.plugin_calls import Call, FailedError
-packages.STUCK_S = 0.2
-keeper = packages.PluginGuard(0.2)
-keeper.arm()
-keeper.keep(pathlib.Path(sys.argv[1]), {"plant": sys.argv[2]})
-try:
-    print(keeper.call(Call("plant", sys.argv[2], "load", "lift", 9), lambda: sum(itertools.repeat(1))))
-except FailedError as err:
-    print(err)
-keeper.rest()
-"""
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EntryPoint]]:
+    """Entry points by group, in place of those installed."""
+    found: dict[str, list[EntryPoint]] = {}
+    monkeypatch.setattr(packages, "entry_points", lambda group: found.setdefault(group, []))
+    monkeypatch.setattr(packages, "_installed", [])
+    monkeypatch.setattr(packages, "_guards", [])
+    monkeypatch.setattr(windows, "REFUSED", {})
+    return found
 
 
-def run(folder: Path, package: str) -> subprocess.CompletedProcess[str]:
-    """A process that calls a function which loops in compiled code, where no alarm is heard."""
-    command = [sys.executable, "-c", HANGS, str(folder), package]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=TOP)
+def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dict[str, list[EntryPoint]]) -> None:
+    group, module = "headwater.aggregates", "edge_agent.algebra.aggregates"
+    points[group] = [
+        EntryPoint("b", f"{module}.moments:FAMILY", group),
+        EntryPoint("a", f"{module}.extremes:FAMILY", group),
+        EntryPoint("missing", "no_such_module:FAMILY", group),
+        EntryPoint("typo", f"{module}.moments:FAMILIES", group),
+        EntryPoint("wrong", f"{module}:FUNCTIONS", group),
+    ]
+    loaded, refused = load(group, Family)
+    assert [(each.point, each.package) for each in loaded] == [("a", "a"), ("b", "b")]
+    assert all(isinstance(each.found, Family) for each in loaded)
+    assert refused == {
+        "missing": "no_such_module:FAMILY: ModuleNotFoundError: No module named 'no_such_module'",
+        "typo": f"{module}.moments:FAMILIES: AttributeError: module '{module}.moments' has no attribute 'FAMILIES'",
+        "wrong": f"{module}:FUNCTIONS: wanted a Family ({module}.base), got dict",
+    }
+    points["headwater.windows"] = [EntryPoint("it", f"{module}:FUNCTIONS", "headwater.windows")]
+    assert load("headwater.windows", type)[1] == {"it": f"{module}:FUNCTIONS: wanted a class, got dict"}
 
 
-def test_what_no_alarm_ends_ends_the_process_and_is_left_out_by_the_next_one(tmp_path: Path) -> None:
-    first = run(tmp_path, "plant 1.0")
-    assert first.returncode == 1
-    assert not first.stdout
-    for _ in range(2):  # the next one, and those after it
-        after = run(tmp_path, "plant 1.0")
-        assert after.returncode == 0, after.stderr
-        assert after.stdout.strip() == NEVER
-    kept = json.loads((tmp_path / LEFT_OUT).read_text())
-    assert [(one["package"], one["name"], one["why"]) for one in kept] == [("plant 1.0", "load", NEVER)]
+def test_packages_are_looked_up_once_a_process(points: dict[str, list[EntryPoint]]) -> None:
+    install()
+    assert list(points) == ["headwater.aggregates", "headwater.windows", "headwater.drivers"]
+    points.clear()
+    install(edge=True)
+    assert not points
 
 
-def test_another_version_of_the_package_is_asked_again(tmp_path: Path) -> None:
-    assert run(tmp_path, "plant 1.0").returncode == 1
-    keeper = PluginGuard(5.0)
-    keeper.keep(tmp_path, {"plant": "plant 1.1"})
-    assert not keeper.news()
-    assert keeper.call(Call("plant", "plant 1.1", "load", "lift", 9), lambda: 3) == 3
-    keeper.rest()
-    assert not (tmp_path / LEFT_OUT).exists()
+def test_types_that_cannot_be_used_are_refused_and_not_called(points: dict[str, list[EntryPoint]]) -> None:
+    group, target = "headwater.windows", "edge_agent.algebra.windows:Tumbling"
+    points[group] = [EntryPoint("odd", f"{__name__}:Odd", group), EntryPoint("twice", target, group)]
+    install()
+    refused = {
+        "odd": f"{__name__}:Odd: TypeError: unhashable type: 'list'",
+        "twice": f"{target}: window type 'tumbling' exists already; choose another word",
+    }
+    assert refused == windows.REFUSED
+    assert not packages._guards
 
 
-def test_a_process_that_is_killed_in_a_call_that_would_have_ended_blames_nobody(tmp_path: Path) -> None:
-    """A power cut says nothing of the function that ran then."""
-    PluginGuard(5.0).keep(tmp_path, {})
-    note = json.dumps([{"point": "plant", "package": "plant 1.0", "name": "load", "step": "lift"}]).encode()
-    (tmp_path / NOTE).write_bytes(note.ljust(NOTE_BYTES, b"\0"))
-    keeper = PluginGuard(5.0)
-    keeper.keep(tmp_path, {"plant": "plant 1.0"})
-    assert not keeper.news()
-    assert not (tmp_path / LEFT_OUT).exists()
+@pytest.mark.usefixtures("points")
+def test_failures_of_all_packages_are_written_to_standard_error_once(capsys: pytest.CaptureFixture[str]) -> None:
+    packages._guards.extend([PluginGuard("plant 1.0"), PluginGuard("mill 2.0")])
+    for guard in packages._guards:
+        guard.call("load", "lift", raising("no"))
+    packages.complain()
+    packages.complain()
+    hint = "its results are null where it fails; correct or remove the package"
+    assert capsys.readouterr().err.splitlines() == [
+        f"headwater: lift of load (package {package}): ValueError: no; {hint}" for package in ("plant 1.0", "mill 2.0")
+    ]
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'[{"name": 1, "what": 2}]', b"\xff" * 2000])
-def test_a_damaged_file_of_what_is_left_out_stops_nothing(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / LEFT_OUT).write_bytes(text)
-    (tmp_path / NOTE).write_bytes(text * 2)
-    keeper = PluginGuard(5.0)
-    keeper.keep(tmp_path, {"plant": "plant 1.0"})
-    assert keeper.call(LIFT, lambda: 5) == 5
-    keeper.rest()
-    assert not keeper.news()
-
-
-def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    keeper = PluginGuard(5.0)
-    keeper.keep(tmp_path / "missing", {})
-    assert keeper.call(LIFT, lambda: 5) == 5
-
-
-def test_the_queries_that_ask_for_a_component_are_named() -> None:
+def test_the_queries_that_need_a_component_are_named() -> None:
     def query(name: str, fn: str) -> Query:
         return Query(name, 1, "boiler", Tumbling(1_000_000), (Aggregate(fn, fn),))
 
@@ -248,28 +191,3 @@ def test_the_queries_that_ask_for_a_component_are_named() -> None:
     assert users("avg", asked) == ["c"]
     assert users("tumbling", asked) == ["a", "b", "c", "d"]
     assert users("nothing", asked) == []
-
-
-def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def none(group: str) -> list[EntryPoint]:
-        asked.append(group)
-        return []
-
-    monkeypatch.setattr(packages, "_keepers", [])
-    monkeypatch.setattr(packages, "installed", none)
-    assert packages.install() is packages.install(edge=True)
-    assert asked == list(packages.GROUPS)
-
-
-def test_a_call_within_a_call_belongs_to_the_outer_one(armed: Callable[[PluginGuard], PluginGuard]) -> None:
-    keeper = armed(PluginGuard(0.3))
-
-    def outer() -> int:
-        keeper.call(OTHER, lambda: 1)
-        return sum(1 for _ in itertools.repeat(1))
-
-    with pytest.raises(FailedError, match=r"took more than 0\.3 s"):
-        keeper.call(LIFT, outer)
-    assert keeper.call(OTHER, lambda: 2) == 2

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from cloud_job.delta.tables import BATCHES, MESSAGES, POSITIONS, TABLES, Place
 from cloud_job.spark.decision_checkpoint import loads
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.root.decision.root_state import RootLimits
 
@@ -80,7 +80,7 @@ def expired_before(state: bytes, limits: RootLimits) -> int:
 
 def _reached_us(group: Group, family: GroupMembership) -> int:
     """The frontier up to which rows may have been made: central order waits for leaves that are left out, too."""
-    if group.form != RAW:
+    if not isinstance(group.cut, OrderedCut):
         return family.published_us
     return min((us for us, _ in family.leaf_frontiers().values()), default=family.published_us)
 

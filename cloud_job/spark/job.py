@@ -164,7 +164,7 @@ class Job:
         self._done("decision", number)
         self._rows.take(stored, decision, applied, self.parts, self._lookups())
         self._perform(work)
-        self._failures.tell(filter(None, map(self.ledger.query, self.ledger.queries)), number)
+        self._failures.report(filter(None, map(self.ledger.query, self.ledger.queries)), number)
         self._rows.forget(self.ledger.needed_us)
         self._files = frozenset(names)
         log.info(

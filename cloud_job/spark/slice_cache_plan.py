@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sliding.prefix_blocks import kept_us
 from edge_agent.root.completeness import GroupView
@@ -34,7 +35,7 @@ def kept_plans(ledger: RootState, groups: Mapping[Group, GroupView]) -> dict[byt
     sliced: set[tuple[str, int]] = set()
     for identity, (group, plan) in ledger.plans.items():
         view = groups.get(group)
-        if plan.kind not in ("slice", "window") or group.form or view is None:
+        if plan.kind not in ("slice", "window") or view is None or not isinstance(group.cut, TimeCut | SessionCut):
             continue
         served = [key for key in plan.queries if key in view.serving]
         longest_us = kept_us((query for key in served if (query := ledger.query(key)) is not None), plan.scale)

@@ -72,11 +72,11 @@ def session_coverage(
     that begins less than a gap before the first reading, or later up to last + gap, is missing with reason 'began':
     readings of it from before might be in the session. One that begins later still is not expected.
     """
-    end_us = last_us + group.gap_us
+    end_us = last_us + group.cut.gap_us
     known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us}
     missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
-    missing |= {(leaf, "began") for leaf in known if leaf in begins and begins[leaf] > first_us - group.gap_us}
+    missing |= {(leaf, "began") for leaf in known if leaf in begins and begins[leaf] > first_us - group.cut.gap_us}
     for gap in gaps:
-        if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.gap_us:
+        if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.cut.gap_us:
             missing.update((leaf, "lost") for leaf in gap.nodes or known if leaf in known or not gap.nodes)
     return Coverage(tuple(sorted(known)), tuple(sorted(missing)))

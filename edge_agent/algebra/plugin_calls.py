@@ -1,76 +1,137 @@
-"""Calls of functions that other packages bring: each goes through a watch, which knows what to do when one goes wrong.
+"""Guards the functions of other packages: a failing or slow function costs its own results, nothing else.
 
-The algebra says what is called and goes on without an answer when the watch says that there is none. Whoever measures
-time, ends what hangs and tells people is handed in from outside (edge_agent/packages.py).
+Source of the rules: docs/extend.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from itertools import zip_longest
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-TRIAL: Final = "trial"  # step of a call that nobody asked for: what fails in it is told when somebody does
-MOST_TEXT: Final = 200  # characters of what a function raised
+IN_A_ROW: Final = 3  # slow calls without a fast one between them: one slow call may be a busy machine
+MOST_TEXT: Final = 200  # characters of an exception's text
+FEW: Final = 4  # values of each side that a disagreement shows
 Answer = TypeVar("Answer")
+Found = TypeVar("Found")
+
+
+class Loaded(NamedTuple, Generic[Found]):
+    """An object that an entry point names. package: its distribution and version, else the name of the entry point."""
+
+    point: str
+    target: str  # module:attribute
+    found: Found
+    package: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a package's function.
+class Failure:
+    """The first failure of a kind. name: component, function or window type. off: it is not called any more."""
 
-    point: name of its entry point. package: its distribution with version, '' if not known. name: of the component,
-    function or window type. step: 'lift', 'combine', 'lower', 'cut', ... rows: how many readings or states go in.
-    """
-
-    point: str
     package: str
     name: str
-    step: str
-    rows: int
-
-
-class FailedError(Exception):
-    """A package's function gave nothing that can be used; the text says why."""
-
-
-class Watch(Protocol):
-    """Where calls of packages' functions go through."""
+    step: str  # the method: lift, combine, lower, cut, ...
+    why: str
+    off: bool
 
     @property
-    def ready(self) -> bool:
-        """Whether a call that nobody needs may be made: it would be ended, whatever it did."""
+    def text(self) -> str:
+        """One line."""
+        return f"{self.step} of {self.name} (package {self.package}): {self.why}"
 
-    def call(self, what: Call, attempt: Callable[[], Answer]) -> Answer:
-        """What the attempt returns. Raises: FailedError, whatever went wrong."""
+    @property
+    def hint(self) -> str:
+        """The next step for the operator."""
+        if self.off:
+            return "its results are null until restart; make it faster or remove it from the queries"
+        return "its results are null where it fails; correct or remove the package"
 
-    def why(self, point: str, name: str) -> str:
-        """Why a call of that name failed here last, '' if none did."""
 
+class PluginGuard:
+    """Calls the functions of one package and counts their failures.
 
-class Plain:
-    """The watch that neither measures nor tells."""
+    slow_s: a function that takes longer IN_A_ROW times is switched off; None: no limit. timer: returns seconds.
+    """
 
-    ready = True
+    def __init__(self, package: str, slow_s: float | None = None, timer: Callable[[], float] = lambda: 0.0) -> None:
+        self.package = package
+        self.failed: Counter[tuple[str, str, str]] = Counter()  # (name, step, type of exception) -> calls
+        self.why: dict[str, str] = {}  # name -> its latest failure
+        self._slow_s, self._timer = slow_s, timer
+        self._slow: Counter[tuple[str, str]] = Counter()  # (name, step) -> slow calls since the last fast one
+        self._off: set[str] = set()
+        self._news: list[Failure] = []
+        self._calling = False
 
-    def call(self, what: Call, attempt: Callable[[], Answer]) -> Answer:
-        """What the attempt returns. Raises: FailedError."""
-        del what
-        try:
+    def call(self, name: str, step: str, attempt: Callable[[], Answer]) -> Answer | None:
+        """The result of the attempt, None if it failed. A call inside another belongs to the outer one."""
+        if self._calling:
             return attempt()
+        if name in self._off:
+            return None
+        self._calling, began_s = True, self._timer()
+        try:
+            answer = attempt()
+        except (Exception, SystemExit) as err:
+            self._fail(name, step, error_text(err))
+            return None
+        finally:
+            self._calling = False
+        took_s, limit_s = self._timer() - began_s, self._slow_s
+        self._slow[name, step] = self._slow[name, step] + 1 if limit_s is not None and took_s > limit_s else 0
+        if self._slow[name, step] < IN_A_ROW:
+            return answer
+        self._off.add(name)
+        self._fail(name, step, f"took {took_s:.1f} s (limit {limit_s:g} s), {IN_A_ROW} calls in a row; switched off")
+        return None
+
+    def news(self) -> list[Failure]:
+        """Failures of a new kind since the last call of this method."""
+        news, self._news = self._news, []
+        return news
+
+    def _fail(self, name: str, step: str, why: str) -> None:
+        kind = (name, step, why.partition(":")[0])  # the text of an exception may contain a reading
+        self.why[name] = why
+        self.failed[kind] += 1
+        if self.failed[kind] == 1:
+            self._news.append(Failure(self.package, name, step, why, name in self._off))
+
+
+def usable(
+    loaded: Iterable[Loaded[Found]], refused: dict[str, str], refusal: Callable[[Found], str]
+) -> Iterator[Loaded[Found]]:
+    """Those without a reason for refusal. The reasons of the others are added to refused, by entry point."""
+    for each in loaded:
+        try:
+            why = refusal(each.found)
         except Exception as err:
-            raise FailedError(said(err)) from err
-
-    def why(self, point: str, name: str) -> str:
-        """It remembers nothing."""
-        del point, name
-        return ""
-
-
-PLAIN: Final = Plain()
+            why = error_text(err)
+        if why:
+            refused[each.point] = f"{each.target}: {why}"
+        else:
+            yield each
 
 
-def said(err: Exception) -> str:
-    """What was raised, as one line."""
+def error_text(err: BaseException) -> str:
+    """An exception as one line."""
     text = " ".join(f"{type(err).__name__}: {err}".split())
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
+
+
+def disagreement(ways: Mapping[str, Sequence[Any]], near: float = 0.0) -> str:
+    """Compares several ways to compute the same values: names the first two that differ, '' if all agree.
+
+    near: tolerance of floats, relative and absolute.
+    """
+    (name, first), *others = ways.items()
+    for other, values in others:
+        for i, (a, b) in enumerate(zip_longest(first, values) if first != values else ()):
+            floats = isinstance(a, float) and isinstance(b, float)
+            if a != b and not (floats and math.isclose(a, b, rel_tol=near, abs_tol=near)):
+                return f"{name} give {list(first[i : i + FEW])}, {other} give {list(values[i : i + FEW])}"
+    return ""

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:
-    """A verb that reads definitions: with what other packages bring to them; at its end, what failed of that."""
+    """Run a verb that reads definitions, with the packages installed; at the end print what failed in them."""
     from edge_agent import packages
 
     packages.install(edge=edge)

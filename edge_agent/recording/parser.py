@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.punctuation.markers import is_marked, leading_of
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import LATE_POLICIES, Group, Query
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.checking.checker import line_of, short
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.definitions.definitions import parse_recording_query
@@ -223,7 +222,7 @@ def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str,
 
 def _given_once(group: Group) -> bool:
     """Whether windows are final once formed: positions, and a leading reading."""
-    return group.form == RAW or (is_marked(group) and leading_of(group))
+    return isinstance(group.cut, OrderedCut) or (isinstance(group.cut, PunctuationCut) and group.cut.leading)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
+from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import (
     gap_from_plain,
@@ -170,7 +171,8 @@ class Decider:
         before: dict[Group, int] = {}
         for group, view in decision.groups.items():
             longest = [reach(key) for key in view.serving]
-            if not group.form and None not in longest:  # windows between markers may be as long as they like
+            # windows between markers, and of positions, have no longest length
+            if isinstance(group.cut, TimeCut | SessionCut) and None not in longest:
                 before[group] = view.frontier_us - horizon_us - max((us for us in longest if us is not None), default=0)
         self.gaps = [
             (node, gap)

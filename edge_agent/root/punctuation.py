@@ -21,7 +21,7 @@ from edge_agent.algebra.coverage import Coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
-from edge_agent.algebra.punctuation.markers import MARKER_KEY, cut_of, interpretation_of, ordinal_of, skips_of
+from edge_agent.algebra.punctuation.markers import MARKER_KEY, ordinal_of, role_of
 from edge_agent.root.completeness import Decision
 from edge_agent.root.numpy.sessions import belongs
 from edge_agent.root.punctuation_windows import (
@@ -33,6 +33,7 @@ from edge_agent.root.punctuation_windows import (
     Place,
     WindowChanges,
     coverage_of,
+    interpretations,
     joined,
     reached_us,
 )
@@ -87,9 +88,9 @@ class PunctuationWindows:
         """Rows of markers of a group that took effect."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
-            kind = cut_of(key)
-            if kind is not None:
-                self.merged.add(start_us, kind)
+            role = role_of(key)
+            if role is not None:
+                self.merged.add(start_us, role)
                 continue
             number = -1
             if key != MARKER_KEY:
@@ -115,11 +116,11 @@ class PunctuationWindows:
         """What gets rows now. gaps: all known. due_us: revised if that was not since then."""
         self._recover(members, decision)
         due = self.revised_us is None or self.revised_us <= due_us
-        kinds = {interpretation_of(group) for group, _ in members.values()}
-        within = bool(kinds & {"overlap", "central"})
+        read_as = interpretations(members)
+        within = bool(read_as & {"overlap", "central"})
         closing: dict[Place, None] = {}
         revising: dict[Place, None] = {}
-        gone = self._cut_anew(members, due=due) if kinds == {"central"} else []
+        gone = self._cut_anew(members, due=due) if read_as == {"central"} else []
         gone += self._over(key, decision)
         for place, picks, instead in self._complete(key, members):
             if instead and not due:
@@ -129,7 +130,7 @@ class PunctuationWindows:
                 self._drop(old)
             self._show(JointWindow(place, picks, coverage_of(key, (place, picks), members, gaps), within))
             # a window that others may join is named by its start alone, others by both bounds
-            same = [old for old in instead if old == place or (kinds == {"overlap"} and old[1] == place[1])]
+            same = [old for old in instead if old == place or (read_as == {"overlap"} and old[1] == place[1])]
             (revising if same or place in self.withdrawn else closing)[place] = None
             gone += [old for old in instead if old not in same]
         # what came and went within this step was never a row
@@ -191,25 +192,25 @@ class PunctuationWindows:
 
     def _complete(self, key: Key, members: Members) -> Iterator[Complete]:
         """Every window that may have rows, in order of time."""
-        kinds = {interpretation_of(group) for group, _ in members.values()}
-        if kinds == {"order"}:
+        read_as = interpretations(members)
+        if read_as == {"order"}:
             yield from self._returned(key, members)
             yield from self._ordered(key, members)
             return
         for node, (group, view) in members.items():
             serving, known = view.serving[key], self.known.get(node, {})
-            if kinds == {"overlap"}:
+            if read_as == {"overlap"}:
                 bound_us = view.bound_us(MARKER_KEY)
                 whole = joined(sorted([*known, *((start, end) for _, start, end in self.shown)])) if known else ()
                 windows = [w for w in whole if bound_us > w[1] and ("", *w) not in self.shown]
-            elif kinds == {"central"}:
+            elif read_as == {"central"}:
                 windows = [window for window in self._fresh if ("", *window) not in self.shown]
                 self._fresh = []
             else:
                 windows = [window for window in sorted(known) if window[1] <= view.frontier_us]
             for start_us, end_us in windows:
                 if belongs(serving, start_us, end_us):
-                    place, shown = (group.node, start_us, end_us), self.shown if kinds == {"overlap"} else ()
+                    place, shown = (group.node, start_us, end_us), self.shown if read_as == {"overlap"} else ()
                     inside = tuple(old for old in shown if old[1] >= start_us and old[2] <= end_us)
                     yield place, ((node, start_us, end_us),), inside
 
@@ -244,7 +245,7 @@ class PunctuationWindows:
                 if self.next in windows and windows[self.next][1] <= members[node][1].frontier_us
             }
             lacking = [members[node] for node in own.keys() - here.keys()]
-            if not here or not all(skips_of(group) and view.stuck for group, view in lacking):
+            if not here or not all(group.cut.skips and view.stuck for group, view in lacking):
                 return
             picks = tuple((node, *window) for node, window in here.items())
             number, self.next = self.next, self.next + 1

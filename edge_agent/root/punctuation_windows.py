@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from edge_agent.algebra.coverage import Coverage, session_coverage, window_coverage
 from edge_agent.algebra.frame import Gap
-from edge_agent.algebra.punctuation.markers import MARKER_KEY, is_central, is_marked, is_ordered, skips_of
+from edge_agent.algebra.punctuation.markers import MARKER_KEY
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import Decision, GroupView
 
@@ -47,7 +48,7 @@ def coverage_of(key: Key, whole: tuple[Place, Sequence[Pick]], members: Members,
     missing: set[tuple[str, str]] = set()
     here = {node for node, _, _ in picks}
     for node, (group, view) in members.items():
-        if is_ordered(group):  # left out of the windows of its number
+        if group.cut.numbered:  # left out of the windows of its number
             lacking = {*view.unheard} if node in here else {*view.leaves, *view.unheard}
             expected |= lacking
             missing |= {(leaf, "behind") for leaf in lacking}
@@ -56,9 +57,9 @@ def coverage_of(key: Key, whole: tuple[Place, Sequence[Pick]], members: Members,
             continue
         group, view = members[node]
         begins = view.begins.get(key, {})
-        if group.gap_us:
+        if group.cut.gap_us:
             bounds = {leaf: view.leaf_bound_us(leaf, MARKER_KEY) for leaf in view.leaves}
-            found = session_coverage(bounds, gaps, group, place[1], place[2] - group.gap_us, begins=begins)
+            found = session_coverage(bounds, gaps, group, place[1], place[2] - group.cut.gap_us, begins=begins)
         else:
             found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins)
         expected |= set(found.expected)
@@ -66,9 +67,14 @@ def coverage_of(key: Key, whole: tuple[Place, Sequence[Pick]], members: Members,
     return Coverage(tuple(sorted(expected)), tuple(sorted(missing)))
 
 
+def interpretations(members: Members) -> set[str]:
+    """The interpretations of markers in the groups that serve a query."""
+    return {group.cut.interpretation for group, _ in members.values() if isinstance(group.cut, PunctuationCut)}
+
+
 def reached_us(group: Group, view: GroupView) -> int:
     """Up to where windows of a group have had their rows: where they wait for every node, the least of all leaves."""
-    if is_central(group) and not skips_of(group):
+    if group.cut.central and not group.cut.skips:
         return min(view.frontier_us, *view.leaves.values())
     return view.frontier_us
 
@@ -77,7 +83,7 @@ def members_of(decision: Decision) -> dict[Key, dict[str, tuple[Group, GroupView
     """Of every query of windows between markers, the groups that serve it, by node; not those that expect nobody."""
     out: dict[Key, dict[str, tuple[Group, GroupView]]] = {}
     for group, view in decision.groups.items():
-        for key in view.serving if is_marked(group) and view.leaves else ():
+        for key in view.serving if isinstance(group.cut, PunctuationCut) and view.leaves else ():
             out.setdefault(key, {})[group.node] = (group, view)
     return out
 

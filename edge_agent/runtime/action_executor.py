@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edge_agent.algebra.frame import Frame
@@ -30,7 +30,6 @@ from edge_agent.machines.events import (
     Sent,
 )
 from edge_agent.machines.node import Node
-from edge_agent.packages import PluginGuard, install
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Taken
 from edge_agent.ports.mqtt import Connection
@@ -50,10 +49,7 @@ QUIET_NOTES: Final = frozenset(  # what is told as information; every other note
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a process is made of. persona: who it is, in words. keep: where bad bytes go.
-
-    packages: the keeper of the functions that other packages bring.
-    """
+    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
 
     machine: Node
     spool: Spool
@@ -62,7 +58,6 @@ class RuntimeParts:
     up: Connection
     persona: NodeStatus
     keep: QuarantineFile
-    packages: PluginGuard = field(default_factory=install)
 
 
 class ActionExecutor:

@@ -17,7 +17,6 @@ from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
-from edge_agent.packages import install, some
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link
 from edge_agent.ports.mqtt import Connection
@@ -62,10 +61,6 @@ def build(
 
     persona = NodeStatus(node.node, settings.node.role, settings.uplink.parent, version)
     keep = QuarantineFile(path.with_name(QUARANTINE))
-    packages = install(edge=True)
-    packages.keep(path.parent)
-    if some():  # now that what never ends would be ended, what packages brought is tried: a bad file is said as ever
-        read_again()
     clock, waiter, random = SystemClock(), Waiter(), SystemRandom()
     link = replace(_link(settings.uplink, node.node), will=persona.will())
     if settings.node.role == "gateway":

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from edge_agent import packages
 from edge_agent.algebra.query.query import Query
 from edge_agent.config import topics
 from edge_agent.errors import WireError
@@ -28,7 +29,6 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
-from edge_agent.packages import users
 from edge_agent.ports.link import Confirmed, Down, Messages, Subscribed, Taken, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message, RefusedPublish
@@ -54,7 +54,6 @@ class Loop:
     def __init__(self, outfit: RuntimeParts) -> None:
         self.machine, self.spool, self.clock = outfit.machine, outfit.spool, outfit.clock
         self.waiter, self.up, self.persona, self.keep = outfit.waiter, outfit.up, outfit.persona, outfit.keep
-        self.packages = outfit.packages
         self.connections = [outfit.up]
         self.stopping = False
         self._node = outfit.persona.node
@@ -107,7 +106,6 @@ class Loop:
             self.feed(event, now_us)
         self.feed(Tick(), now_us)
         self._settle(now_us)
-        self.packages.rest()  # definitions ask packages too
         if now_us >= self._told_us + TELL_EVERY_US or now_us < self._told_us:
             self._told_us = now_us
             for note in self._notes():
@@ -118,22 +116,24 @@ class Loop:
         """Give an event to the machine, perform what it asks for, and so on until all is quiet."""
         self._events.append(event)
         while self._events:
-            actions = self.machine.handle(self._events.popleft(), now_us)
-            self.packages.rest()
-            for action in actions:
+            for action in self.machine.handle(self._events.popleft(), now_us):
                 self._events.extend(self.performer.perform(action, now_us))
 
     def _tell_failures(self, now_us: int) -> None:
-        """What a package's function raised, and what is left out: in the log, in the status and upward, each once."""
-        queries = tuple(self._queries())
-        for failure in self.packages.news():
-            asking, call = users(failure.call.name, queries), failure.call
-            tell(Note("package.failed", {"what": failure.text, "queries": " ".join(asking), "hint": failure.hint}))
-            told = {"function": call.name, "package": call.package, "step": call.step, "why": failure.why}
-            self.persona.failing = (*self.persona.failing, {**told, "off": failure.off, "queries": asking})[
-                -MOST_FAILING:
-            ]
-            self.feed(Failed(failure.text + (f"; queries {', '.join(asking)}" if asking else "")), now_us)
+        """Report new failures of packages' functions: in the log, in the status and to the root."""
+        for failure in packages.news():
+            queries = packages.users(failure.name, self._queries())
+            tell(Note("package.failed", {"what": failure.text, "queries": " ".join(queries), "hint": failure.hint}))
+            entry = {
+                "function": failure.name,
+                "package": failure.package,
+                "step": failure.step,
+                "why": failure.why,
+                "off": failure.off,
+                "queries": queries,
+            }
+            self.persona.failing = (*self.persona.failing, entry)[-MOST_FAILING:]
+            self.feed(Failed(failure.text + (f"; queries {', '.join(queries)}" if queries else "")), now_us)
             self.say_status(now_us)
 
     def _finish(self) -> None:

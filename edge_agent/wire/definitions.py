@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
+from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
@@ -92,10 +93,10 @@ def _numbered_group(value: object) -> tuple[int, Group]:
 
 def group_item(group: Group) -> list[object]:
     """[source, where, by, lateness, late], where needed followed by gap and max, and these by node and form."""
-    fields = [group.source, group.where, list(group.by), group.lateness_us, group.late]
-    if group.node or group.form:
-        return [*fields, group.gap_us, group.max_us, group.node, group.form]
-    return [*fields, group.gap_us, group.max_us] if group.gap_us else fields
+    fields, cut = [group.source, group.where, list(group.by), group.lateness_us, group.late], group.cut
+    if group.node or cut.text:
+        return [*fields, cut.gap_us, cut.max_us, group.node, cut.text]
+    return [*fields, cut.gap_us, cut.max_us] if cut.gap_us else fields
 
 
 def group(value: object) -> Group:
@@ -103,14 +104,20 @@ def group(value: object) -> Group:
     source, where, by, lateness_us, late, *more = an_array(value, "group", 5, 9)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")
+    gap_us, max_us = _gap_and_max(more[:2], 0 if len(more) > 2 else 1) if more else (0, 0)
+    node, form = _node_and_form(more[2:]) if len(more) > 2 else ("", "")
+    try:
+        cut = cut_from_text(gap_us, max_us, form)
+    except ValueError as err:
+        raise WireError(f"{err}: gap {gap_us}, maximum {max_us}, form {shown(form)}") from err
     return Group(
         a_text(source, "source", NAME),
         a_text(where, "where", TEXT),
         names(by, "by"),
         an_int(lateness_us, 0, TIME_LIMIT_US, "lateness"),
         late,
-        *(_gap_and_max(more[:2], 0 if len(more) > 2 else 1) if more else ()),
-        *(_node_and_form(more[2:]) if len(more) > 2 else ()),
+        cut,
+        node,
     )
 
 

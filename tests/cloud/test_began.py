@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage, window_coverage
 from edge_agent.algebra.frame import LATEST_US, Gap, Serving
+from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.root.completeness import GroupView
@@ -14,7 +15,7 @@ from edge_agent.root.decision.ordered_queries import OrderedQueryAtDecision, ord
 from edge_agent.root.decision.window_ranges import CoverageRef
 
 GAP_US, FAR = 5, 1_000
-SESSIONS = Group("s", "", (), 0, gap_us=GAP_US)
+SESSIONS = Group("s", "", (), 0, cut=SessionCut(GAP_US))
 COUNTED = Query("q", 1, "s", CountTumbling(3), (Aggregate("sum", "sum"),), lateness_us=0)
 TIMES = st.integers(0, 60)
 READINGS = st.lists(TIMES, min_size=1, max_size=12).map(sorted)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage
 from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
@@ -15,7 +16,7 @@ from edge_agent.root.decision.window_ranges import CoverageRef
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
-GROUP = Group("s", "", ("site",), SECOND, gap_us=5)
+GROUP = Group("s", "", ("site",), SECOND, cut=SessionCut(5))
 LEAVES = ("a", "b", "c")
 TIMES = st.integers(0, 60)
 GAPS = st.builds(
@@ -45,10 +46,12 @@ KNOWN = st.builds(
 def test_the_cell_of_a_row_says_its_coverage(known: CoverageSources, rows: list[tuple[int, int, str]]) -> None:
     """protocol 4.7: by the rows' own places; a key that a leaf holds back has cells of its own."""
     view, frontier = known.view, known.view.frontier_us
-    spans = [(first, first + lasted, key) for first, lasted, key in rows if first + lasted + GROUP.gap_us < frontier]
+    spans = [
+        (first, first + lasted, key) for first, lasted, key in rows if first + lasted + GROUP.cut.gap_us < frontier
+    ]
     if not spans:
         return
-    firsts, ends = [first for first, _, _ in spans], [last + GROUP.gap_us for _, last, _ in spans]
+    firsts, ends = [first for first, _, _ in spans], [last + GROUP.cut.gap_us for _, last, _ in spans]
     longest = max(end - first for first, end in zip(firsts, ends, strict=True))
     where = SessionBounds(
         (min(firsts), max(firsts)), (min(ends), max(ends)), longest, frozenset(key for *_, key in spans)
@@ -62,7 +65,7 @@ def test_the_cell_of_a_row_says_its_coverage(known: CoverageSources, rows: list[
             for cell in cells
             if cell.key == (f"={key}" if f"={key}" in own else "")
             and cell.first_low <= first < cell.first_high
-            and cell.end_low <= last + GROUP.gap_us < cell.end_high
+            and cell.end_low <= last + GROUP.cut.gap_us < cell.end_high
         )
         mine = {leaf: view.leaf_bound_us(leaf, key) for leaf in LEAVES}
         wanted = session_coverage(mine, known.gaps, GROUP, first, last, begins=known.begins)

@@ -1,4 +1,4 @@
-"""What functions of other packages failed in is told once at the root: a row of ops.gaps for each query and reason."""
+"""Failures of other packages' functions are reported once at the root: a row of ops.gaps for each query and reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from cloud_job.delta import tables
 from cloud_job.delta.plugin_failures import PluginFailures
-from edge_agent import packages
+from edge_agent.algebra import aggregates
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 
@@ -29,10 +29,10 @@ def row(name: str, start: int, batch: int, **details: Any) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_what_a_package_failed_in_is_told_once_however_many_rows_say_it(
+def test_a_failure_is_reported_once_however_many_rows_contain_it(
     roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(packages, "brought", lambda: {"load"})
+    monkeypatch.setitem(aggregates.PLUGINS, "load", str)
     root = roots()
     known = [query("mine", "load", "sum"), query("other", "collect")]
     why = {"failed": "ValueError: no such valve"}
@@ -47,10 +47,10 @@ def test_what_a_package_failed_in_is_told_once_however_many_rows_say_it(
     root.place.append(tables.RESULTS, tables.rows(root.spark, tables.RESULTS, rows), "results", 7)
     failures = PluginFailures(root.spark, root.place)
     with caplog.at_level(logging.WARNING, "headwater"):
-        failures.tell(iter(known), 7)
-        failures.tell(iter(known), 7)
-    told = sorted((each["detail"] for each in root.rows(tables.GAPS)), key=str)
-    assert [text.partition("readings")[2] or text for text in told] == [
+        failures.report(iter(known), 7)
+        failures.report(iter(known), 7)
+    reported = sorted((each["detail"] for each in root.rows(tables.GAPS)), key=str)
+    assert [text.partition("readings")[2] or text for text in reported] == [
         "load of query mine: ValueError: no such valve",
         ": too wet",
     ]
@@ -67,6 +67,6 @@ def test_without_functions_of_packages_no_table_is_read(monkeypatch: pytest.Monk
             raise AssertionError(f"{name} of a table that nobody asked for")
 
     failures = PluginFailures(Untouched(), Untouched())  # type: ignore[arg-type]
-    failures.tell(iter([query("plain", "sum")]), 1)
-    monkeypatch.setattr(packages, "brought", lambda: {"load"})
-    failures.tell(iter([query("plain", "sum")]), 1)
+    failures.report(iter([query("plain", "sum")]), 1)
+    monkeypatch.setitem(aggregates.PLUGINS, "load", str)
+    failures.report(iter([query("plain", "sum")]), 1)

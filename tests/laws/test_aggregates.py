@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Param, Readings, basis_of
-from edge_agent.algebra.aggregates.conformance import unlike
 from edge_agent.algebra.aggregates.non_commutative import with_needs
+from edge_agent.algebra.aggregates.plugins import order_dependence
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, combine, concat
 from edge_agent.algebra.partials.segments import Segments
@@ -112,12 +112,11 @@ def test_lift_of_coded_groups_equals_lift_of_each_group_alone(case: tuple[int | 
         assert_same_column(got[name].astype(want.dtype), want, reach([part], name))
 
 
-def test_every_component_keeps_what_one_of_a_package_is_tried_for() -> None:
+def test_every_component_keeps_the_law_that_a_definition_checks_for_those_of_packages() -> None:
     every = {component.name: component for component in COMPONENTS.values()}
     for component in every.values():
         if not {COLUMNS[name].kind for name in component.columns} & {"node", "order", "series", "sketch"}:
-            *needed, _ = with_needs((component.name,), every)
-            assert not unlike(component, needed, [COLUMNS[name] for name in component.columns])
+            assert not order_dependence(tuple(with_needs((component.name,), every)), component.columns)
 
 
 def test_variance_far_from_zero_is_no_difference_of_squares() -> None:

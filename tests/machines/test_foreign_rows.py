@@ -14,6 +14,7 @@ import pytest
 from edge_agent.algebra.frame import Birth, Define, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.wire import frames, heads
@@ -64,7 +65,7 @@ def test_raw_rows_are_series_in_a_group_of_raw_readings(form: str, basis: tuple[
     """protocol 6.2, 7.4, 3.6"""
     half = ChildFrames(7, 60 * SECOND)
     plan = Plan(b"readings", "raw", basis, None, 1, (("q", 1),))
-    define = replace(DEFINE, groups=((0, replace(GROUP, form=form)),), plans=((0, 0, plan),))
+    define = replace(DEFINE, groups=((0, replace(GROUP, cut=cut_from_text(0, 0, form))),), plans=((0, 0, plan),))
     half.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1"), define), NOW)
     one = np.array([NOW])
     states = {"0": np.array([1]), "1": SERIES if "series" in basis else np.array([1.5])}

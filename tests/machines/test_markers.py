@@ -11,7 +11,7 @@ import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.punctuation.markers import Marker, key_of, ordinal_of
+from edge_agent.algebra.punctuation.markers import Marker, ordinal_of, window_key
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.events import Action, Commit, Committed, Configured, LinkUp, Mark, Note, Read, Restored, Tick
@@ -239,7 +239,7 @@ def test_the_first_value_of_a_series_changes_nothing() -> None:
 def test_a_windows_number_comes_back_from_its_key(after: int) -> None:
     """Also where a merger passes on what is on time before what is late, and where a few were lost."""
     around = [after + step for step in (-2_000, -1, 0, 1, 2, 2_048) if after + step >= 0]
-    assert [ordinal_of(key_of(number), after) for number in around] == around
+    assert [ordinal_of(window_key(number), after) for number in around] == around
 
 
 AT = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Frame, Leaf, Plan
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.outbox import Outbox
@@ -17,7 +18,7 @@ from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 S = 1_000_000
 GAP_US = 5 * S
-DOORS, WINDOWS = (Group(source, "", ("key",), 0, gap_us=GAP_US) for source in ("door", "window"))
+DOORS, WINDOWS = (Group(source, "", ("key",), 0, cut=SessionCut(GAP_US)) for source in ("door", "window"))
 PLAN = Plan(b"12345678", "session", ("count", "sum"), None, 0, (("q", 1),), GAP_US)
 FEW, MANY = 4, 6_000  # so many texts fill more than a frame
 KEYS = [f"key={number:012d}" for number in range(MANY)]

@@ -7,12 +7,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge_agent.algebra.plugin_calls import Loaded
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.cli.simulate import cannot_run
 from edge_agent.cli.support.size_estimates import rate_of
@@ -107,7 +108,7 @@ def test_only_a_driver_of_the_local_broker_holds_all_sensors_in_one_object(clock
 def test_an_unknown_driver_names_the_others_and_what_was_left_out(brought: dict[str, Driver]) -> None:
     with pytest.raises(ConfigError, match="one of mqtt, host, file, simulated"):
         parse_sensor("s", {"driver": "plant_x"})
-    DRIVERS.add([EntryPoint("plant", "no_such_module:X", drivers.GROUP)])
+    DRIVERS.add([], {"plant": "no_such_module:X: ModuleNotFoundError: No module named 'no_such_module'"})
     with pytest.raises(ConfigError, match=r"left out: plant \(no_such_module:X: ModuleNotFoundError"):
         parse_sensor("s", {"driver": "plant_x"})
 
@@ -121,7 +122,8 @@ def gauge(brought: dict[str, Driver], tmp_path: Path, monkeypatch: pytest.Monkey
     code = re.findall(r"```python\n(# plant_drivers.py\n.*?)```", (TOP / "docs/extend.md").read_text(), re.DOTALL)
     (tmp_path / "plant_drivers.py").write_text(code[0])
     monkeypatch.syspath_prepend(tmp_path)
-    DRIVERS.add([EntryPoint("gauge", "plant_drivers:GAUGE", drivers.GROUP)])
+    found = import_module("plant_drivers").GAUGE
+    DRIVERS.add([Loaded("gauge", "plant_drivers:GAUGE", found, "plant 1.0")], {})
     assert drivers.REFUSED == {}
     path = tmp_path / "number"
     path.write_text("20.5\n")
@@ -198,12 +200,6 @@ def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
 def test_a_record_that_cannot_be_used_is_left_out(brought: dict[str, Driver], change: dict[str, Any], why: str) -> None:
     given = dataclasses.replace(DRIVERS["host"], **{"name": "plant_host", **change})
 
-    class Point:
-        name, value = "plant", "plant:DRIVER"
-
-        def load(self) -> Driver:
-            return given
-
-    DRIVERS.add([Point()])  # type: ignore[list-item]
+    DRIVERS.add([Loaded("plant", "plant:DRIVER", given, "plant 1.0")], {})
     assert why in drivers.REFUSED["plant"]
     assert not brought

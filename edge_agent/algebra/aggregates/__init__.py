@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,22 +25,21 @@ from edge_agent.algebra.aggregates.base import (
     Param,
     Readings,
 )
+from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.plugin_calls import PLAIN, Watch
+from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from edge_agent.algebra.aggregates.base import States
     from edge_agent.algebra.partials.arrays import Array, Ints
     from edge_agent.algebra.query.query import Aggregate
 
 __all__ = [
-    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "REFUSED", "TEMPLATES", "TRIALS",
-    "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "add", "basis_of", "check",
-    "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "PLUGINS", "REFUSED", "TEMPLATES",
+    "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "add", "basis_of", "broken_law",
+    "check", "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
 _FILES: Final = (  # the registry: files of this folder, each with its FAMILY
@@ -59,8 +58,8 @@ _FILES: Final = (  # the registry: files of this folder, each with its FAMILY
     "approximate",
 )
 BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.{name}").FAMILY for name in _FILES)
-REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family is left out
-TRIALS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> how it breaks its promise, asked once
+REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family cannot be used
+PLUGINS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> its law check, which runs once
 
 Made = TypeVar("Made", Column, Component)
 
@@ -113,23 +112,28 @@ COMPONENTS: Final[AggregateRegistry[Component]] = AggregateRegistry(
 FUNCTIONS: Final[dict[str, Function]] = {f.name: f for family in BUILT_IN for f in family.functions}
 
 
-def add(points: Iterable[EntryPoint], watch: Watch = PLAIN) -> None:
-    """Families of other packages, those that can be used; of the others REFUSED says why (docs/extend.md).
+def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
+    """Add families of other packages; REFUSED gets the reasons of those that cannot be used (docs/extend.md).
 
-    Once a process, before anything is asked of the registry. Calls of their functions go through the watch.
+    Once a process, before the registry is used. refused: entry points that could not be loaded. guard: makes the guard
+    of a package.
     """
-    found = plugins.families(BUILT_IN, points, watch)
-    REFUSED.update(found.refused)
-    TRIALS.update(found.trials)
-    for family in found.families:
+    REFUSED.update(refused)
+    known = list(BUILT_IN)
+    for each in usable(loaded, REFUSED, lambda family: plugins.refusal(family, known)):
+        family = each.found
+        every = {component.name: component for f in (*known, family) for component in f.components}
+        PLUGINS.update({f.name: cache(partial(plugins.broken_law, f, family, every)) for f in family.functions})
+        family = plugins.guarded(in_order(family, known), guard(each.package))
+        known.append(family)
         COLUMNS.add({column.name: column for column in family.columns})
         COMPONENTS.add({component.name: component for component in family.components})
         FUNCTIONS.update({function.name: function for function in family.functions})
 
 
-def tried(fn: str) -> str:
-    """How a function of a package breaks what it promises, tried on a few readings; '' if it does not, and of ours."""
-    return TRIALS[fn]() if fn in TRIALS else ""
+def broken_law(fn: str) -> str:
+    """How a package's function breaks the law of combine on a few readings; '' if it keeps the law or is built in."""
+    return PLUGINS[fn]() if fn in PLUGINS else ""
 
 
 def check(aggregate: Aggregate) -> None:

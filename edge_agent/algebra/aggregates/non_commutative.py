@@ -1,7 +1,7 @@
-"""Components that do not commute: what they are asked for is answered from all readings in their global order.
+"""Computes components that do not commute from all readings in their global order.
 
-Such a state cannot be made of parts, for parts meet in any order. So readings travel (docs/protocol.md 7.4), and where
-they have met in the order of (time, node, arrival) the component lifts them all at once.
+Parts of a window arrive in any order, so such a state cannot be combined from parts. Instead the readings travel to the
+root, which sorts them by (time, node, arrival) and lifts them at once. Source: docs/protocol.md 7.4.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SERIES: Final = ("series",)
 
 
 def in_order(family: Family, known: Sequence[Family]) -> Family:
-    """The same family: functions that need a component that does not commute need `series` in its stead.
+    """The family without components that do not commute; functions that need one of them need `series` instead.
 
-    known: where the other components that they need are. Nobody else can need such a component: it is not there.
+    known: families with the other components that these functions need.
     """
     own = {component.name for component in family.components if not component.commutative}
     if not own:
@@ -64,7 +64,7 @@ def _from_series(function: Function, every: Mapping[str, Component]) -> Function
 
 
 def with_needs(names: Sequence[str], every: Mapping[str, Component]) -> Iterator[Component]:
-    """These components, each after those that it needs; those that are nowhere are passed over."""
+    """The named components, each after its needs. Names that do not exist are skipped."""
     for name in names:
         if name in every:
             yield from with_needs(every[name].needs, every)

@@ -1,284 +1,203 @@
-"""Families of aggregates that other packages bring: entry points of the group `headwater.aggregates` (docs/extend.md).
+"""Aggregates of other packages: refuses families that cannot work, checks the law of combine, guards every call.
 
-A package that is broken, or takes a name that is taken, is left out, with the reason for whoever asks for its
-functions. A function of a package that raises costs its own answers and nothing else: its states travel with a count of
-the readings it failed on, and a row with such readings has no answer, with the reason in `details`. Every call goes
-through a watch (algebra/plugin_calls.py), which tells people and keeps what is slow within bounds.
+Source: docs/extend.md. The state of each component gets one more column: how many of its readings its functions failed
+on. It travels with the state, so a row with such readings is null at every tier, with the reason in `details`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
-from edge_agent.algebra.aggregates.conformance import unlike
-from edge_agent.algebra.aggregates.non_commutative import in_order, with_needs
+from edge_agent.algebra.aggregates.non_commutative import with_needs
+from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.plugin_calls import PLAIN, TRIAL, Call, FailedError, Watch, said
+from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partials.arrays import Array, Ints
 
-GROUP: Final = "headwater.aggregates"
-KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of columns that a package may add
-FAILED: Final = "_failed"  # suffix of the column that counts the readings a package's function failed on
+FAILED: Final = "_failed"  # suffix of the column that counts readings on which a component failed
+UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for the law of combine
+TIMES_US: Final = np.arange(24) * 1_000
+NEAR: Final = 1e-6  # tolerance of floats: sums in another order, and approximate states, may differ by so much
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
-    """Whose functions these are, and where calls of them go through."""
+def refusal(family: Family, known: Sequence[Family]) -> str:
+    """Why a family cannot be added to the known ones, '' if it can."""
+    parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
+        "column": lambda f: f.columns,
+        "component": lambda f: f.components,
+        "function": lambda f: f.functions,
+    }
+    for part, of in parts.items():
+        taken = {each.name for other in known for each in of(other)}
+        if clash := sorted(taken.intersection(each.name for each in of(family))):
+            return f"{part} {clash[0]!r} exists already; choose another name"
+    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
+    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
+        return f"column kind {kinds[0]!r} is not for packages; use one of {', '.join(allowed)}"
+    columns = [name for component in family.components for name in component.columns]
+    if sorted(columns) != sorted(c.name for c in family.columns) or not all(c.columns for c in family.components):
+        return "every column belongs to exactly one component, and every component has a column"
+    if family.templates or any(function.asks is not None for function in family.functions):
+        return "templates are not for packages"
+    needs = [*(c.needs for c in family.components), *((*f.needs, *(f.scaled or ())) for f in family.functions)]
+    if any({"bag", "series"} & set(names) and len(set(names)) > 1 for names in needs):
+        return "a function or component that needs 'bag' or 'series' needs no other component: they hold all readings"
+    missing = {name for names in needs for name in names} - {c.name for f in (*known, family) for c in f.components}
+    return f"component {min(missing)!r} is needed and does not exist" if missing else ""
 
-    point: str
-    package: str
-    watch: Watch
 
-    def call(self, name: str, step: str, rows: int) -> Call:
-        """A call of one of them."""
-        return Call(self.point, self.package, name, step, rows)
+def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
+    """How a component of the family, needed by the function, breaks the law of combine; '' if none does.
 
-
-def brought(point: EntryPoint, watch: Watch) -> Brought:
-    """Of the entry point's distribution, where it is known."""
-    return Brought(point.name, "" if point.dist is None else f"{point.dist.name} {point.dist.version}", watch)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFamilies:
-    """What entry points brought: families that can be used, entry point -> why it cannot, function -> its trial.
-
-    A trial says how the function breaks its promise, '' if it keeps it there (trial.py).
+    every: all components by name. What raises breaks no law: it costs its own results when it is used.
     """
-
-    families: tuple[Family, ...]
-    refused: Mapping[str, str]
-    trials: Mapping[str, Callable[[], str]]
-
-
-def families(built_in: Sequence[Family], points: Iterable[EntryPoint], watch: Watch = PLAIN) -> FoundFamilies:
-    """What the entry points bring; nothing of it is called yet."""
-    found: list[Family] = []
-    refused: dict[str, str] = {}
-    trials: dict[str, Callable[[], str]] = {}
-    for point in points:
-        try:
-            family, by = point.load(), brought(point, watch)
-            known = [*built_in, *found]
-            why = _wrong(family, known)
-        except Exception as err:
-            why = said(err)
-        if why:
-            refused[point.name] = f"{point.value}: {why}"
-            continue
-        found.append(_guarded(in_order(family, known), by))
-        every = {component.name: component for each in known for component in each.components}
-        every |= {component.name: _watched(component, by) for component in family.components}
-        for function in family.functions:
-            trials[function.name] = _once(partial(_unlike, function, family, every), watch)
-    return FoundFamilies(tuple(found), refused, trials)
+    needed = tuple(with_needs((*function.needs, *(function.scaled or ())), every))
+    own = {component.name for component in family.components if component.commutative}
+    try:
+        return order_dependence(needed, [name for c in needed if c.name in own for name in c.columns])
+    except Exception:
+        return ""
 
 
-def _once(trial: Callable[[], str], watch: Watch) -> Callable[[], str]:
-    remembered = cache(trial)
-    return lambda: remembered() if watch.ready else ""
+def order_dependence(components: Sequence[Component], columns: Sequence[str]) -> str:
+    """Lifts and combines a few readings in several orders and groupings; '' if the columns agree.
 
-
-def _unlike(function: Function, family: Family, every: Mapping[str, Component]) -> str:
-    """How a component of the family that the function needs says that it commutes, and does not. '' if none does.
-
-    One that raises is no such: it costs its own answers, whenever it is asked.
+    components: each after its needs. Raises: what a component raises. Source: docs/protocol.md 6.1.
     """
-    kinds = {column.name: column for column in family.columns}
-    for component in with_needs((*function.needs, *(function.scaled or ())), every):
-        own = [kinds[name] for name in component.columns if name in kinds]
-        if not own or not component.commutative:
-            continue
-        *needed, _ = with_needs((component.name,), every)
-        try:
-            why = unlike(component, needed, own)
-        except Exception:  # noqa: S112 - whatever it is, it is told when somebody asks for its functions
-            continue
-        if why:
-            return why
+    one = np.zeros(1, np.int64)
+
+    def lift(rows: slice, value: Array, scale: int | None) -> dict[str, Array]:
+        readings = Readings(TIMES_US[rows], value[rows], np.arange(len(value))[rows])
+        states: dict[str, Array] = {}
+        for component in components:
+            states.update(component.lift(readings, Segments.runs(one, len(readings.value)), scale, states))
+        return states
+
+    def combine(*parts: States) -> dict[str, Array]:
+        states = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        combined: dict[str, Array] = {}
+        for component in components:
+            combined.update(component.combine(states, Segments.runs(one, len(parts)), combined, None))
+        return combined
+
+    for scale, value in ((None, UNITS / 7), (-1, UNITS)):
+        a, b, c = (lift(slice(n, None, 3), value, scale) for n in range(3))
+        ways = {
+            "parts a, b, c": combine(a, b, c),
+            "parts c, b, a": combine(c, b, a),
+            "parts b, c, a": combine(b, c, a),
+            "a with b, then c": combine(combine(a, b), c),
+            "all readings lifted at once": lift(slice(None), value, scale),
+        }
+        for name in columns:
+            if why := disagreement({way: states[name].tolist() for way, states in ways.items()}, NEAR):
+                return f"{name} depends on the order in which parts are combined: {why}"
     return ""
 
 
-def _watched(component: Component, by: Brought) -> Component:
-    """The same, each call within bounds: for a trial."""
-
-    def lift(readings: Readings, groups: Segments, scale: int | None, lifted: States) -> dict[str, Array]:
-        call = by.call(component.name, TRIAL, len(readings.time_us))
-        return by.watch.call(call, partial(component.lift, readings, groups, scale, lifted))
-
-    def combine(states: States, groups: Segments, combined: States, ranks: Ints | None) -> dict[str, Array]:
-        call = by.call(component.name, TRIAL, groups.rows)
-        return by.watch.call(call, partial(component.combine, states, groups, combined, ranks))
-
-    return replace(component, lift=lift, combine=combine)
-
-
-def _wrong(family: object, known: Sequence[Family]) -> str:
-    """Why a family cannot be used, '' if it can."""
-    if not isinstance(family, Family):
-        return f"wanted a Family (edge_agent.algebra.aggregates.base), got {type(family).__name__}"
-    names: tuple[tuple[str, Callable[[Family], Iterable[str]]], ...] = (
-        ("column", lambda f: (c.name for c in f.columns)),
-        ("component", lambda f: (c.name for c in f.components)),
-        ("function", lambda f: (c.name for c in f.functions)),
-    )
-    for what, of in names:
-        twice = sorted({name for other in known for name in of(other)}.intersection(of(family)))
-        if twice:
-            return f"{what} {twice[0]!r} is there already; choose another name"
-    kinds = sorted({column.kind for column in family.columns} - set(KINDS))
-    if kinds:
-        return f"column kind {kinds[0]!r} is not for packages; there are {', '.join(KINDS)}"
-    if sorted(c for component in family.components for c in component.columns) != sorted(
-        c.name for c in family.columns
-    ):
-        return "every column belongs to exactly one component"
-    if any(not component.columns for component in family.components):
-        return "a component has at least one column"
-    if family.templates or any(function.asks is not None for function in family.functions):
-        return "templates are not for packages"
-    asked = (*(f.needs for f in family.functions), *(component.needs for component in family.components))
-    if any({"bag", "series"} & set(needs) and len(needs) > 1 for needs in asked):
-        return "what needs 'bag' or 'series' needs nothing else: all readings are in it"
-    there = {component.name for f in (*known, family) for component in f.components}
-    needed = {name for component in family.components for name in component.needs}
-    needed |= {name for f in family.functions for name in (*f.needs, *(f.scaled or ()))}
-    return f"component {min(needed - there)!r} is needed and not there" if needed - there else ""
-
-
-# --- what a package's functions may do wrong -----------------------------------------------------------------------
-
-
-def _guarded(family: Family, by: Brought) -> Family:
+def guarded(family: Family, guard: PluginGuard) -> Family:
+    """The same family, whose functions never raise."""
     kinds = {column.name: column.kind for column in family.columns}
     own = {component.name for component in family.components}
     return replace(
         family,
         columns=(*family.columns, *(Column(c.name + FAILED, "count") for c in family.components)),
-        components=tuple(_guarded_component(component, kinds, by) for component in family.components),
-        functions=tuple(_guarded_function(function, own, by) for function in family.functions),
+        components=tuple(_guarded_component(component, kinds, guard) for component in family.components),
+        functions=tuple(_guarded_function(function, own, guard) for function in family.functions),
     )
 
 
-def _guarded_component(component: Component, kinds: Mapping[str, str], by: Brought) -> Component:
-    """The same, which never raises."""
+def _guarded_component(component: Component, kinds: Mapping[str, str], guard: PluginGuard) -> Component:
     failed = component.name + FAILED
 
-    def made(
-        what: Call, attempt: Callable[[], dict[str, Array]], groups: Segments, scale: int | None, readings: Array
-    ) -> dict[str, Array]:
-        def sound() -> dict[str, Array]:
-            columns = attempt()
-            return {name: _sound(columns[name], len(groups), kinds[name], scale) for name in component.columns}
+    def checked(columns: Mapping[str, Array], rows: int, scale: int | None) -> dict[str, Array]:
+        return {name: _checked(columns[name], rows, kinds[name], scale) for name in component.columns}
 
-        try:
-            return {**by.watch.call(what, sound), failed: np.zeros(len(groups), np.int64)}
-        except FailedError:
-            return {**{n: _nothing(len(groups), kinds[n], scale) for n in component.columns}, failed: readings}
+    def attempt(
+        step: str, call: Callable[[], Mapping[str, Array]], rows: int, scale: int | None, readings: Ints
+    ) -> dict[str, Array]:
+        """The columns that the call returns; if it fails, zeros and the numbers of its readings."""
+        found = guard.call(component.name, step, lambda: checked(call(), rows, scale))
+        if found is None:
+            zeros = {name: np.zeros(rows, _dtype(kinds[name], scale)) for name in component.columns}
+            return {**zeros, failed: readings}
+        return {**found, failed: np.zeros(rows, np.int64)}
 
     def lift(readings: Readings, groups: Segments, scale: int | None, lifted: States) -> dict[str, Array]:
-        what = by.call(component.name, "lift", len(readings.time_us))
-        counted = groups.sum(np.ones(len(readings.time_us), np.int64))
-        return made(what, lambda: component.lift(readings, groups, scale, lifted), groups, scale, counted)
+        every = groups.sum(np.ones(len(readings.time_us), np.int64))
+        return attempt("lift", lambda: component.lift(readings, groups, scale, lifted), len(groups), scale, every)
 
     def combine(states: States, groups: Segments, combined: States, ranks: Ints | None) -> dict[str, Array]:
-        scale = (
-            0
-            if any(kinds[n] in ("value", "wide") and states[n].dtype != np.float64 for n in component.columns)
-            else None
-        )
-        what = by.call(component.name, "combine", groups.rows)
-        before = groups.sum(states[failed])
-        every = groups.sum(states["count"]) if "count" in states else np.maximum(before, 1)
-        out = made(what, lambda: component.combine(states, groups, combined, ranks), groups, scale, every)
-        return {**out, failed: np.maximum(out[failed], before)}
+        every = groups.sum(states["count"] if "count" in states else np.ones(groups.rows, np.int64))
+        integers = any(kinds[n] in {"value", "wide"} and states[n].dtype != np.float64 for n in component.columns)
+        scale = 0 if integers else None
+        out = attempt("combine", lambda: component.combine(states, groups, combined, ranks), len(groups), scale, every)
+        return {**out, failed: np.maximum(out[failed], groups.sum(states[failed]))}
 
     def invert(total: States, part: States) -> dict[str, Array] | None:
-        if total[failed].any():  # what failed cannot be taken away
-            return None
-        rows, taken = len(total[failed]), component.invert
-        assert taken is not None
+        assert component.invert is not None
+        subtract, rows = component.invert, len(total[failed])
 
-        def sound() -> dict[str, Array] | None:
-            columns = taken(total, part)
-            if columns is None:
-                return None
-            return {name: _sound(columns[name], rows, kinds[name], 0) for name in component.columns}
+        def attempt() -> dict[str, Array] | None:
+            columns = subtract(total, part)
+            return None if columns is None else {**checked(columns, rows, 0), failed: np.zeros(rows, np.int64)}
 
-        try:
-            columns = by.watch.call(by.call(component.name, "invert", rows), sound)
-        except FailedError:
-            return None
-        return None if columns is None else {**columns, failed: np.zeros(rows, np.int64)}
+        return None if total[failed].any() else guard.call(component.name, "invert", attempt)
 
-    return replace(
-        component,
-        columns=(*component.columns, failed),
-        lift=lift,
-        combine=combine,
-        invert=None if component.invert is None else invert,
-        fold=None,
-    )
+    columns, inverse = (*component.columns, failed), component.invert and invert
+    return replace(component, columns=columns, lift=lift, combine=combine, invert=inverse, fold=None, of_bag=None)
 
 
-def _sound(column: Array, rows: int, kind: str, scale: int | None) -> Array:
-    """A column as its kind wants it. Raises: ValueError for anything else."""
-    found = np.asarray(column)
-    floats = kind == "real" or (kind in ("value", "wide") and scale is None)
-    wanted = (np.float64,) if floats else (np.int64, np.object_) if kind == "wide" else (np.int64,)
-    if found.shape != (rows,) or found.dtype.type not in wanted:
-        names = " or ".join(np.dtype(one).name for one in wanted)
-        raise ValueError(f"a column of {found.dtype} and shape {found.shape}, wanted {names} and {(rows,)}")
-    if floats and not bool(np.isfinite(found).all()):
-        raise ValueError("a column with values that are not finite")
+def _dtype(kind: str, scale: int | None) -> type[np.float64 | np.int64]:
+    return np.float64 if KINDS[kind].form(scale) is Form.FLOAT else np.int64
+
+
+def _checked(column: Array, rows: int, kind: str, scale: int | None) -> Array:
+    """The column. Raises: ValueError unless it has one finite value a row, of a dtype of its kind."""
+    found, wanted = np.asarray(column), _dtype(kind, scale)
+    big = KINDS[kind].form(scale) is Form.WIDE and found.dtype == np.object_  # integers beyond 64 bits
+    if found.shape != (rows,) or not (found.dtype == wanted or big):
+        shape = f"wanted a column of {wanted.__name__} and shape {(rows,)}"
+        raise ValueError(f"{shape}, got {found.dtype} and {found.shape}")
+    if wanted is np.float64 and not np.isfinite(found).all():
+        raise ValueError("a column has values that are not finite")
     return found
 
 
-def _nothing(rows: int, kind: str, scale: int | None) -> Array:
-    floats = kind == "real" or (kind in ("value", "wide") and scale is None)
-    return np.zeros(rows, np.float64 if floats else np.int64)
-
-
-def _guarded_function(function: Function, own: set[str], by: Brought) -> Function:
-    """The same: rows on which a component failed, or all of them where it raises itself, have no answer."""
-
+def _guarded_function(function: Function, own: set[str], guard: PluginGuard) -> Function:
     def lower(states: States, scale: int | None, params: Params) -> Lowered:
         rows = len(next(iter(states.values())))
-        failed, by_component = np.zeros(rows, np.int64), ""
-        for name in sorted(own.intersection(function.components(scale, params))):
-            if states[name + FAILED].any():
-                failed, by_component = np.maximum(failed, states[name + FAILED]), by_component or name
 
-        def sound() -> tuple[Array, Array, list[str | None]]:
+        def checked() -> tuple[NDArray[np.float64], NDArray[np.bool_], list[str | None]]:
             found = function.lower(states, scale, params)
             value, null = np.array(found.value, np.float64), np.array(found.null, np.bool_)
-            if value.shape != (rows,) or null.shape != (rows,):
-                raise ValueError(f"answers of shape {value.shape}, wanted {(rows,)}")
-            return value, null, [None] * rows if found.details is None else list(found.details)
+            details: list[str | None] = [None] * rows if found.details is None else list(found.details)
+            if not value.shape == null.shape == (rows,) == (len(details),):
+                raise ValueError(f"wanted {rows} values, got shape {value.shape}")
+            return value, null, details
 
-        try:
-            value, null, texts = by.watch.call(by.call(function.name, "lower", rows), sound)
-        except FailedError as err:
-            reason = json.dumps({"failed": str(err)})
+        found = guard.call(function.name, "lower", checked)
+        if found is None:
+            reason = json.dumps({"failed": guard.why[function.name]})
             return Lowered(np.full(rows, np.nan), np.ones(rows, np.bool_), [reason] * rows)
-        bad = (failed > 0) | ~(np.isfinite(value) | null)
-        if bad.any():
-            why = by.watch.why(by.point, by_component) or "ops.gaps and the status of the nodes say why"
-            value, null = np.where(bad, np.nan, value), null | bad
-            for row in np.flatnonzero(bad).tolist():
-                many = int(failed[row])
-                texts[row] = json.dumps({"failed": f"on {many} readings: {why}" if many else "not finite"})
-        return Lowered(value, null, texts if any(text is not None for text in texts) else None)
+        value, null, details = found
+        for name in sorted(own.intersection(function.components(scale, params))):
+            why = guard.why.get(name, "ops.gaps and the status of the nodes show why")
+            for row in np.flatnonzero(states[name + FAILED]).tolist():
+                value[row], null[row] = np.nan, True
+                details[row] = json.dumps({"failed": f"on {int(states[name + FAILED][row])} readings: {why}"})
+        return Lowered(value, null, details if any(text is not None for text in details) else None)
 
     return replace(function, lower=lower)

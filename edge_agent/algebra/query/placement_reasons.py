@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session
-from edge_agent.algebra.windows.ordered import RAW
 
 EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
 
@@ -42,11 +41,11 @@ def placement_reasons(query: Query, scale: int | None) -> tuple[PlacementReason,
 
 def _window(query: Query) -> PlacementReason:
     about, local = f"window {query.window.type}", query.scope == "local"
-    if query.group.form == RAW:
+    if isinstance(query.group.cut, OrderedCut):
         why = "its bounds depend on the order of all readings: only the root knows it, from raw readings"
         own = "local: of each gateway's own readings, which the root puts in their order"
         return PlacementReason(about, ROOT, own if local else why)
-    if is_central(query.group):
+    if query.group.cut.central:
         why = "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
         return PlacementReason(about, ROOT, why)
     if isinstance(query.window, Punctuation) and query.window.interpretation == "order":

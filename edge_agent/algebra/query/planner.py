@@ -18,6 +18,7 @@ from typing import Final
 from edge_agent.algebra.aggregates import basis_of, check
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import SCOPES, Query
 from edge_agent.algebra.query.wire_costs import COMMIT, Cost, overlap, rates
 from edge_agent.algebra.windows import ALL, Punctuation, Session
@@ -72,7 +73,7 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         )
     if isinstance(queries[0].window, Session):
         return (_sessions(queries, basis, scale),)
-    if queries[0].group.form == RAW:
+    if isinstance(queries[0].group.cut, OrderedCut):
         return (_raw(queries, scale),)
     if isinstance(queries[0].window, Punctuation):
         return _punctuation(queries, queries[0].window, basis, scale)
@@ -108,9 +109,9 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
 def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
     """Sessions of one gap: pieces merge at every tier, the root completes them by frontiers and hints."""
     served = tuple(sorted((query.id, query.revision) for query in queries))
-    gap_us = queries[0].group.gap_us
-    digest = plan_hash(f"session {gap_us} {queries[0].group.max_us}", basis, scale, served)
-    made, cost = Plan(digest, "session", basis, scale, 1, served, gap_us), Cost(basis, scale, own_range=True)
+    cut = queries[0].group.cut
+    digest = plan_hash(f"session {cut.gap_us} {cut.max_us}", basis, scale, served)
+    made, cost = Plan(digest, "session", basis, scale, 1, served, cut.gap_us), Cost(basis, scale, own_range=True)
     if queries[0].scope == "local":
         return Placement(
             made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node", cost
@@ -141,7 +142,8 @@ def _punctuation(
     where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
     central = window.interpretation == "central"
     kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
-    rows = Plan(plan_hash(f"{kind} {window.form}", basis, scale, served), kind, basis, scale, 1, served)
+    digest = plan_hash(f"{kind} {window.group_cut(skips=False).text}", basis, scale, served)
+    rows = Plan(digest, kind, basis, scale, 1, served)
     told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
     cost = Cost(basis, scale, COMMIT) if central else Cost(basis, scale, own_range=True)
     which = "the markers themselves" if central else "which windows there are, with or without a reading"

@@ -1,4 +1,4 @@
-"""Sensors and queries as frozen values. Text to values and back is config/'s work; nothing here parses.
+"""Sensors, queries and groups of queries as frozen values. config/ converts them from and to text.
 
 Source: the shapes people write are in docs/configure.md; schemas/query.schema.json and schemas/sensor.schema.json.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
+from edge_agent.algebra.query.group_cut import BY_TIME, GroupCut, OrderedCut, SessionCut, TimeCut
 from edge_agent.algebra.query.key import Labels
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         """Lists to tuples."""
-        given: tuple[tuple[str, object], ...] = self.params
-        if any(isinstance(value, list) for _, value in given):
-            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in given)
+        params: tuple[tuple[str, object], ...] = self.params
+        if any(isinstance(value, list) for _, value in params):
+            plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in params)
             object.__setattr__(self, "params", plain)
 
     def param(self, name: str, default: Param = None) -> Param:
@@ -47,8 +48,8 @@ class Aggregate:
 class Query:
     """What a user asks for. Times in microseconds; `where` is the text, '' for every reading.
 
-    on_missing: of windows whose bounds depend on all nodes: 'hold' them until every expected node has said what it has,
-    or 'skip' nodes that are left out.
+    on_missing: for windows whose bounds depend on all nodes: 'hold' them until every expected node has reported, or
+    'skip' nodes that are left out.
     """
 
     id: str
@@ -73,46 +74,47 @@ class Query:
 
     @property
     def time_window(self) -> Window:
-        """The window of a query whose windows are known from the definition alone. Raises: TypeError for sessions."""
-        if self.window.type == "session" or self.group.form:
+        """The window of a query whose windows follow from the definition alone. Raises: TypeError for others."""
+        if not isinstance(self._cut, TimeCut):
             raise TypeError(f"query {self.id}: {self.window.type} windows are not known from the definition alone")
         return cast("Window", self.window)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sensors that it needs: its source, and that of its markers if one gives them."""
-        giver = getattr(self.window, "markers", "")
-        return (self.source, giver) if giver else (self.source,)
+        """The sensors that it needs: its source, and the sensor whose changes are its markers."""
+        markers = getattr(self.window, "markers", "")
+        return (self.source, markers) if markers else (self.source,)
 
     @property
     def group(self) -> Group:
-        """The group the query belongs to: one slicer serves all its queries."""
-        gap_us = max_us = 0
-        if self.window.type == "session":  # by its word: windows/ imports values that import this
-            session = cast("Session", self.window)
-            gap_us, max_us = session.gap_us, session.max_us
-        form = getattr(self.window, "form", "")  # likewise
-        if self.window.type == "punctuation":
-            marked = cast("Punctuation", self.window)
-            gap_us, form = marked.gap_us, marked.form_of(skips=self.on_missing == "skip")
-        return Group(self.source, self.where, self.by, self.lateness_us, self.late, gap_us, max_us, form=form)
+        """The group of the query: one slicer serves all queries of a group."""
+        return Group(self.source, self.where, self.by, self.lateness_us, self.late, self._cut)
+
+    @property
+    def _cut(self) -> GroupCut:
+        match self.window.type:  # by its word: windows/ imports values that import this
+            case "session":
+                session = cast("Session", self.window)
+                return SessionCut(session.gap_us, session.max_us)
+            case "punctuation":
+                return cast("Punctuation", self.window).group_cut(skips=self.on_missing == "skip")
+        return OrderedCut() if hasattr(self.window, "cut") else TimeCut()
 
     def group_at(self, node: str) -> Group:
-        """The group at a gateway: of windows that are not merged below the root, the one that is its own."""
+        """The group at a gateway. Windows that do not merge below the root are in a group of the node's own."""
         own = self.scope == "local"
         if self.window.type == "punctuation":
             own = cast("Punctuation", self.window).own
         return replace(self.group, node=node) if own else self.group
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Group:
-    """Queries over the same source, filter, key and lateness; the unit of slicing, frontier and coverage.
+    """Queries over the same source, filter, key, lateness and cut; the unit of slicing, frontier and coverage.
 
-    Session queries are grouped by their gap too (gap_us > 0, max_us: see Session): the hint of a key, one register, is
-    then of sessions of one gap, and a long gap holds no short one back (docs/protocol.md 5.2). node: of queries of
-    scope 'local' every gateway has a group of its own, named after it, so that nothing of it waits for another node;
-    '' else. form: how it is cut where that is not by windows or gaps ('raw': readings for the root), '' else.
+    Sessions of another gap are another group: the hint of a key, one number, is then of sessions of one gap, and a long
+    gap delays no short one (docs/protocol.md 5.2). node: each gateway has its own group for queries of scope 'local',
+    so that their windows wait for no other node; '' for a group of all nodes. Groups sort by their values.
     """
 
     source: str
@@ -120,10 +122,17 @@ class Group:
     by: tuple[str, ...]
     lateness_us: int
     late: str = "revise"
-    gap_us: int = 0
-    max_us: int = 0
+    cut: GroupCut = BY_TIME
     node: str = ""
-    form: str = ""
+
+    def __lt__(self, other: Group) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[object, ...]:
+        cut = self.cut
+        values = (self.source, self.where, self.by, self.lateness_us, self.late)
+        return (*values, cut.gap_us, cut.max_us, self.node, cut.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from edge_agent.algebra.aggregates.plugins import Brought
-from edge_agent.algebra.plugin_calls import PLAIN, Watch
+from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.algebra.span import Lattice
 from edge_agent.algebra.windows import plugins
 from edge_agent.algebra.windows.calendar import Calendar
@@ -21,13 +20,10 @@ from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.state import State
 from edge_agent.algebra.windows.tumbling import Tumbling
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 __all__ = [
-    "ALL", "ORDERED", "REFUSED", "TYPES", "WHOSE", "Calendar", "CountSliding", "CountTumbling", "FixedBand",
-    "OrderedWindow", "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "evenly",
-    "extent_us", "tried",
+    "ALL", "GUARDS", "ORDERED", "REFUSED", "TYPES", "Calendar", "CountSliding", "CountTumbling", "FixedBand",
+    "OrderedWindow", "Punctuation", "Session", "Sliding", "Spec", "State", "Tumbling", "Window", "add", "broken_law",
+    "evenly", "extent_us",
 ]  # fmt: skip
 
 _FILES: Final = (  # the registry: files of this folder, each named like the word of its type
@@ -56,27 +52,32 @@ ORDERED: Final[dict[str, type[OrderedWindow]]] = {
     word: _type_in(word) for word, cls in ALL.items() if hasattr(cls, "cut")
 }
 TYPES: Final[dict[str, type[Window]]] = {word: _type_in(word) for word, cls in ALL.items() if hasattr(cls, "runs")}
-REFUSED: Final[dict[str, str]] = {}  # entry point -> why its type is left out
-WHOSE: Final[dict[str, Brought]] = {}  # type of another package -> which
+REFUSED: Final[dict[str, str]] = {}  # entry point -> why its type cannot be used
+GUARDS: Final[dict[str, PluginGuard]] = {}  # type of another package -> the guard of its calls
 
 
-def add(points: Iterable[EntryPoint], watch: Watch = PLAIN) -> None:
-    """Window types of other packages, those that can be used; of the others REFUSED says why (docs/extend.md).
+def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
+    """Add window types of other packages; REFUSED gets the reasons of those that cannot be used (docs/extend.md).
 
-    Once a process, before anything is asked of the registry. Calls of their methods go through the watch.
+    Once a process, before the registry is used. refused: entry points that could not be loaded. guard: makes the guard
+    of a package.
     """
-    by_time, central, refused, whose = plugins.types(ALL, points, watch)
     REFUSED.update(refused)
-    WHOSE.update(whose)
-    TYPES.update(by_time)
-    ORDERED.update(central)
-    ALL.update({**by_time, **central})
+    for each in usable(loaded, REFUSED, lambda found: plugins.refusal(found, ALL)):
+        found: Any = each.found
+        GUARDS[found.type] = guard(each.package)
+        plugins.guard_methods(found, GUARDS[found.type])
+        ALL[found.type] = found
+        (ORDERED if hasattr(found, "cut") else TYPES)[found.type] = found
 
 
-def tried(spec: Spec) -> str:
-    """Why a definition of a package's type cannot be taken: what it raised; '' if nothing, and of our own types."""
-    by = WHOSE.get(spec.type)
-    return "" if by is None else plugins.tried(spec, by)
+def broken_law(spec: Spec) -> str:
+    """How a package's window contradicts itself, or what it raises; '' if neither, and for built-in types."""
+    if spec.type not in GUARDS or spec.type in ORDERED:
+        return ""
+    guard = GUARDS[spec.type]
+    why = guard.call(spec.type, "definition", lambda: plugins.contradiction(cast("Window", spec)))
+    return guard.why[spec.type] if why is None else why
 
 
 def evenly(window: Spec) -> Sliding | None:

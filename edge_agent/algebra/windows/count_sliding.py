@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
-from edge_agent.algebra.windows.ordered import MOST_COUNT, RAW, OrderedReadings, RowWindows, counted
+from edge_agent.algebra.windows.ordered import MOST_COUNT, OrderedReadings, RowWindows, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,6 @@ class CountSliding:
     slide: int
     keyed: bool = True
     type: ClassVar[str] = "count_sliding"
-    form: ClassVar[str] = RAW
     positions: ClassVar[bool] = True
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT),

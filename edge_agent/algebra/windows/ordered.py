@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
     from edge_agent.algebra.query.key import Labels
 
-RAW: Final = "raw"  # Group.form: readings travel as they are, the root forms the windows
+RAW: Final = "raw"  # Plan.kind of raw readings
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root
 
 

@@ -1,154 +1,139 @@
-"""Window types that other packages bring: entry points of the group `headwater.windows` (docs/extend.md).
+"""Window types of other packages: refuses classes that cannot work, compares what they say, guards every call.
 
-A package that is broken, or takes a word that is taken, is left out, with the reason for whoever asks for its type. A
-window of a package that raises gives no rows for what it was asked, and stops nothing. Every call goes through a watch
-(algebra/plugin_calls.py), which tells people and keeps what is slow within bounds.
+Source: docs/extend.md.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.plugins import Brought, brought
-from edge_agent.algebra.plugin_calls import PLAIN, FailedError, Watch, said
+from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 from edge_agent.algebra.windows.base import Setting
-from edge_agent.algebra.windows.conformance import disagreement
-from edge_agent.algebra.windows.ordered import RAW, RowWindows
+from edge_agent.algebra.windows.ordered import RowWindows
 
 if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Ints
+    from edge_agent.algebra.span import Run
     from edge_agent.algebra.windows.ordered import OrderedReadings
+    from edge_agent.algebra.windows.protocols import Window
 
-GROUP: Final = "headwater.windows"
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
-CENTRAL: Final = ("form", "positions", "labels", "cut")
+SPEC: Final = ("type", "KEYS", "wrong")
+ORDERED: Final = ("positions", "labels", "cut")
 TIME: Final = (
     *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
     *("edges", "assign", "ends", "runs"),
 )
+WINDOWS: Final = 16  # the law compares so many at least
+MOST_EDGES: Final = 20_000
+FAR_US: Final = 2**52  # some 140 years
+NONE: Final = np.zeros(0, np.int64)
+NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result of a call that failed: no windows
+    "edges": lambda _low, _high: NONE,
+    "assign": lambda _start, _end: (NONE, NONE),
+    "ends": lambda start: np.asarray(start) + 1,
+    "runs": lambda _after, _upto: (),
+    "cut": lambda line: RowWindows(NONE, NONE, NONE, NONE, NONE, np.array(line.until, np.int64)),
+}
 
 
-def types(
-    taken: Collection[str], points: Iterable[EntryPoint], watch: Watch = PLAIN
-) -> tuple[dict[str, type[Any]], dict[str, type[Any]], Mapping[str, str], Mapping[str, Brought]]:
-    """(types cut by time by their word, central ones, entry point -> why it cannot be used, word -> whose it is)."""
-    by_time: dict[str, type[Any]] = {}
-    central: dict[str, type[Any]] = {}
-    refused: dict[str, str] = {}
-    whose: dict[str, Brought] = {}
-    for point in points:
-        try:
-            found = point.load()
-            why = _wrong(found, {*taken, *by_time, *central})
-        except Exception as err:
-            why = said(err)
-        if why:
-            refused[point.name] = f"{point.value}: {why}"
-            continue
-        whose[found.type] = brought(point, watch)
-        if hasattr(found, "cut"):
-            found.cut = _guarded(found.cut, whose[found.type])
-            central[found.type] = found
-        else:
-            for name, rows, nothing in _STEPS:
-                setattr(found, name, _guarded_step(getattr(found, name), whose[found.type], name, rows, nothing))
-            by_time[found.type] = found
-    return by_time, central, refused, whose
-
-
-def tried(spec: Any, by: Brought) -> str:
-    """What a definition of this type would stumble over at once, '' if nothing: asked before it is taken."""
-
-    def asked() -> None:
-        if not hasattr(spec, "cut") and (why := disagreement(spec)):
-            raise ValueError(why)
-
-    if not by.watch.ready:
-        return ""
-    try:
-        by.watch.call(by.call(spec.type, "definition", 0), asked)
-    except FailedError as err:
-        return str(err)
+def refusal(found: Any, taken: Collection[str]) -> str:
+    """Why a class cannot be used as a window type, '' if it can. taken: types that exist."""
+    ordered = hasattr(found, "cut")
+    if lacks := [name for name in (*SPEC, *(ORDERED if ordered else TIME)) if not hasattr(found, name)]:
+        return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{'OrderedWindow' if ordered else 'Window'})"
+    if found.type in taken:
+        return f"window type {found.type!r} exists already; choose another word"
+    if any(not isinstance(key, Setting) or key.kind not in KINDS for key in found.KEYS):
+        return f"KEYS are Settings of the kinds {', '.join(KINDS)}"
     return ""
 
 
-def _wrong(found: object, taken: Collection[str]) -> str:
-    """Why a type cannot be used, '' if it can."""
-    if not isinstance(found, type):
-        return f"wanted a class with what Window or Central asks for (edge_agent.algebra.windows), got {found!r}"
-    lacks = [name for name in ("type", "KEYS", "wrong") if not hasattr(found, name)]
-    lacks += [name for name in (CENTRAL if hasattr(found, "cut") else TIME) if not hasattr(found, name)]
-    if lacks:
-        return f"lacks {', '.join(lacks)}"
-    word, keys = getattr(found, "type"), getattr(found, "KEYS")  # noqa: B009 - of a class that is not known here
-    if word in taken:
-        return f"window type {word!r} is there already; choose another word"
-    if hasattr(found, "cut") and getattr(found, "form") != RAW:  # noqa: B009
-        return f"form of a central window is {RAW!r}"
-    wrong = [key for key in keys if not isinstance(key, Setting) or key.kind not in KINDS]
-    return f"KEYS are Settings of the kinds {', '.join(KINDS)}" if wrong else ""
+def contradiction(spec: Window) -> str:
+    """Compares what a window says of its first windows in several ways; '' if all agree. Raises: what the spec raises.
+
+    Gateways use `edge_sets`, mergers and the plain root `assign` and `ends`, Spark `runs`.
+    """
+    steps = [max(int(lattice.step_us), 1) for lattice in spec.spacing]
+    finest_us = min([*steps, *(max(int(each.step_us), 1) for each in spec.edge_sets)])
+    upto_us = min(spec.longest_us + WINDOWS * max(steps), MOST_EDGES * finest_us, FAR_US)
+    start = np.asarray(spec.edge_sets[0].points(0, upto_us))
+    end = np.asarray(spec.ends(start))
+    if end.shape != start.shape or bool((end <= start).any() or (end[1:] < end[:-1]).any()):
+        return "ends come after the starts of their windows, in their order"
+    length = end - start
+    if len(length) and (length.max() > spec.longest_us or (spec.one_length and np.ptp(length))):
+        lengths = f"{length.min()} to {length.max()} us"
+        return f"longest_us is {spec.longest_us}, one_length {spec.one_length}: windows of {lengths}"
+    ended = end <= upto_us
+    edges = np.unique(np.concatenate([start, end[ended]]))
+    windows = list(zip(start[ended].tolist(), length[ended].tolist(), strict=True))
+    few, cut = 4 * WINDOWS, edges[: 4 * WINDOWS]
+    low, high = np.concatenate([start[:few], cut[:-1]]), np.concatenate([end[:few], cut[1:]])  # windows and slices
+    i, j = np.nonzero((start[None, :] <= low[:, None]) & (end[None, :] >= high[:, None]))
+    row, first = map(np.asarray, spec.assign(low, high))
+    ways = "edge_sets[0] and ends"
+    return (
+        disagreement(
+            {
+                ways: edges.tolist(),
+                "edges": np.asarray(spec.edges(0, upto_us)).tolist(),
+                "edge_sets": np.unique(np.concatenate([each.points(0, upto_us) for each in spec.edge_sets])).tolist(),
+                "multiples of unit_us": (edges // spec.unit_us * spec.unit_us).tolist(),
+            }
+        )
+        or disagreement({ways: windows, "runs": sorted(w for run in spec.runs(0, upto_us) for w in _windows(run))})
+        or disagreement({ways: _triples(low[i], high[i], start[j]), "assign": _triples(low[row], high[row], first)})
+    )
 
 
-def _guarded(cut: Any, by: Brought) -> Any:
-    """The same, which never raises: of a package's cut that does, nothing is kept, or it would raise for ever."""
-
-    @functools.wraps(cut)
-    def guarded(self: Any, line: OrderedReadings) -> RowWindows:
-        def sound() -> RowWindows:
-            made: RowWindows = cut(self, line)
-            if not _sound(made, line):
-                raise ValueError("rows outside the line, or columns of unequal length")
-            return made
-
-        try:
-            return by.watch.call(by.call(self.type, "cut", len(line.time_us)), sound)
-        except FailedError:
-            none = np.zeros(0, np.int64)
-            return RowWindows(none, none, none, none, none, np.array(line.until, np.int64))
-
-    return guarded
+def _windows(run: Run) -> Iterator[tuple[int, int]]:
+    """(start, length) of the windows of a run."""
+    after, upto = ((us - run.length_us - run.offset_us) // run.slide_us + 1 for us in (run.after_us, run.upto_us))
+    return ((run.offset_us + i * run.slide_us, run.length_us) for i in range(max(after, 0), max(upto, 0)))
 
 
-def _none(*_: Any) -> Any:
-    return np.zeros(0, np.int64)
+def _triples(*columns: Ints) -> list[tuple[int, ...]]:
+    """(start of a range, its end, start of a window that contains it), sorted."""
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-_STEPS: Final[tuple[tuple[str, Callable[..., int], Callable[..., Any]], ...]] = (
-    # a method of a window cut by time, how many rows a call of it has, and what stands for its answer if it raises
-    ("edges", lambda _low, _high: 0, _none),
-    ("assign", lambda start, _end: len(start), lambda start, end: (_none(), _none())),
-    ("ends", len, lambda start: np.asarray(start) + 1),
-    ("runs", lambda _after, _upto: 0, lambda after, upto: ()),
-)
+def guard_methods(found: Any, guard: PluginGuard) -> None:
+    """Replace the methods of a window type by some that never raise."""
+    for step in NOTHING:
+        if hasattr(found, step):
+            setattr(found, step, _guarded(getattr(found, step), step, guard))
 
 
-def _guarded_step(method: Any, by: Brought, name: str, rows: Callable[..., int], nothing: Callable[..., Any]) -> Any:
-    """The same, which never raises: what it would have said is no windows."""
-
+def _guarded(method: Callable[..., Any], step: str, guard: PluginGuard) -> Callable[..., Any]:
     @functools.wraps(method)
     def guarded(self: Any, *args: Any) -> Any:
-        def whole() -> Any:
-            made = method(self, *args)
-            return tuple(made) if name == "runs" else made
+        def checked() -> Any:
+            answer = method(self, *args)
+            if step == "cut":
+                _check_rows(answer, *args)
+            return tuple(answer) if step == "runs" else answer
 
-        try:
-            made = by.watch.call(by.call(self.type, name, rows(*args)), whole)
-        except FailedError:
-            made = nothing(*args)
-        return iter(made) if name == "runs" else made
+        answer = guard.call(self.type, step, checked)
+        answer = NOTHING[step](*args) if answer is None else answer
+        return iter(answer) if step == "runs" else answer
 
     return guarded
 
 
-def _sound(cut: RowWindows, line: OrderedReadings) -> bool:
-    """Whether rows lie within their keys."""
-    columns = (cut.key, cut.low, cut.high, cut.start, cut.end)
-    if any(np.shape(column) != np.shape(cut.key) for column in columns) or np.shape(cut.keep) != np.shape(line.first):
-        return False
-    within = (cut.low >= line.first[cut.key]) & (cut.low < cut.high) & (cut.high <= line.until[cut.key])
-    kept = (cut.keep >= line.first) & (cut.keep <= line.until)
-    return bool(within.all()) and bool(kept.all())
+def _check_rows(cut: RowWindows, line: OrderedReadings) -> None:
+    """Raises: ValueError unless all rows are within their keys."""
+    columns = (cut.low, cut.high, cut.start, cut.end)
+    whole = all(np.shape(column) == np.shape(cut.key) for column in columns) and np.shape(cut.keep) == line.first.shape
+    if (
+        not whole
+        or (cut.low < line.first[cut.key]).any()
+        or (cut.low >= cut.high).any()
+        or (cut.high > line.until[cut.key]).any()
+        or ((cut.keep < line.first) | (cut.keep > line.until)).any()
+    ):
+        raise ValueError("rows outside their key, or columns of unequal length")

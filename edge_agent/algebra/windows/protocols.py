@@ -72,11 +72,10 @@ class Window(Spec, Protocol):
 class OrderedWindow(Spec, Protocol):
     """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
 
-    Readings of such a query travel as they are, in a group of its own form. positions: whether its windows start and
-    end at positions; else at times. labels: what its conditions look at, which must be of the key.
+    Readings of such a query travel raw. positions: whether its windows start and end at positions; else at times.
+    labels: the labels in its conditions, all of which must be in the key.
     """
 
-    form: ClassVar[str]
     positions: ClassVar[bool]
 
     @property

@@ -1,19 +1,16 @@
-"""Punctuation windows: from marker to marker. Where they begin and end is in the stream, not in the definition.
+"""Punctuation windows: from marker to marker. Their bounds are in the stream, not in the definition.
 
-Source: the thesis on Disco, section 3.2, has the readings of markers over several nodes (docs/how-it-works.md).
+Source: the interpretations of the markers of several nodes are those of the thesis on Disco, section 3.2
+(docs/how-it-works.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar
 
+from edge_agent.algebra.query.group_cut import INTERPRETATIONS, PunctuationCut
 from edge_agent.algebra.windows.base import Setting, Wrong
-
-INTERPRETATIONS: Final = ("local", "bounds", "order", "overlap", "central")
-COMMANDS: Final = "."  # in a form, where no sensor gives the markers
-SKIPS: Final = "/skip"  # behind an interpretation
-FORM: Final = "markers"  # what the form of a group of such queries begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +19,10 @@ class Punctuation:
 
     interpretation: what is one window of several nodes. 'local': every gateway's own; 'bounds': those of equal bounds;
     'order': the i-th of every node; 'overlap': those that overlap or touch; 'central': markers of all nodes cut one
-    stream, as at one central computer. leading: whether the first reading before
-    any marker opens a window ('open'), or is in none ('drop'). punctuation_id: only markers of that id, '' for all.
-    markers: id of a sensor whose changes of value are the markers (with the value as id; overlapping windows begin with
-    a value other than 0 and end with 0), '' for those of commands.
+    stream, as at one central computer. leading: whether the first reading before any marker opens a window ('open') or
+    is in none ('drop'). punctuation_id: only markers of that id count, '' for all. markers: id of a sensor whose
+    changes of value are the markers (with the value as id; overlapping windows begin with a value other than 0 and end
+    with 0), '' for markers of commands.
     """
 
     interpretation: str = "local"
@@ -49,40 +46,30 @@ class Punctuation:
     )
 
     def wrong(self) -> Wrong | None:
-        """Nothing that its keys cannot show."""
+        """None: its keys are checked one by one."""
         return None
 
     @property
-    def gap_us(self) -> int:
-        """Windows that overlap or touch are one, as pieces [start, end) of sessions 1 us apart are."""
-        return 1 if self.interpretation == "overlap" else 0
-
-    @property
     def own(self) -> bool:
-        """Whether every gateway has a group of its own: nothing of it merges below the root."""
+        """Whether every gateway has a group of its own, because its windows do not merge below the root."""
         return self.interpretation in {"local", "order"}
 
     @property
     def alone(self) -> Punctuation | None:
-        """The same windows of every gateway alone, for scope 'local'; None: a sensor's changes are no other markers."""
+        """The windows for scope 'local'; None where changes of a sensor are 'start' and 'end', which 'local' lacks."""
         return None if self.interpretation == "overlap" and self.markers else replace(self, interpretation="local")
 
     @property
     def by_end(self) -> bool:
-        """Whether windows of one start may have several ends, so that both name a row."""
+        """Whether windows with one start may have several ends, so that start and end identify a row."""
         return self.interpretation != "overlap"
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for nodes that are left out, unless the query says otherwise."""
+        """Whether windows wait for nodes that are left out, unless `on_missing` is 'skip'."""
         return self.interpretation in {"order", "central"}
 
-    @property
-    def form(self) -> str:
-        """What separates groups: equal only where markers make the same windows."""
-        return self.form_of(skips=False)
-
-    def form_of(self, *, skips: bool) -> str:
-        """The same. skips: nodes that are left out hold nothing back."""
-        merged, source = self.interpretation + (SKIPS if skips else ""), self.markers or COMMANDS
-        return f"{FORM} {merged} {self.leading} {source} {self.punctuation_id}".rstrip()
+    def group_cut(self, *, skips: bool) -> PunctuationCut:
+        """The cut of the groups of such queries. skips: windows do not wait for nodes that are left out."""
+        leading = self.leading == "open"
+        return PunctuationCut(self.interpretation, skips, leading, self.markers, self.punctuation_id.rstrip())

@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
-from edge_agent.algebra.windows.ordered import RAW, OrderedReadings, RowWindows
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Ints, Mask
@@ -27,7 +27,6 @@ class State:
     begin: str
     end: str = ""
     type: ClassVar[str] = "state"
-    form: ClassVar[str] = RAW
     positions: ClassVar[bool] = False
     KEYS: ClassVar[tuple[Setting, ...]] = (
         Setting("begin", "condition", 'a window begins where it holds, like "value > 80"'),

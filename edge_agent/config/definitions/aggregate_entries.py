@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param, tried
+from edge_agent.algebra.aggregates import BUILT_IN, FUNCTIONS, REFUSED, Param, broken_law
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.config.checking.checker import (
     BAD,
@@ -126,8 +126,8 @@ class AggregateEntry:
             return BAD
         if fn in ALIASES:
             return report.wrong(spot, fn, f'unknown function "{fn}"', ALIASES[fn])
-        if why := tried(str(fn)):
-            return report.wrong(spot, fn, why, "mend its package, or say commutative=False there (docs/extend.md)")
+        if why := broken_law(str(fn)):
+            return report.wrong(spot, fn, why, "correct its package, or set commutative=False there (docs/extend.md)")
         own = unplaced({name: item for name, item in value.items() if name != "fn"}, at, report)
         values = read_table((Key("as", _NAME, fn), *params(fn)), own, at, report, whole=True)
         if not complete(values):

@@ -11,19 +11,16 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from edge_agent.algebra.plugin_calls import Loaded, usable
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import Key, Report
 from edge_agent.config.checking.documents import Path
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 FILES: Final = ("mqtt", "host", "file", "simulated")  # each is a file of ports/sensors with a DRIVER of that name
 ROOM: Final = "edge_agent.ports.sensors"
 LATER_DRIVERS: Final = ("w1", "iio", "modbus", "gpio", "i2c", "serial", "ble", "can", "opcua")  # named, not built yet
-GROUP: Final = "headwater.drivers"
 TEMPLATES: Final = frozenset({"topic", "payload"})  # what labels may take text from
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its driver is left out
 
@@ -88,24 +85,15 @@ class DriverRegistry(Mapping[str, Driver]):
         """The names of drivers that installed packages have brought."""
         return tuple(self._brought)
 
-    def add(self, points: Iterable[EntryPoint]) -> None:
-        """Take the drivers of installed packages. One that cannot be used is left out; REFUSED has the reason."""
-        for point in points:
-            try:
-                found = point.load()
-                why = _wrong(found, self)
-            except Exception as err:  # a package's own code: whatever it raises costs its sensors only
-                why = f"{type(err).__name__}: {err}"
-            if why:
-                REFUSED[point.name] = f"{point.value}: {why}"
-            else:
-                self._brought[found.name] = found
+    def add(self, loaded: Iterable[Loaded[Driver]], refused: Mapping[str, str]) -> None:
+        """Add drivers of packages; REFUSED gets the reasons of those that cannot be used. refused: not loaded."""
+        REFUSED.update(refused)
+        for each in usable(loaded, REFUSED, lambda driver: _refusal(driver, self)):
+            self._brought[each.found.name] = each.found
 
 
-def _wrong(found: object, registry: Collection[str]) -> str:
+def _refusal(found: Driver, registry: Collection[str]) -> str:
     """Why a record cannot be used, '' if it can."""
-    if not isinstance(found, Driver):
-        return f"wanted a Driver (edge_agent.config.definitions.drivers), got {type(found).__name__}"
     if not re.fullmatch("[a-z][a-z0-9_]{0,63}", found.name):
         return f"{found.name!r} is not a name: lower-case letters, digits and _"
     if found.name in registry or found.name in LATER_DRIVERS:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
-from edge_agent.algebra.punctuation.markers import kinds_of
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.ordered import RAW
@@ -109,7 +109,7 @@ def _fits_window(query: Query, at: Path, report: Report) -> bool:
     """Whether the rest of the query goes with its window."""
     if isinstance(query.window, Punctuation) and query.window.waits:
         return True
-    if query.group.form != RAW:
+    if not isinstance(query.group.cut, OrderedCut):
         if query.on_missing != "hold":
             why = f"a {query.window.type} window waits no longer than the grace time for anybody"
             report.wrong((*at, "on_missing"), query.on_missing, why, "leave it out")
@@ -128,7 +128,7 @@ def _travels(query: Query, at: Path, report: Report) -> bool:
         why = f"the functions need {len(needed)} state columns, at most {MAX_COLUMNS} travel together"
         report.wrong(at, len(needed), why, "ask for fewer edges, or in another query with another filter or lateness")
         return False
-    lacking = set(labels_of(needed)) - set(query.by) if RAW in kinds_of(query.group) else set()
+    lacking = set(labels_of(needed)) - set(query.by) if RAW in query.group.cut.plan_kinds else set()
     for n, aggregate in enumerate(query.aggregates):
         missing = sorted(lacking & set(labels_of(basis_of([aggregate], None))))
         if missing:

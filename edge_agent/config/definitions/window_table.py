@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from edge_agent.algebra.plugin_calls import said
-from edge_agent.algebra.windows import ALL, REFUSED, WHOSE, Spec, tried
+from edge_agent.algebra.plugin_calls import error_text
+from edge_agent.algebra.windows import ALL, GUARDS, REFUSED, Spec, broken_law
 from edge_agent.algebra.windows.base import NEEDED, Setting
 from edge_agent.config.checking.checker import (
     BAD,
@@ -143,12 +143,12 @@ class WindowTable:
             spec = ALL[word](**inside)
             wrong = spec.wrong()
         except Exception as err:
-            if word not in WHOSE:
+            if word not in GUARDS:
                 raise
-            return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {said(err)}")
+            return report.wrong((*at, "type"), word, f"its package ({GUARDS[word].package}): {error_text(err)}")
         if wrong is None:
-            if why := tried(spec):
-                return report.wrong((*at, "type"), word, f"its package ({WHOSE[word].package}) raised {why}")
+            if why := broken_law(spec):
+                return report.wrong((*at, "type"), word, f"its package ({GUARDS[word].package}): {why}")
             return spec
         texts = {key.name: key.kind.write(values[key.name]) for key in keys if values[key.name] is not None}
         hint = wrong.hint

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from edge_agent.algebra.frame import Gap, Plan, Serving
+from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import Group
 
 
 def group_to_plain(group: Group) -> list[object]:
     """A Group as a list of plain values."""
-    session = [group.gap_us, group.max_us]
-    return [group.source, group.where, list(group.by), group.lateness_us, group.late, *session, group.node, group.form]
+    fields, cut = [group.source, group.where, list(group.by), group.lateness_us, group.late], group.cut
+    return [*fields, cut.gap_us, cut.max_us, group.node, cut.text]
 
 
 def group_from_plain(state: Any) -> Group:
-    """The twin of `group_to_plain`."""
-    source, where, by, lateness_us, late, gap_us, max_us, node, form = state
-    return Group(source, where, tuple(by), int(lateness_us), late, int(gap_us), int(max_us), node, form)
+    """From what `group_to_plain` returns."""
+    source, where, by, lateness_us, late, gap_us, max_us, node, text = state
+    cut = cut_from_text(int(gap_us), int(max_us), text)
+    return Group(source, where, tuple(by), int(lateness_us), late, cut, node)
 
 
 def plan_to_plain(plan: Plan) -> list[object]:
@@ -27,13 +29,13 @@ def plan_to_plain(plan: Plan) -> list[object]:
 
 
 def plan_from_plain(state: Any) -> Plan:
-    """The twin of `plan_to_plain`."""
+    """From what `plan_to_plain` returns."""
     digest, kind, basis, scale, unit_us, queries, gap_us = state
     return Plan(bytes(digest), kind, tuple(basis), scale, int(unit_us), tuple((q, int(r)) for q, r in queries), gap_us)
 
 
 def serving_to_plain(serving: Serving) -> list[object]:
-    """A Serving, of all below whoever says it, as a list of plain values."""
+    """A Serving without its node, as a list of plain values."""
     return [
         serving.query,
         serving.revision,
@@ -44,7 +46,7 @@ def serving_to_plain(serving: Serving) -> list[object]:
 
 
 def serving_from_plain(state: Any) -> Serving:
-    """The twin of `serving_to_plain`."""
+    """From what `serving_to_plain` returns."""
     return Serving(*state)
 
 
@@ -55,7 +57,7 @@ def gap_to_plain(gap: Gap) -> list[object]:
 
 
 def gap_from_plain(state: Any) -> Gap:
-    """The twin of `gap_to_plain`."""
+    """From what `gap_to_plain` returns."""
     groups, start_us, end_us, readings, nodes, reason, run, detail = state
     return Gap(
         tuple(group_from_plain(g) for g in groups), start_us, end_us, readings, tuple(nodes), reason, run, detail

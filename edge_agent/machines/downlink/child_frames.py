@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
-from edge_agent.algebra.punctuation.markers import kinds_of
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
@@ -110,9 +109,9 @@ class ChildFrames:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                     group, plan = book.plans[section.plan]
                     section.check(plan, len(book.keys), len(book.nodes))
-                    if plan.kind not in kinds_of(group):
+                    if plan.kind not in group.cut.plan_kinds:
                         raise WireError(
-                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.form!r}"
+                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
                         )
                 if any(number >= len(book.keys) for number, _ in part.registers):
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
@@ -147,7 +146,7 @@ class ChildFrames:
 
     def _hint(self, node: str, group: Group, part: GroupPart, book: EpochDictionary) -> None:
         """What a frame says of open sessions (5.2)."""
-        if not group.gap_us:
+        if not group.cut.gap_us:
             return
         member = self.household.family(group).member(node)
         sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]

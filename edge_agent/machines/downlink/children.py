@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_agent.algebra.punctuation.markers import is_ordered, skips_of
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.group_membership import GroupMembership
 
@@ -104,8 +103,8 @@ class Children:
         unheard, out = bool(self.unheard()), {}
         for group, family in self.families.items():
             waits = missing and not group.node
-            if is_ordered(group):  # its windows are of all nodes, though every node has a group of its own
-                waits = missing if skips_of(group) else unheard
+            if group.cut.numbered:  # its windows are of all nodes, though every node has a group of its own
+                waits = missing if group.cut.skips else unheard
             out[group] = family.published_us if waits else family.weigh(now_us, silent)
         return out
 

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
-from edge_agent.algebra.punctuation.markers import Marker, changed, giver_of, is_marked
+from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
-from edge_agent.algebra.windows.punctuation import COMMANDS
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
@@ -67,10 +67,10 @@ class Gateway(Node):
                 return self._configure(event, now_us)
             case Mark(marker):
                 for group, slicer in self.slicers.items():
-                    if is_marked(group) and giver_of(group) == COMMANDS:
+                    if isinstance(group.cut, PunctuationCut) and not group.cut.marker_source:
                         self._mark(group, slicer, (marker,))
                 self._dirty = True
-                return [Note("marker.commanded", {"time": marker.time_us, "id": marker.id, "kind": marker.kind})]
+                return [Note("marker.commanded", {"time": marker.time_us, "id": marker.id, "kind": marker.role})]
             case _:
                 raise refuse(event, self.settings.node)
 
@@ -89,12 +89,13 @@ class Gateway(Node):
         markers, source.markers = source.markers, []
         changes: list[tuple[int, float]] | None = None
         for group, slicer in self.slicers.items():
-            if is_marked(group) and giver_of(group) == source.sensor.id:
+            cut = group.cut if isinstance(group.cut, PunctuationCut) else None
+            if cut is not None and cut.marker_source == source.sensor.id:
                 changes = source.changes.of(batches, source.sensor.scale) if changes is None else changes
-                self._mark(group, slicer, changed(group, changes))
+                self._mark(group, slicer, markers_of_changes(cut, changes))
             if group.source == source.sensor.id and (batches or markers):
                 self._touched.add(group)
-                if is_marked(group) and giver_of(group) == COMMANDS:
+                if cut is not None and not cut.marker_source:
                     self._mark(group, slicer, markers)
                 for batch in batches:
                     slicer.push(batch)
@@ -254,7 +255,7 @@ class Gateway(Node):
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
         """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""
         hints, source = slicer.hints(), self.sources.get(group.source)
-        if hints is None or not is_marked(group) or source is None or not source.ended:
+        if hints is None or not isinstance(group.cut, PunctuationCut) or source is None or not source.ended:
             return hints
         return replace(hints, codes=hints.codes[:0], starts=hints.starts[:0])
 
@@ -276,9 +277,9 @@ class Gateway(Node):
         source = self.sources.get(group.source)
         before = max(slicer.frontier_us, self._promised.get(group, NEVER_US))
         reached_us = source.reached_us(now_us) if source is not None else now_us
-        giver = self.sources.get(giver_of(group)) if is_marked(group) else None
-        if giver is not None:  # the least of its sources (4.1): a marker may still be on its way
-            reached_us = min(reached_us, giver.reached_us(now_us))
+        marking = self.sources.get(group.cut.marker_source) if isinstance(group.cut, PunctuationCut) else None
+        if marking is not None:  # the least of its sources (4.1): a marker may still be on its way
+            reached_us = min(reached_us, marking.reached_us(now_us))
         if reached_us <= NEVER_US:
             return before
         frontier_us = reached_us - group.lateness_us

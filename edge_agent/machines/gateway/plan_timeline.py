@@ -14,10 +14,10 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import Ints
-from edge_agent.algebra.punctuation.markers import Markers, is_central
+from edge_agent.algebra.punctuation.markers import Markers
+from edge_agent.algebra.query.group_cut import OrderedCut, SessionCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.gateway import query_validity
 from edge_agent.machines.gateway.instant_slicer import InstantSlicer
 from edge_agent.machines.gateway.punctuation_slicer import PunctuationSlicer
@@ -45,19 +45,25 @@ class PlanTimeline:
         self._all: list[TimeSlicer] = [self._era(NEVER_US, FAR_US, ())]
 
     def _era(self, from_us: int, until_us: int, queries: tuple[Query, ...]) -> TimeSlicer:
-        """An era of the group's kind."""
+        """An interval of the slicer that the cut of the group needs."""
         if self._markers is not None:
-            return self._marker_kind(from_us, until_us, queries, self._scale, self._markers)
-        return self._kind(from_us, until_us, queries, self._scale)
+            return self._at_markers(from_us, until_us, queries, self._scale, self._markers)
+        return self._slicer(from_us, until_us, queries, self._scale)
 
     @property
-    def _kind(self) -> type[TimeSlicer]:
-        """Where no markers cut the windows."""
-        return SessionSlicer if self._group.gap_us else RawSlicer if self._group.form == RAW else TimeSlicer
+    def _slicer(self) -> type[TimeSlicer]:
+        """The class of the intervals of a group without markers."""
+        match self._group.cut:
+            case SessionCut():
+                return SessionSlicer
+            case OrderedCut():
+                return RawSlicer
+            case _:
+                return TimeSlicer
 
     @property
-    def _marker_kind(self) -> type[PunctuationSlicer]:
-        return InstantSlicer if is_central(self._group) else PunctuationSlicer
+    def _at_markers(self) -> type[PunctuationSlicer]:
+        return InstantSlicer if self._group.cut.central else PunctuationSlicer
 
     # --- what is here -------------------------------------------------------------------------------------------
 
@@ -191,9 +197,9 @@ class PlanTimeline:
         states = [{**era, "queries": fed} for era, fed in zip(eras, settled["fed"], strict=True)]
         if self._markers is not None:
             markers = self._markers
-            self._all = [self._marker_kind.resume(each, known, self._scale, markers) for each in states]
+            self._all = [self._at_markers.resume(each, known, self._scale, markers) for each in states]
         else:
-            self._all = [self._kind.restore(each, known, self._scale) for each in states]
+            self._all = [self._slicer.restore(each, known, self._scale) for each in states]
 
     def check(self) -> None:
         """Invariants, for tests."""

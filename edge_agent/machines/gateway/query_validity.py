@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.query.group_cut import TimeCut
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.span import FAR_US, NO_EDGE
-from edge_agent.algebra.windows import ALL, Punctuation, Session
-from edge_agent.algebra.windows.ordered import RAW
+from edge_agent.algebra.windows import ALL, Punctuation
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ class QueryValidity:
         """Event time from which readings are no longer for it."""
         if self.start_until_us == FAR_US:
             return self.end_until_us
-        window = self.query.window
-        if isinstance(window, Session | Punctuation) or self.query.group.form == RAW:  # cut where it changes (6.3)
+        if not isinstance(self.query.group.cut, TimeCut):  # cut where it changes (6.3)
             return min(self.start_until_us, self.end_until_us)
         cut = self.query.time_window
         last, _ = cut.edge_sets[0].around(np.array([self.start_until_us - 1]))

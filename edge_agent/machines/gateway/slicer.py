@@ -23,14 +23,10 @@ from edge_agent.algebra.punctuation.markers import (
     MARKER_KEY,
     Marker,
     Markers,
-    concerns,
-    cut_key,
-    is_central,
-    is_marked,
-    is_ordered,
-    key_of,
-    leading_of,
+    role_key,
+    window_key,
 )
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.gateway.key_index import KeyIndex
@@ -65,7 +61,7 @@ class Slicer:
         self._nodes = [node]
         self._keys = KeyIndex(group.by)
         self._weights = LabelValues()
-        self._markers = Markers(leading_of(group)) if is_marked(group) else None
+        self._markers = Markers(group.cut.leading) if isinstance(group.cut, PunctuationCut) else None
         self._sieve = ReadingFilter(group.where, scale)
         self._arrivals = 0
         self._eras = PlanTimeline(group, scale, self._markers)
@@ -97,7 +93,7 @@ class Slicer:
     def drained(self) -> bool:
         """Whether no query is in force, nothing is open, and no late reading could still revise a row: it may go."""
         ended_us = self._eras.ended_us
-        if ended_us > NEVER_US and ended_us + self.group.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
+        if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
             return False
         if self._markers is not None:  # what is open has no end that anybody asks for
             return all(era.first_us is None for era in self._eras if isinstance(era, PunctuationSlicer))
@@ -131,9 +127,10 @@ class Slicer:
 
     def mark(self, markers: Iterable[Marker]) -> int:
         """Take markers in any order. Answers how many came below the frontier: those part nothing any more."""
-        if self._markers is None:
+        cut = self.group.cut
+        if self._markers is None or not isinstance(cut, PunctuationCut):
             return 0
-        wanted = [marker for marker in markers if concerns(self.group, marker)]
+        wanted = [marker for marker in markers if cut.marker_id in {"", marker.id}]
         on_time = [marker for marker in wanted if marker.time_us >= self.frontier_us]
         self._markers.add(on_time)
         self.counters["late_markers"] = self.counters.get("late_markers", 0) + len(wanted) - len(on_time)
@@ -147,13 +144,13 @@ class Slicer:
         eras = [era for era in self._eras if isinstance(era, PunctuationSlicer)]
         firsts = [era.first_us for era in eras if era.first_us is not None]
         first_us = min(firsts, default=None)
-        if is_central(self.group):
+        if self.group.cut.central:
             passed = markers.passed(self.frontier_us, first_us)
-            closed = [(us, us + 1, self._keys.code(cut_key(kind))) for us, kind in passed]
+            closed = [(us, us + 1, self._keys.code(role_key(role))) for us, role in passed]
         else:
-            numbered = is_ordered(self.group)
+            numbered = self.group.cut.numbered
             closed = [
-                (start, end, self._keys.code(key_of(n if numbered else None)))
+                (start, end, self._keys.code(window_key(n if numbered else None)))
                 for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - HORIZON_US)
             ]
         for era in eras:
@@ -253,7 +250,7 @@ class Slicer:
 
     def hints(self) -> Hints | None:
         """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
-        if not self.group.gap_us:
+        if not self.group.cut.gap_us:
             return None
         if self._markers is not None:
             starts_open = np.array([us for us in (self._markers.open_us,) if us is not None], np.int64)

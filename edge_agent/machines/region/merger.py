@@ -201,7 +201,7 @@ class Merger(Node):
         said_serving = self._said_serving.get(group, {})
         serving = self._said_serving[group] = self._servings(group, now_us)
         over = [Serving(*key[:2], node=key[2]) for key in said_serving if key[2] and key not in serving]
-        below = family.hints() if group.gap_us else {}
+        below = family.hints() if group.cut.gap_us else {}
         out = family.exceptions_at(frontier_us)
         exceptions = None if out == self._said_out.get(group, ()) else out
         self._said_out[group] = out

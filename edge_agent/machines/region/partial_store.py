@@ -67,7 +67,7 @@ class PartialStore:
             rows = self._numbers.rows(node, epoch, book, plan, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
-            after_us = group.gap_us  # a session is complete when the frontier is past last + gap
+            after_us = group.cut.gap_us  # a session is complete when the frontier is past last + gap
             behind = np.ones(len(rows), np.bool_) if late else rows.end + after_us <= published.get(group, -(2**62))
             if not behind.any():
                 self._store(key).add(rows)
@@ -86,15 +86,15 @@ class PartialStore:
     def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:
             (group, _), plan = key, self.plans[key]
-            if group.gap_us and plan.kind in {"session", "marker"}:
-                self._stores[key] = SessionStore(plan.basis, group.gap_us, group.max_us, self.nodes.texts)
+            if group.cut.gap_us and plan.kind in {"session", "marker"}:
+                self._stores[key] = SessionStore(plan.basis, group.cut.gap_us, group.cut.max_us, self.nodes.texts)
             else:
                 self._stores[key] = Store(plan.basis, plan.unit_us, self.nodes.texts)
         return self._stores[key]
 
     def hints(self, group: Group, below: Mapping[str, int]) -> Hints | None:
         """What is not sent yet of a group of sessions: here, and by the children that count; else None (5.1)."""
-        if not group.gap_us:
+        if not group.cut.gap_us:
             return None
         lows = [s.lows() for k, s in self._stores.items() if k[0] == group and isinstance(s, SessionStore)]
         codes = [*(low for low, _ in lows), np.array([self.keys.number(text) for text in below], np.int64)]

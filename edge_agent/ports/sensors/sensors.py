@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from edge_agent.algebra.plugin_calls import error_text
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.errors import ConfigError, PortError
@@ -186,4 +187,4 @@ def _same_source(a: Sensor, b: Sensor) -> bool:
 
 
 def _text(err: Exception) -> str:
-    return str(err) if isinstance(err, PortError | ConfigError) else f"{type(err).__name__}: {err}"
+    return str(err) if isinstance(err, PortError | ConfigError) else error_text(err)

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
-from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows, ordered_queries
@@ -118,7 +117,7 @@ class _Step:
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = books[line].plans[part.plan]
                 ledger.note(line, part, group, plan)
-                if is_marked(group):
+                if isinstance(group.cut, PunctuationCut):
                     ledger.markers.touch(part, group, plan)
                 elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan)
@@ -151,18 +150,18 @@ class _Step:
 
     def _places(self, group: Group) -> tuple[Place, ...]:
         view = self.decision.groups.get(group)
-        if view is None or group.gap_us or group.form:
+        if view is None or not isinstance(group.cut, TimeCut):
             return ()
         return tuple((*key, group.node) for key in view.serving)
 
     def over(self) -> Iterator[SupersededRows]:
         """What an older revision gave beyond its end, as it turns out."""
         for (group, (query, revision)), from_us in self.decision.narrowed.items():
-            if group.form == RAW:  # positions once given are final (7.4)
+            if isinstance(group.cut, OrderedCut):  # positions once given are final (7.4)
                 continue
             frontier_us, met = self.decision.groups[group].frontier_us, self.ledger.met
             met[query, group.node] = max(frontier_us, met.get((query, group.node), NEVER_US))
-            if not is_marked(group):  # theirs are known one by one
+            if not isinstance(group.cut, PunctuationCut):  # theirs are known one by one
                 yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.ledger.limits.horizon_us)
 
     def meets(self, span: WindowRange) -> bool:
@@ -181,12 +180,12 @@ class _Step:
 
     def run(self, run: QueryAtDecision, makings: ReadPlan, revisions: ordered_queries.Revisions) -> None:
         """What of a query gets rows; of one of windows between markers, how far it is."""
-        if is_marked(run.group):
+        if isinstance(run.group.cut, PunctuationCut):
             self.ledger.close(run.place, reached_us(run.group, run.view))
-        elif run.group.gap_us:
+        elif isinstance(run.group.cut, SessionCut):
             if run.group not in self.decision.ended:
                 self.islands += self._islands(run, makings)
-        elif run.group.form == RAW:
+        elif isinstance(run.group.cut, OrderedCut):
             self.ordered += self._ordering(run, makings, revisions)
         else:
             for after, upto in self._due(run):

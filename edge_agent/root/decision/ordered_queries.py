@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import CoverageCell, Ordering
@@ -39,7 +39,7 @@ def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[tuple[str, 
     """Of every query whose readings get positions, by its id and node. query_of: its definition, if it is known."""
     found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
     for group, view in groups.items():
-        for key in view.serving if group.form == RAW else ():
+        for key in view.serving if isinstance(group.cut, OrderedCut) else ():
             query = query_of(key)
             if query is not None:
                 found.setdefault((query.id, group.node), []).append((query, view))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.algebra.frame import Gap, Plan
-from edge_agent.algebra.punctuation.markers import is_central
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Aggregate, Group, Query
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef, covers
 from edge_agent.root.decision.work import ReadRequest, WindowRange
@@ -96,7 +95,7 @@ def makings_of(
         (query.aggregates, target(key))
         for group, queries in groups.items()
         for key, query in queries.items()
-        if group.form != RAW
+        if not isinstance(group.cut, OrderedCut)
     }
     shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
     known = dict(plans)
@@ -109,8 +108,8 @@ def makings_of(
     feeding: dict[Place, list[int]] = {}
     for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=repr)):
         group, plan = known[digest]
-        edges = (group.gap_us, group.max_us)
-        lifted = basis_of_all(groups.get(group, {}).values(), plan.scale) if is_central(group) else ()
+        edges = (group.cut.gap_us, group.cut.max_us)
+        lifted = basis_of_all(groups.get(group, {}).values(), plan.scale) if group.cut.central else ()
         order = ReadRequest(number, digest, plan.kind, plan.basis, plan.scale, scale, *edges, lifted, reaches(group))
         orders.append(order)
         for place in places:

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.downlink.inbox import Effect
@@ -178,9 +177,9 @@ class RootState:
         closed_us, track = self.closed_us(place), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
-        if is_marked(query.group):
+        if isinstance(query.group.cut, PunctuationCut):
             return self.markers.low_us(place[:2], closed_us)
-        if query.group.form == RAW:
+        if isinstance(query.group.cut, OrderedCut):
             return closed_us
         return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us
 

@@ -67,17 +67,17 @@ def _cells(
     """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
     group, begins = known.group, known.begins
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
-    firsts = sorted({us + group.gap_us for us in (*begins.values(), *(gap.end_us for gap in gaps))})
+    firsts = sorted({us + group.cut.gap_us for us in (*begins.values(), *(gap.end_us for gap in gaps))})
     ends = sorted({*bounds.values(), *begins.values(), *(gap.start_us for gap in gaps)})
     inner = (us for us in firsts if least_first < us <= most_first)
     for first_low, first_high in pairwise((NEVER_US, *inner, FAR_US)):
         low_us = max(first_low, least_first)
         end_us = max(least_end, low_us)
         high_us = min(most_end, min(first_high - 1, most_first) + where.longest_us, known.view.frontier_us - 1)
-        near = [gap for gap in gaps if gap.end_us > low_us - group.gap_us and gap.start_us <= high_us]
+        near = [gap for gap in gaps if gap.end_us > low_us - group.cut.gap_us and gap.start_us <= high_us]
         within = (us for us in ends if end_us < us <= high_us)
         for end_low, end_high in pairwise((NEVER_US, *within, FAR_US)):
-            last_us = max(end_low, end_us) - group.gap_us
+            last_us = max(end_low, end_us) - group.cut.gap_us
             coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
             cover = CoverageRef.of(coverage)
             told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
@@ -88,7 +88,7 @@ def _runs(known: CoverageSources) -> list[Gap]:
     """The gap records of a group, those of the same leaves that touch as one."""
     by_nodes: dict[tuple[str, ...], list[Gap]] = {}
     for gap in known.gaps:
-        if known.group in gap.groups and gap.end_us + known.group.gap_us > known.floor_us:
+        if known.group in gap.groups and gap.end_us + known.group.cut.gap_us > known.floor_us:
             by_nodes.setdefault(tuple(sorted(gap.nodes)), []).append(gap)
     out = []
     for found in by_nodes.values():

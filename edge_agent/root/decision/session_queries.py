@@ -53,7 +53,7 @@ class SessionQueries:
             view = decision.groups.get(group)
             floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
             track = self.tracks.setdefault(place, OpenSessions())
-            track.add(found, self.names, group.gap_us, group.max_us, floor_us)
+            track.add(found, self.names, group.cut.gap_us, group.cut.max_us, floor_us)
 
     def _coded(self, line: Line, book: EpochDictionary) -> Ints:
         """The number of each key of an epoch here."""
@@ -89,8 +89,8 @@ class SessionQueries:
             query=query.id,
             revision=query.revision,
             shape=shape,
-            gap_us=now.group.gap_us,
-            max_us=now.group.max_us,
+            gap_us=now.group.cut.gap_us,
+            max_us=now.group.cut.max_us,
             orders=orders,
             bound_us=ended.bound_us,
             shut_us=ended.shut_us,

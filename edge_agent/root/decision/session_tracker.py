@@ -135,7 +135,7 @@ class OpenSessions:
 
     def step(self, now: SessionDecisionView, names: TextNumbers) -> ClosableSessions | None:
         """The islands that are complete go; None: no row has to be made."""
-        view, gap_us = now.view, now.group.gap_us
+        view, gap_us = now.view, now.group.cut.gap_us
         self._touch(now)
         bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
         reach = self.end - 1 + gap_us
@@ -246,7 +246,7 @@ class OpenSessions:
             if old != new:
                 lows += [us for key in {*old, *new} if old.get(key) != new.get(key) for us in _known(old, new, key)]
         ranges = [(low, shut_us - 1) for low in lows if low < shut_us]
-        gap_us = now.group.gap_us
+        gap_us = now.group.cut.gap_us
         ranges += [(gap.start_us, gap.end_us + gap_us - 1) for gap in now.gaps if now.group in gap.groups]
         self.leaves, self.begins, self.registers = dict(view.bounds), dict(now.begins), registers
         ranges = [(max(low, now.floor_us), high) for low, high in ranges if high >= now.floor_us]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edge_agent.algebra.frame import NEVER_US, Plan
-from edge_agent.algebra.punctuation.markers import is_marked
+from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.downlink.inbox import Effect
@@ -29,7 +29,7 @@ def beyond(
         return
     place, source = (effect.node, effect.epoch, effect.seq, part.number), queries[0].source
     closed_us = _closed_us(ledger, queries, group)
-    if plan.kind == "raw" and not is_marked(group):
+    if plan.kind == "raw" and not isinstance(group.cut, PunctuationCut):
         if part.first_start_us < closed_us:
             yield TooLate(*place, source, closed_us, decided=True)
         return
@@ -38,7 +38,7 @@ def beyond(
     longest_us = max(extent_us(query.window) for query in queries)
     before_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us) - longest_us + 1
     # it may have begun long ago: its last reading says when it was
-    lasting = plan.kind == "session" or is_marked(group)
+    lasting = plan.kind == "session" or isinstance(group.cut, PunctuationCut)
     if (part.earliest_end_us - 1 if lasting else part.first_start_us) < before_us:
         yield TooLate(*place, source, before_us, lasting=lasting)
 

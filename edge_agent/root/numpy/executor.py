@@ -17,7 +17,7 @@ from typing import Any, Final
 from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.punctuation.markers import is_central, is_marked
+from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.algebra.windows.ordered import RAW
@@ -103,12 +103,12 @@ class NumpyRoot:
                     continue
                 query, place = self.queries[key], (*key, group.node)
                 closed_us, reached = self._closed.get(place, NEVER_US), view.frontier_us
-                if is_marked(group):
+                if isinstance(group.cut, PunctuationCut):
                     reached = reached_us(group, view)
-                elif group.gap_us:
+                elif isinstance(group.cut, SessionCut):
                     out += () if group in decision.ended else self._sessions.step(now, query, group, self._held)
-                elif group.form == RAW:
-                    if query.group.form == RAW:  # else not what the definition says
+                elif isinstance(group.cut, OrderedCut):
+                    if isinstance(query.group.cut, OrderedCut):  # else not what the definition says
                         raw.append((query, group, view))
                     continue
                 else:
@@ -156,7 +156,7 @@ class NumpyRoot:
                 if plan.kind == "marker":
                     self._marked.tell(group, plan, self._numbers.keys.texts, rows)
                     continue
-                if plan.kind == RAW and is_central(group):
+                if plan.kind == RAW and group.cut.central:
                     plan, rows = sliced(group, plan, rows, self.queries, self._numbers.keys.texts)
                 elif plan.kind == RAW:
                     self.beyond += self._central.hold(effect.node, group, plan, rows, self.queries)
@@ -177,7 +177,7 @@ class NumpyRoot:
             return rows
         longest_us = max(extent_us(self.queries[key].window) for key in keys)
         closed_us = min(self._closed.get((*key, group.node), NEVER_US) for key in keys)
-        lasted = holding.plan.kind == "session" or is_marked(group)  # nobody knows how long
+        lasted = holding.plan.kind == "session" or isinstance(group.cut, PunctuationCut)  # nobody knows how long
         latest = rows.end - 1 if lasted else rows.start
         old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
         if not old.any():
@@ -193,7 +193,7 @@ class NumpyRoot:
         """Closed windows in which rows count. touched: takes the starts of time windows."""
         if holding.plan.kind == "session":
             return
-        if is_marked(group):
+        if isinstance(group.cut, PunctuationCut):
             self._marked.touch(group, holding.plan, rows)
             return
         for key in holding.plan.queries:
@@ -229,7 +229,7 @@ class NumpyRoot:
             lengths = [extent_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
             if view is not None and lengths:
                 below_us = view.frontier_us - self._horizon_us - max(lengths)
-                if is_central(group):  # a window that is made again needs its slices from the first on
+                if group.cut.central:  # a window that is made again needs its slices from the first on
                     below_us = min([below_us, *self._marked.kept_us(holding.plan)])
                 holding.free(below_us)
         self._central.free(decision.groups, self.queries, self._horizon_us)

@@ -47,14 +47,14 @@ class SessionRows:
         columns = (made.rows.start, made.rows.end, made.rows.key)
         for i, (start, end, code) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
             text, last_us = self._numbers.keys.texts[code], end - 1
-            end_us = last_us + group.gap_us
+            end_us = last_us + group.cut.gap_us
             if end_us < whole_us and shown.stands(text, (start, end_us), cells.readings[i], whole):
                 continue
             if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
                 continue
             coverage = coverage_of(query, group, view, now.gaps, key=text, span=(start, last_us))
             row = cells.row(i, query, (group.node, text, start, end_us), coverage)
-            yield from shown.put(row, group.gap_us, group.max_us)
+            yield from shown.put(row, group.cut.gap_us, group.cut.max_us)
 
     def free(self, query: str, node: str, floor_us: int) -> None:
         """Forget rows that end by then."""
@@ -77,7 +77,7 @@ def islands(query: Query, holdings: Sequence[PartialIndex], ranks: Ints | None) 
     if not parts:
         return None
     group = query.group
-    sessions = join(concat(parts), basis_of(query.aggregates, scale), group.gap_us, group.max_us, ranks)
+    sessions = join(concat(parts), basis_of(query.aggregates, scale), group.cut.gap_us, group.cut.max_us, ranks)
     counts = np.zeros(len(sessions), np.int64)
     for part in late_parts:
         np.add.at(counts, _islands_of(sessions, part), part.states["count"])

@@ -14,6 +14,7 @@ import numpy as np
 from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.group_cut import TimeCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.completeness import Decision
@@ -133,7 +134,7 @@ class TimeWindowRows:
 
 def _served(decision: Decision, group: Group, queries: Mapping[Key, Query]) -> list[Place]:
     view = decision.groups.get(group)
-    if view is None or group.gap_us or group.form:
+    if view is None or not isinstance(group.cut, TimeCut):
         return []
     return [(*key, group.node) for key in view.serving if key in queries]
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.recording.parser import Recording, parse
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
@@ -133,7 +133,7 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
         query = asked.query
         if query.window.type == "session":
             continue  # a reading alone does not say in which it is
-        if query.group.form == RAW:
+        if isinstance(query.group.cut, OrderedCut):
             out |= in_order(asked.given, query, judged(given, recording), recording.unit_us)
             continue
         inside: dict[tuple[str, int, int], list[Reading]] = {}

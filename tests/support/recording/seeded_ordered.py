@@ -7,6 +7,7 @@ import math
 from random import Random
 from typing import Any
 
+from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.recording.parser import parse
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
@@ -48,7 +49,7 @@ def expected_central(given: dict[str, Any], name: str) -> dict[Row, Value]:
     out: dict[Row, Value] = {}
     for asked in recording.asked:
         query = asked.query
-        if query.group.form != "raw":
+        if not isinstance(query.group.cut, OrderedCut):
             continue
         by_key: dict[str, list[Reading]] = {}
         for reading, frontier in judged(given, recording):

@@ -31,6 +31,7 @@ from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.group_cut import INTERPRETATIONS, OrderedCut, PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.wire.sections import TICKS_US
@@ -186,15 +187,22 @@ group_parts = st.lists(
     max_size=3,
     unique_by=lambda part: part.group,
 ).map(tuple)
-gaps_and_longest = st.sampled_from([(0, 0), (1, 0), (30_000_000, 86_400_000_000)])  # none for groups of windows
-nodes_and_forms = st.sampled_from([("", ""), ("gw-1", ""), ("", "raw"), ("gw-1", "raw")])
-groups = st.builds(
-    lambda source, where, by, lateness_us, late, session, apart: Group(
-        source, where, by, lateness_us, late, *session, *apart
+cuts = st.one_of(
+    st.sampled_from([TimeCut(), SessionCut(1), SessionCut(30_000_000, 86_400_000_000), OrderedCut()]),
+    st.builds(
+        PunctuationCut,
+        st.sampled_from(INTERPRETATIONS),
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from(["", "door"]),
+        st.sampled_from(["", "7", "shift change"]),
     ),
+)
+groups = st.builds(
+    Group,
     *(texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 2**50), st.sampled_from(LATE_POLICIES)),
-    gaps_and_longest,
-    nodes_and_forms,
+    cuts,
+    st.sampled_from(["", "gw-1"]),
 )
 plans = st.builds(
     Plan,

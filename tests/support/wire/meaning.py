@@ -1,13 +1,14 @@
 """Values of frames <-> plain JSON, so that schemas/vectors/*.json say what the bytes beside them mean.
 
-Every field that is not its default is written by name; a column by its numbers, 3.0 a float and 3 an integer, a bag by
-its values and counts, a series by its times, values, nodes and arrival numbers, a sketch by its bytes, hexadecimal.
+Every field that is not its default is written by name, a group's cut as gap, maximum and form; a column by its numbers,
+3.0 a float and 3 an integer, a bag by its values and counts, a series by its times, values, nodes and arrival numbers,
+a sketch by its bytes, hexadecimal.
 """
 
 from __future__ import annotations
 
 import types
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -16,6 +17,8 @@ from edge_agent.algebra import frame as frame_module
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.series import Series
+from edge_agent.algebra.query.group_cut import BY_TIME, GroupCut, cut_from_text
+from edge_agent.algebra.query.query import Group
 
 
 def of(value: Any) -> Any:
@@ -25,6 +28,11 @@ def of(value: Any) -> Any:
         return {"start": value.start.tolist(), "end": value.end.tolist(), "key": value.key.tolist(), "columns": columns}
     if isinstance(value, (Multiset, Series)):
         return {f.name: getattr(value, f.name).tolist() for f in fields(value)}
+    if isinstance(value, GroupCut):
+        cut = {"gap_us": value.gap_us, "max_us": value.max_us, "form": value.text}
+        return {name: item for name, item in cut.items() if item}
+    if isinstance(value, Group) and value.cut != BY_TIME:
+        return {**of(replace(value, cut=BY_TIME)), **of(value.cut)}
     if is_dataclass(value):
         return {
             f.name: of(getattr(value, f.name))
@@ -44,6 +52,11 @@ def value(kind: Any, meaning: Any) -> Any:
         start, end, key = (np.array(meaning[name], np.int64) for name in ("start", "end", "key"))
         return Partials(start, end, key, {str(i): _column(column) for i, column in enumerate(meaning["columns"])})
     if is_dataclass(kind) and isinstance(kind, type):
+        if kind is Group:
+            parts = [meaning.get(name, empty) for name, empty in (("gap_us", 0), ("max_us", 0), ("form", ""))]
+            rest = {name: item for name, item in meaning.items() if name not in {"gap_us", "max_us", "form"}}
+            rest["by"] = tuple(rest["by"])
+            return Group(**rest, cut=cut_from_text(*parts))
         hints = get_type_hints(kind, vars(frame_module))
         return kind(**{name: value(hints[name], item) for name, item in meaning.items()})
     if get_origin(kind) is tuple:
