@@ -15,7 +15,12 @@ from typing import Final
 
 from edge_agent.algebra.columns.kind import ColumnKind
 
-_FILES: Final = ("numbers", "multisets", "series", "sketches")  # files of this folder, each with its KINDS
+_FILES: Final = (  # files of this folder, each with its KINDS
+    "numbers",
+    "multisets",
+    "series",
+    "sketches",
+)
 KINDS: Final[Mapping[str, ColumnKind]] = {
     kind.name: kind for name in _FILES for kind in import_module(f"{__name__}.{name}").KINDS
 }

@@ -18,7 +18,12 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import Key, Report
 from edge_agent.config.checking.documents import Path
 
-FILES: Final = ("mqtt", "host", "file", "simulated")  # each is a file of ports/sensors with a DRIVER of that name
+FILES: Final = (  # each is a file of ports/sensors with a DRIVER of that name
+    "mqtt",
+    "host",
+    "file",
+    "simulated",
+)
 ROOM: Final = "edge_agent.ports.sensors"
 LATER_DRIVERS: Final = ("w1", "iio", "modbus", "gpio", "i2c", "serial", "ble", "can", "opcua")  # named, not built yet
 TEMPLATES: Final = frozenset({"topic", "payload"})  # what labels may take text from
