@@ -43,11 +43,9 @@ class Resolution:
         return exponent
 
     def write(self, value: Any) -> object:
-        """Write the power of ten."""
         return int(10**value) if value >= 0 else float(Decimal(1).scaleb(value))
 
     def schema(self) -> dict[str, object]:
-        """A positive number."""
         return {"type": "number", "exclusiveMinimum": 0}
 
 
@@ -58,7 +56,6 @@ class Range:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read two floats."""
         numbers = isinstance(value, list | tuple) and all(
             isinstance(v, int | float) and not isinstance(v, bool) for v in value
         )
@@ -70,11 +67,9 @@ class Range:
         return (low, high)
 
     def write(self, value: Any) -> object:
-        """Write a list."""
         return list(value)
 
     def schema(self) -> dict[str, object]:
-        """Two numbers."""
         return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 
 

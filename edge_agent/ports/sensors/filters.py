@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from edge_agent.config.checking.checker import Report, type_of
 from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.value_types import AsWritten
 
 MOST_LEVELS: Final = 32  # of a topic: the broker's own limit is 200
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFilter:
+class TopicFilter(AsWritten):
     """An MQTT topic filter; `+` stands for a level, `#` at the end for the rest."""
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the filter as it is."""
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted a topic, got {type_of(value)}")
         levels = value.split("/")
@@ -42,12 +40,7 @@ class TopicFilter:
             return report.wrong(at, value, "a shared subscription would lose readings", "/".join(levels[2:]))
         return value
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A string."""
         return {"type": "string", "minLength": 1, "maxLength": 1000}
 
 
