@@ -49,7 +49,8 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         *PARENT,
         *CORE,
     },
-    "cloud_job/sql/delta_rs.py": {"deltalake", "pyarrow", "edge_agent.errors"},
+    "cloud_job/sql": {"pyspark", "pyarrow", "edge_agent.config", *CORE},
+    "cloud_job/sql/delta_rs.py": {"deltalake", "pyarrow", *CORE},
 }
 SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "cloud_job/__main__.py")
 NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas", "datasketches")

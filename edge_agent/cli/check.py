@@ -1,4 +1,4 @@
-"""`headwater check`: read configurations and name every mistake at once, each with its place and what to do."""
+"""`headwater check`: list every mistake of settings, sensors and queries, with its place and what to do."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, S
 from edge_agent.config.topics import ITEM_ID, KINDS
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
-HELP = "Read configurations and name every mistake at once: place, nearest valid name, what to do. Changes nothing."
+HELP = "Read files and list every mistake with its place, the nearest valid name and what to do. Changes nothing."
 EXAMPLES = """\
   headwater check                         # headwater.toml here
-  headwater check --connect press-1.toml  # also look whether the files and brokers it names are there
+  headwater check --connect press-1.toml  # also check that its files exist and its brokers answer
   headwater check boiler.json             # a sensor or a query, before it is published
   headwater check root.toml press-1.toml  # also whether sessions end within the root's correction horizon
   headwater check --json *.toml
 
-exit codes: 0 all is right; 1 right, but something it names is not there (--connect); 2 mistakes; 3 not supported yet
+exit codes: 0 no mistake; 1 no mistake, but a file or broker is missing (--connect); 2 mistakes; 3 not supported yet
 """
-CONNECT_S = 3.0  # a broker that takes longer to answer a connection is worth a line
+CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in one file. code: its exit code. lines: for people. horizon_us: what a root's file says of it."""
+    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None."""
 
     file: str
     kind: str
@@ -56,12 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as", dest="kind", choices=("settings", *KINDS), help="what the files are (default: by content)"
     )
-    parser.add_argument("--connect", action="store_true", help="also look for the files and brokers that are named")
+    parser.add_argument("--connect", action="store_true", help="also check that files exist and brokers answer")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Check every file; the exit code of the worst."""
+    """Check every file. Returns the exit code of the worst."""
     verdicts = _together([_check(file, args.kind, args.connect) for file in args.files])
     if args.json:
         print(json.dumps([_as_json(v) for v in verdicts], indent=2, ensure_ascii=False))
@@ -94,11 +94,15 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
     if many:
         return replace(_wrong(verdict, problems), about=_many(many, "mistake"))
     missing = tuple(_missing(settings)) if connect else ()
-    return replace(verdict, code=1, about="right, but not all it names is there", lines=missing) if missing else verdict
+    return (
+        replace(verdict, code=1, about="no mistake, but a file or broker is missing", lines=missing)
+        if missing
+        else verdict
+    )
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """The same, with what only several files show: sessions whose gap is too long for the root among them."""
+    """The verdicts, with mistakes that need several files: sessions whose gap is longer than the root's horizon."""
     horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
     return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
 
@@ -111,7 +115,7 @@ def _within(verdict: Verdict, horizon_us: int) -> Verdict:
 
 
 def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
-    """The file has these mistakes too; their lines are looked up in its text."""
+    """Add mistakes to a verdict; their lines are looked up in the file."""
     document = read(Path(verdict.file).read_bytes(), MAX_FILE_BYTES)
     placed = [replace(each, line=document.line(tuple(each.at.split(".")))) for each in problems]
     lines = (*verdict.lines, *(line_of(each, verdict.file) for each in placed))
@@ -120,13 +124,13 @@ def _wrong(verdict: Verdict, problems: Sequence[Problem]) -> Verdict:
 
 
 def _kind_of(file: Path) -> str:
-    """By content: what has a driver is a sensor, what has a window or a source a query."""
+    """The kind of a file by its content: a sensor has a driver, a query a window or a source."""
     try:
         table = read(file.read_bytes(), MAX_FILE_BYTES).value
     except (ConfigError, OSError):
-        return "settings"  # its reader says what is wrong
+        return "settings"  # its reader reports the mistakes
     if "streams" in table:
-        raise ConfigError(f"{file}: a recording, no configuration; `headwater replay {file}` runs it")
+        raise ConfigError(f"{file} is a recording, not a configuration; run it with: headwater replay {file}")
     if any(name in table for name in (*TABLES, *KINDS)):
         return "settings"
     return "sensor" if "driver" in table else "query" if {"window", "source", "aggregates"} & set(table) else "settings"
@@ -136,8 +140,8 @@ def _definition(file: str, kind: str) -> Verdict:
     path = Path(file)
     item = path.stem if ITEM_ID.fullmatch(path.stem) else ""
     payload = path.read_bytes()
-    said = read(payload).value.get("id")
-    definition = parse_definition(kind, said if isinstance(said, str) and said else item, payload, file)
+    own = read(payload).value.get("id")
+    definition = parse_definition(kind, own if isinstance(own, str) and own else item, payload, file)
     return Verdict(file, kind, 0, f"a {kind} named {definition.id}, all right", definitions=(definition,))
 
 
@@ -150,7 +154,7 @@ def _about(settings: Settings) -> str:
 
 
 def _missing(settings: Settings) -> Iterator[str]:
-    """Files and brokers that the settings name and that are not there."""
+    """One line per file that does not exist and per broker that does not accept a connection."""
     for name in ("uplink", "lower", "local"):
         table = getattr(settings, name)
         if table is None:
@@ -158,7 +162,7 @@ def _missing(settings: Settings) -> Iterator[str]:
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
             if key.name.endswith("_file") and value is not None and not Path(value).is_file():
-                yield f"[{name}] {key.name}: no file {value}"
+                yield f"[{name}] {key.name}: {value} does not exist"
         if table.broker is not None and (why := _unreachable(table.broker)):
             yield f"[{name}] broker {table.broker}: {why}"
 
@@ -168,7 +172,7 @@ def _unreachable(broker: str) -> str:
     try:
         socket.create_connection((url.hostname or "", url.port or 1883), timeout=CONNECT_S).close()
     except OSError as err:
-        return f"{(err.strerror or str(err)).lower()}; is it running, is the port open?"
+        return f"{(err.strerror or str(err)).lower()}; check that it runs and that the port is open"
     return ""
 
 
@@ -178,8 +182,8 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
         problems = [
             {"at": "", "got": None, "why": line, "hint": "", "line": None, "text": line} for line in verdict.lines
         ]
-    said = {"file": verdict.file, "kind": verdict.kind, "ok": verdict.code == 0, "about": verdict.about}
-    return {**said, "problems": problems, "notes": list(verdict.notes)}
+    result = {"file": verdict.file, "kind": verdict.kind, "ok": verdict.code == 0, "about": verdict.about}
+    return {**result, "problems": problems, "notes": list(verdict.notes)}
 
 
 def _many(count: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""`headwater demo`: see the whole tree work on this machine."""
+"""`headwater demo`: the whole tree on this machine, with kills, compared with a direct computation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from edge_agent.demo.runner import DemoRun, Outcome
 
 HELP = (
-    "The whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, lander "
-    "and Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed with -9. "
-    "At the end every window in Delta is compared with a direct computation over the raw readings. About three minutes."
+    "Run the whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, a "
+    "lander and a Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed "
+    "with -9. At the end every window in Delta is compared with a direct computation over the raw readings. It takes "
+    "about three minutes."
 )
 EXAMPLES = """\
   headwater demo
@@ -32,31 +33,31 @@ MOST_GATEWAYS: Final = 64
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of demo."""
     parser.add_argument("--gateways", type=int, default=8, metavar="N", help="gateways, one of them real (8)")
-    parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree works (120)")
+    parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree runs (120)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill nothing")
     parser.add_argument("--keep", action="store_true", help="keep everything, not only the tables")
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), metavar="FILE", help="(demo.png)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it, tell what came of it."""
+    """Run the demo and print its results. Returns 1 if a window differs."""
     gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
     check()
     from edge_agent.demo.runner import DemoRun, Options
 
-    show = DemoRun(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
-    print(f"everything is in {show.folder}")
+    run = DemoRun(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
+    print(f"everything is in {run.folder}")
     print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
-    outcome = show.run()
-    tell(show, outcome)
-    picture(show, args.picture)
-    show.tidy(outcome)
+    outcome = run.run()
+    report(run, outcome)
+    picture(run, args.picture)
+    run.tidy(outcome)
     return 0 if outcome.verdict.good else 1
 
 
 def check() -> None:
-    """Everything that is needed is there. Raises: PortError, ModuleNotFoundError."""
-    import deltalake  # noqa: F401 - missing: the front says what to install
+    """Check that Mosquitto, Java and the libraries are installed. Raises: PortError, ModuleNotFoundError."""
+    import deltalake  # noqa: F401 - if it is missing, `main` names the extra to install
     import matplotlib as mpl  # noqa: F401
 
     from cloud_job.spark_session import check_java
@@ -66,39 +67,41 @@ def check() -> None:
     check_java()
 
 
-def tell(show: DemoRun, outcome: Outcome) -> None:
-    """The end: the verdict, the SQL and ten rows, where things are."""
+def report(run: DemoRun, outcome: Outcome) -> None:
+    """Print ten rows with their SQL, the verdict, and where the tables are."""
     from edge_agent.demo import delta_reader
 
     verdict = outcome.verdict
     print(f"\n{SQL}")
-    for row in delta_reader.query(show.tables, SQL):
+    for row in delta_reader.query(run.tables, SQL):
         print("  ".join(f"{value}" for value in row.values()))
     print()
     if outcome.killed:
         print(f"killed with -9 and started again: {', '.join(outcome.killed)}")
     if outcome.stale_s:
         later = outcome.stale_s[len(outcome.stale_s) // 2 :]
-        print(f"from a window's end to its row in Delta: median {statistics.median(later):.1f} s, second half")
+        print(
+            f"from the end of a window to its row in Delta: median {statistics.median(later):.1f} s in the second half"
+        )
     for name, why in verdict.skipped.items():
         print(f"not compared: {name}: {why}")
     for line in verdict.told:
         print(f"  {line}")
     print(f"{verdict.revised} rows were revised by late readings, {verdict.incomplete} are not complete")
     print(verdict.line)
-    print(f"the tables: {show.tables}")
-    print(f"  headwater query --tables {show.tables} '{NEXT}'")
+    print(f"the tables: {run.tables}")
+    print(f"  headwater query --tables {run.tables} '{NEXT}'")
 
 
-def picture(show: DemoRun, file: Path) -> None:
-    """Write demo.png; where it cannot be written, beside the tables."""
+def picture(run: DemoRun, file: Path) -> None:
+    """Write the picture; beside the tables if its folder cannot be written."""
     from edge_agent.demo.picture import draw
     from edge_agent.demo.runner import raw_of
 
-    raw, windows, title = raw_of(show)
+    raw, windows, title = raw_of(run)
     try:
-        draw(file, raw, windows, show.traffic, title)
+        draw(file, raw, windows, run.traffic, title)
     except OSError:
-        file = show.folder / "demo.png"
-        draw(file, raw, windows, show.traffic, title)
+        file = run.folder / "demo.png"
+        draw(file, raw, windows, run.traffic, title)
     print(f"the picture: {file.absolute()}")

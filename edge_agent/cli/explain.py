@@ -1,4 +1,4 @@
-"""`headwater explain`: where the parts of a query are computed, and why. The plan is the one that every node makes."""
+"""`headwater explain`: where the parts of a query are computed, and why. Every node computes the same plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_agent.algebra.query.planner import Placement, plan
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
 from edge_agent.cli.support.message_rendering import title
-from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, weighed
+from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, sizes_of
 from edge_agent.config.checking.documents import read
 from edge_agent.config.checking.durations import UNITS_US, format_duration
 from edge_agent.config.definitions.definitions import Definition, parse_definition, parse_recording_query
@@ -24,7 +24,7 @@ from edge_agent.config.node_file.settings import MAX_FILE_BYTES, parse
 from edge_agent.errors import ConfigError
 
 HELP = (
-    "Show where the parts of queries are computed, and why: what travels upward, which state columns, where the "
+    "Show where the parts of queries are computed, and why: what travels upward, in which state columns, and where the "
     "windows are formed. Queries over one source, filter, key and lateness share their slices."
 )
 EXAMPLES = """\
@@ -35,7 +35,7 @@ EXAMPLES = """\
 """
 EXPLAINED = 0
 NOTHING_EXPLAINED = 3
-MOST_RATE = 1e9  # as many as anybody has
+MOST_RATE = 1e9  # more than any sensor has
 
 Explained = dict[str, Any]
 
@@ -50,24 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a configuration, definitions of queries or sensors, or recordings",
     )
     parser.add_argument(
-        "--rate", type=rate, metavar="N", help="readings a second of each key, where the sensor does not say it (1)"
+        "--rate", type=rate, metavar="N", help="readings per second of each key, if the sensor has no rate (1)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a group")
+    parser.add_argument("--json", action="store_true", help="one JSON object per group")
 
 
 def rate(text: str) -> float:
-    """Of readings, of an option. Raises: ArgumentTypeError."""
+    """The value of --rate. Raises: ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value <= MOST_RATE:
-        raise argparse.ArgumentTypeError(f"{text!r}: wanted a number above 0, of readings a second")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of readings per second above 0")
     return value
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read everything, plan it together, print. What this version does not carry is said in a line each."""
+    """Read the files, plan their queries together and print. Each query that is not supported is a line of its own."""
     queries: list[Query] = []
     sensors: dict[str, Sensor] = {}
     for file in args.files:
@@ -83,7 +83,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def definitions_in(file: Path) -> Iterable[Query | Sensor]:
-    """Whatever a file defines. Raises: ConfigError."""
+    """The sensors and queries of a file. Raises: ConfigError."""
     try:
         payload = file.read_bytes()
     except OSError as err:
@@ -99,12 +99,12 @@ def definitions_in(file: Path) -> Iterable[Query | Sensor]:
 
 
 def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
-    """TOML or JSON as plain values; recordings may be longer than a definition. Raises: ConfigError."""
+    """TOML or JSON as plain values; a recording may be longer than a definition. Raises: ConfigError."""
     if payload[:1] == b"{" and b'"streams"' in payload:
         try:
             value = json.loads(payload)
         except ValueError as err:
-            raise ConfigError(f"{file}: no JSON: {err}") from err
+            raise ConfigError(f"{file}: not JSON: {err}") from err
         return value if isinstance(value, dict) else {}
     try:
         return read(payload, MAX_FILE_BYTES).value
@@ -113,7 +113,7 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
 
 
 def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
-    """The queries of a recording that this version carries; a line on standard error for each other."""
+    """The queries of a recording that this version supports. Each other is a line on standard error."""
     unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
     queries = recording["queries"]
     for table in queries if isinstance(queries, list) else ():
@@ -124,9 +124,9 @@ def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
 
 
 def the_value(definition: Definition) -> Query | Sensor:
-    """What a definition defines. Raises: ConfigError for a removal."""
+    """The sensor or query of a definition. Raises: ConfigError for a removal."""
     if definition.value is None:
-        raise ConfigError(f'{definition.kind} "{definition.id}" is a removal: there is nothing to explain')
+        raise ConfigError(f'{definition.kind} "{definition.id}" is a removal; explain needs its definition')
     return definition.value
 
 
@@ -137,14 +137,16 @@ TRAVELS: Final = {
     "raw": "readings as they are",
     "marker": "markers",
 }
-EACH: Final = "each gateway"  # in the place of a node
-KEPT: Final = "windows longer than four slides, of states of one size: a window costs a few rows, not all its slices"
+EACH: Final = "each gateway"  # shown in place of a node
+KEPT: Final = (
+    "windows are longer than four slides and their states have one size: a window costs a few rows, not all its slices"
+)
 
 
 def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: float | None = None) -> list[Explained]:
-    """The plans of each group. A query that cannot be served is named on standard error, and the others go on.
+    """The plans of each group. A query that cannot be served is a line on standard error; the others are explained.
 
-    per_s: readings a second of a key; None: as the sensors say.
+    per_s: readings per second of a key; None: the rates of the sensors.
     """
     scales = {name: sensor.scale for name, sensor in sensors.items()}
     groups: defaultdict[Group, list[Query]] = defaultdict(list)
@@ -160,13 +162,13 @@ def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: floa
             "group": title(group),
             "lateness": format_duration(group.lateness_us),
             "values": values_of(group.source, scales),
-            "queries": {query.id: wish_of(query) for query in members},
+            "queries": {query.id: summary_of(query) for query in members},
             "decisions": {query.id: decided(query, scales.get(group.source)) for query in members},
             "plans": [
                 plan_of(
                     placement,
                     members,
-                    Rate(per_s, "as asked") if per_s else rate_of(sensors.get(group.source), group.by),
+                    Rate(per_s, "from --rate") if per_s else rate_of(sensors.get(group.source), group.by),
                 )
                 for placement in plan(tuple(members), scales.get(group.source))
             ],
@@ -177,15 +179,15 @@ def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: floa
 
 
 def values_of(source: str, scales: Mapping[str, int | None]) -> str:
-    """How the readings of a source travel inside."""
+    """The type of a source's readings on the wire."""
     if source not in scales:
-        return "floats, unless the sensor says a resolution"
+        return "floats, unless the sensor has a resolution"
     scale = scales[source]
     return "floats" if scale is None else f"integers in units of 1e{scale}: sums are exact"
 
 
-def wish_of(query: Query) -> str:
-    """A query's own words: `sliding 10m every 1m: avg, max`."""
+def summary_of(query: Query) -> str:
+    """The window and functions of a query: `sliding 10m every 1m: avg, max`."""
     return f"{window_text(query.window)}: {', '.join(aggregate.name for aggregate in query.aggregates)}"
 
 
@@ -202,22 +204,22 @@ def decided(query: Query, scale: int | None) -> list[Explained]:
 
 
 def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Explained:
-    """One plan: what travels, what it weighs, where it ends, why."""
-    made = placement.plan
+    """One plan: what travels, its size, where windows are formed, and why."""
+    one = placement.plan
     return {
-        "plan": made.hash.hex(),
-        "travels": TRAVELS[made.kind],
+        "plan": one.hash.hex(),
+        "travels": TRAVELS[one.kind],
         "feeds": placement.feeds,
-        "columns": list(made.basis),
-        "unit": format_duration(made.unit_us),
-        "weighs": weighed(placement, queries, per_s),
+        "columns": list(one.basis),
+        "unit": format_duration(one.unit_us),
+        "weighs": sizes_of(placement, queries, per_s),
         "formed_at": placement.where,
         "reason": placement.reason,
     }
 
 
 def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
-    """Which slices the Spark root keeps decoded, None where that does not pay."""
+    """Which slices the Spark root keeps decoded; None if it keeps none."""
     members = tuple(queries)
     longest_us = kept_us(members, scale)
     if not longest_us or all(placement.kind != "slice" for placement in plan(members, scale)):
@@ -226,22 +228,22 @@ def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
 
 
 def text_of(one: Explained) -> str:
-    """The same for a person."""
+    """A group as lines of text."""
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
-    lines += [f"  {name}: {wish}" for name, wish in one["queries"].items()]
+    lines += [f"  {name}: {summary}" for name, summary in one["queries"].items()]
     whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once
-    for told in one["decisions"].values():
-        whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in told))
+    for reasons in one["decisions"].values():
+        whys.update(dict.fromkeys((each["about"], each["computed"], each["why"]) for each in reasons))
     lines += [f"  computed   {about} {where}: {why}" for about, where, why in whys]
-    for made in one["plans"]:
-        feeds = "" if made["feeds"] in {"all", "markers"} else f" of {made['feeds'].replace('_', ' ')} readings"
-        edges = f", edges on multiples of {made['unit']}" if made["unit"] != "1us" else ""  # where there are any
+    for chosen in one["plans"]:
+        feeds = "" if chosen["feeds"] in {"all", "markers"} else f" of {chosen['feeds'].replace('_', ' ')} readings"
+        edges = f", edges on multiples of {chosen['unit']}" if chosen["unit"] != "1us" else ""  # where there are any
         lines += [
-            f"  travels    {made['travels']}{feeds}: {', '.join(made['columns'])}",
-            f"             (plan {made['plan']}{edges})",
-            *(f"  {'' if n else 'weighs':10} {line}" for n, line in enumerate(lines_of(made["weighs"]))),
-            f"  formed at  the {made['formed_at']}",
-            f"  because    {made['reason']}",
+            f"  travels    {chosen['travels']}{feeds}: {', '.join(chosen['columns'])}",
+            f"             (plan {chosen['plan']}{edges})",
+            *(f"  {'' if n else 'weighs':10} {line}" for n, line in enumerate(lines_of(chosen["weighs"]))),
+            f"  formed at  the {chosen['formed_at']}",
+            f"  because    {chosen['reason']}",
         ]
     if (kept := one["kept"]) is not None:
         lines += [f"  kept       by the root: slices of {kept['longest']}, with sums of {kept['block']}: {kept['why']}"]
@@ -249,6 +251,6 @@ def text_of(one: Explained) -> str:
 
 
 def complain(text: str) -> None:
-    """One line on standard error for each line."""
+    """Print each line of a text on standard error."""
     for line in text.splitlines():
         print(f"headwater: {line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`headwater init`: a commented headwater.toml that passes `headwater check`."""
+"""`headwater init`: write a commented settings file that passes `headwater check`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
 from edge_agent.errors import ConfigError
 
-HELP = "Write a commented configuration to start from: every key of the role, its default, and the reason for it."
+HELP = "Write settings with comments to start from: each key of the role, its default, and the reason for it."
 EXAMPLES = """\
   headwater init                                        # headwater.toml of a gateway named like this machine
   headwater init --id press-1 --parent region-a --broker mqtts://broker.example
@@ -27,26 +27,28 @@ _LOOPBACK: Final = "mqtt://127.0.0.1:1883"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("file", nargs="?", default=DEFAULT_FILE, help=f"where to (default {DEFAULT_FILE}; - prints it)")
-    parser.add_argument("--role", choices=ROLES, default=ROLES[0], help="what the node is (default gateway)")
+    parser.add_argument(
+        "file", nargs="?", default=DEFAULT_FILE, help=f"file to write (default {DEFAULT_FILE}; - is standard output)"
+    )
+    parser.add_argument("--role", choices=ROLES, default=ROLES[0], help="role of the node (default gateway)")
     parser.add_argument("--id", help="id of the node (default: from the host name; root for a root)")
     parser.add_argument("--broker", default=_LOOPBACK, help=f"broker above; of a root, its own (default {_LOOPBACK})")
     parser.add_argument("--parent", default=ROOT_ID, help=f"id of the node above (default {ROOT_ID})")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Write it. Raises: ConfigError where what was said makes no right file, or one is there already."""
+    """Write the file. Raises: ConfigError if an option is wrong or the file exists."""
     name = args.id or (ROOT_ID if args.role == "root" else _own_name())
     shown = DEFAULT_FILE if args.file == "-" else args.file
     text = sample(args.role, shown, id=name, broker=args.broker, parent=args.parent)
-    parse(text, shown)  # an id or address that is none is refused before anything is written
+    parse(text, shown)  # a wrong id or address is refused before anything is written
     if args.file == "-":
         sys.stdout.write(text)
         return 0
     file = Path(args.file)
     if file.exists() and not args.force:
-        raise ConfigError(f"{file} is there already; --force overwrites it, or name another file")
+        raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
     try:
         _write(file, text)
     except OSError as err:
@@ -59,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _write(file: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write the whole file or nothing."""
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(file)

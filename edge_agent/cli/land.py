@@ -1,4 +1,4 @@
-"""`headwater land`: be the top of the tree on MQTT."""
+"""`headwater land`: the top of the tree on MQTT."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from types import FrameType
 
 from edge_agent.cli.main import version
 from edge_agent.cli.support.serving import add_config, settings_of
-from edge_agent.errors import ConfigError
 
 HELP = (
-    "Be the top of the tree on MQTT: write the frames of gateways and regions to landing files, fsync, then receipt "
-    "them. `headwater root` makes tables of the files. Definitions without a revision get the next number here."
+    "Run the top of the tree on MQTT: write the frames of gateways and regions to landing files, fsync, then send "
+    "receipts. `headwater root` turns the files into tables. Definitions without a revision get the next number here."
 )
 EXAMPLES = """\
   headwater land root.toml
-  headwater land --dry-run root.toml        # say what it would do; touches nothing
+  headwater land --dry-run root.toml        # print what it would do; change nothing
 """
 
 
@@ -27,10 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    settings = settings_of(args)
-    if settings.node.role != "root":
-        raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "root"')
+    """Run until SIGTERM or Ctrl-C."""
+    settings = settings_of(args, "root")
     if args.dry_run:
         lower = settings.lower
         print(f"root {settings.node.id}, landing files in {settings.lander.folder}")

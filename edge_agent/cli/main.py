@@ -1,7 +1,7 @@
-"""`headwater VERB ...`: the front. A verb is a module here with HELP, EXAMPLES, add_arguments(parser), main(args).
+"""`headwater VERB ...`: finds the command and runs it. A verb is a module here: HELP, EXAMPLES, add_arguments, main.
 
-Only the module of the verb that is called is imported: `headwater --help` must be quick on a small gateway.
-Exit codes: 0 done; 1 the answer is no; 2 wrong use or configuration; 3 a part is not available.
+Only the module of the called verb is imported: `headwater --help` must be quick on a small gateway.
+Exit codes: 0 done; 1 the result is negative; 2 wrong use or configuration; 3 something is not available.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Final, Protocol, cast
 
 from edge_agent.errors import ConfigError, PortError
 
-VERBS: Final = {  # name -> one line for `headwater --help`, in the order a user meets them
-    "init": "write a commented configuration to start from",
-    "check": "read a configuration and name every mistake at once",
-    "run": "be a gateway: sensors to partials to the parent",
-    "merge": "be a region: children's partials merged and passed on",
-    "land": "be the top of the tree: frames to fsynced landing files",
-    "root": "landing files to Delta tables, with Spark",
-    "query": "SQL over the tables, without Spark",
-    "status": "which nodes are there, with what configuration",
-    "peek": "print what passes a broker, frames as text",
-    "explain": "where the parts of a query are computed, and why",
+VERBS: Final = {  # name -> line of `headwater --help`, in the order of first use
+    "init": "write settings with comments to start from",
+    "check": "list every mistake of a configuration",
+    "run": "run a gateway: sensor readings to partials for the parent",
+    "merge": "run a region: merge the partials of gateways and pass them on",
+    "land": "run the top of the tree: frames to landing files on disk",
+    "root": "run the Spark job: landing files to Delta tables",
+    "query": "read the tables with SQL, without Spark",
+    "status": "list the nodes of a broker and their configuration",
+    "peek": "print the messages of a broker, frames as text",
+    "explain": "show where the parts of a query are computed, and why",
     "simulate": "run sensors and queries here, without a network",
     "replay": "run recordings through the tree and print the results",
     "maintain": "compact and clean the tables",
-    "demo": "the whole tree on this machine, with kills, compared with the truth",
+    "demo": "run the whole tree here, kill parts of it, compare the results",
 }
 NODES: Final = ("run", "merge")
 WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definition: they need not look for any
@@ -37,10 +37,10 @@ DONE: Final = 0
 NO: Final = 1
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
-INTERRUPTED: Final = 130  # as shells say for Ctrl-C
+INTERRUPTED: Final = 130  # as in shells after Ctrl-C
 BROKEN_PIPE: Final = 141  # `headwater query ... | head`
 
-EXTRAS: Final = {  # a library that is missing -> the extra that brings it
+EXTRAS: Final = {  # library -> the extra that installs it
     "pyspark": "cloud",
     "delta": "cloud",
     "deltalake": "cloud",
@@ -52,7 +52,7 @@ EXTRAS: Final = {  # a library that is missing -> the extra that brings it
 
 
 class Verb(Protocol):
-    """What a module of this room offers."""
+    """The interface of a module of this room."""
 
     HELP: str
     EXAMPLES: str
@@ -61,11 +61,11 @@ class Verb(Protocol):
         """Declare the verb's options."""
 
     def main(self, args: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run the verb. Returns its exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. The users' entry point: what goes wrong is one line with the next step."""
+    """Run one command. Every error is one line with what to do, and an exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in VERBS:
         return _front(words)
@@ -76,13 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _with_packages(verb, args, edge=words[0] in NODES)
         return verb.main(args)
     except ConfigError as err:
-        return _say(str(err), MISUSED)
+        return _error(str(err), MISUSED)
     except PortError as err:
-        return _say(str(err), UNAVAILABLE)
+        return _error(str(err), UNAVAILABLE)
     except ModuleNotFoundError as err:
         if (extra := EXTRAS.get((err.name or "").partition(".")[0])) is None:
             raise
-        return _say(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
+        return _error(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
         return BROKEN_PIPE
@@ -102,12 +102,12 @@ def _with_packages(verb: Verb, args: argparse.Namespace, *, edge: bool) -> int:
 
 
 def _front(words: Sequence[str]) -> int:
-    """`headwater`, `--help`, `--version`, or a verb that is none."""
+    """`headwater`, `--help`, `--version`, or an unknown verb."""
     width = max(map(len, VERBS))
     parser = argparse.ArgumentParser(
         prog="headwater",
         usage="headwater VERB [options]",
-        description="Windowed aggregates where the data is born, merged over MQTT, landed in Delta Lake.",
+        description="Aggregates sensor readings in windows at the edge, merges over MQTT, stores in Delta Lake.",
         epilog="verbs:\n"
         + "\n".join(f"  {name:{width}}  {line}" for name, line in VERBS.items())
         + "\n\n`headwater VERB --help` shows its options with examples. Try `headwater demo` first.",
@@ -122,16 +122,15 @@ def _front(words: Sequence[str]) -> int:
     if args.version:
         print(f"headwater {version()}")
         return DONE
-    given: list[str] = args.verb
-    return _say(
-        f"no such verb: {given[0] if given else words[0]}{_nearest(given)}; `headwater --help` lists them", MISUSED
-    )
+    verbs: list[str] = args.verb
+    unknown = verbs[0] if verbs else words[0]
+    return _error(f"no such verb: {unknown}{_nearest(verbs)}; `headwater --help` lists them", MISUSED)
 
 
-def _nearest(given: Sequence[str]) -> str:
+def _nearest(verbs: Sequence[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(given[0], VERBS, n=1) if given else []
+    near = get_close_matches(verbs[0], VERBS, n=1) if verbs else []
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -153,19 +152,19 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
 
 
 def version() -> str:
-    """The installed version, as in a birth."""
+    """The installed version."""
     from importlib import metadata  # costs more than all the rest of `headwater --help`
 
     return metadata.version("headwater")
 
 
 def coloured() -> bool:
-    """Whether standard output is a terminal that wants colour (https://no-color.org)."""
+    """Whether standard output is a terminal that shows colour (https://no-color.org)."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _say(text: str, code: int) -> int:
-    """Talk goes to standard error, a line each; data goes to standard output."""
+def _error(text: str, code: int) -> int:
+    """Print each line of an error on standard error. Returns the exit code."""
     for line in text.splitlines():
         print(f"headwater: {line}", file=sys.stderr)
     return code

@@ -9,8 +9,8 @@ import sys
 from edge_agent.cli.query import add_tables, folder_of
 
 HELP = (
-    "Compact and clean the tables: payloads beyond the correction horizon expire, small files become large ones, old "
-    "versions go. Run it now and then, once a day on a busy root; a root may run meanwhile."
+    "Compact and clean the tables: remove payloads older than the correction horizon, merge small files, remove old "
+    "versions. Run it once a day on a busy root; the root may go on running."
 )
 EXAMPLES = """\
   headwater maintain --tables /srv/tables
@@ -21,25 +21,27 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of maintain."""
     add_tables(parser)
-    parser.add_argument("--keep-hours", type=int, default=7 * 24, metavar="N", help="old versions stay so long (168)")
+    parser.add_argument(
+        "--keep-hours", type=int, default=7 * 24, metavar="N", help="hours that old versions stay (168)"
+    )
     parser.add_argument("--horizon-days", type=float, default=7.0, metavar="N", help="correction horizon (7)")
-    parser.add_argument("--json", action="store_true", help="one JSON object a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per table")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do it, and say what was done."""
+    """Maintain every table and print how many files each has."""
     from cloud_job import spark_session
     from cloud_job.delta import tables
     from cloud_job.delta.maintain import maintain
-    from cloud_job.sql import delta_rs
+    from cloud_job.sql.views import tables_in
     from edge_agent.root.decision.root_state import RootLimits
 
     folder = folder_of(args)
-    delta_rs.tables_in(folder)
+    tables_in(folder)
     spark = spark_session.start("headwater-maintain")
     try:
         limits = RootLimits(horizon_us=int(args.horizon_days * 86_400e6))
-        found = maintain(spark, tables.Place(folder), limits, _say, args.keep_hours)
+        found = maintain(spark, tables.Place(folder), limits, _print_progress, args.keep_hours)
     finally:
         spark.stop()
     for done in found:
@@ -50,6 +52,6 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     if sys.stderr.isatty():
         print(line, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`headwater merge`: be a region."""
+"""`headwater merge`: the process of a region."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import logging
 
 from edge_agent.cli.main import version
 from edge_agent.cli.support.serving import add_config, dry_run, serve, settings_of
-from edge_agent.errors import ConfigError
 from edge_agent.runtime.build import build
 
 HELP = (
-    "Be a region: hear children, apply their frames once and in order, merge their partials, pass them on with who is "
-    "missing. Configuration comes in the frames; only this node's own file is read."
+    "Run a region: receive the frames of children, apply each once and in order, merge their partials and pass them on "
+    "with the list of missing gateways. The definitions come in the frames."
 )
 EXAMPLES = """\
   headwater merge region.toml
-  headwater merge --dry-run region.toml     # say what it would do; touches nothing
+  headwater merge --dry-run region.toml     # print what it would do; change nothing
 """
 
 
@@ -26,10 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    settings = settings_of(args)
-    if settings.node.role != "region":
-        raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "region"')
+    """Run until SIGTERM or Ctrl-C."""
+    settings = settings_of(args, "region")
     if args.dry_run:
         return dry_run(settings)
     loop = build(settings, version())

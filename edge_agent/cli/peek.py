@@ -1,4 +1,4 @@
-"""`headwater peek`: what passes a broker, as text."""
+"""`headwater peek`: the messages of a broker as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import MessageRenderer, line
 from edge_agent.config.topics import PREFIX
 
-HELP = "Print what passes a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
+HELP = "Print the messages of a broker: frames, heartbeats, receipts, states and definitions as text. Changes nothing."
 EXAMPLES = """\
   headwater peek                                  # everything on the broker of this machine
   headwater peek --broker mqtt://10.0.0.5 --node 'press-*' --only frame receipt
@@ -38,26 +38,28 @@ KINDS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of peek."""
     add_broker(parser)
-    parser.add_argument("--node", metavar="GLOB", default="*", help="only what nodes of this name send or are sent")
-    parser.add_argument("--only", nargs="+", choices=KINDS, metavar="KIND", help=f"of: {', '.join(KINDS)}")
+    parser.add_argument("--node", metavar="GLOB", default="*", help="only messages from and to nodes of this name")
+    parser.add_argument(
+        "--only", nargs="+", choices=KINDS, metavar="KIND", help=f"only these kinds: {', '.join(KINDS)}"
+    )
     parser.add_argument("--rows", action="store_true", help="print every row of partials as well")
     parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
     parser.add_argument("--seconds", type=float, metavar="S", help="end after S seconds")
-    parser.add_argument("--json", action="store_true", help="one JSON object a message")
+    parser.add_argument("--json", action="store_true", help="one JSON object per message")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print until told otherwise."""
-    teller = MessageRenderer(rows=args.rows)
+    """Print until --count, --seconds or Ctrl-C ends it."""
+    renderer = MessageRenderer(rows=args.rows)
     left = args.count
     for topic, payload, _, _ in listen(link_of(args), [f"{PREFIX}/#"], args.seconds):
-        told = teller.tell(topic, payload)
-        if (args.only and told["kind"] not in args.only) or not fnmatchcase(told.get("node", ""), args.node):
+        fields = renderer.render(topic, payload)
+        if (args.only and fields["kind"] not in args.only) or not fnmatchcase(fields.get("node", ""), args.node):
             continue
         if args.json:
-            print(json.dumps(told, ensure_ascii=False))
+            print(json.dumps(fields, ensure_ascii=False))
         else:
-            print(f"{datetime.now().astimezone():%H:%M:%S}  {line(told)}")
+            print(f"{datetime.now().astimezone():%H:%M:%S}  {line(fields)}")
         sys.stdout.flush()
         if left is not None and (left := left - 1) <= 0:
             break

@@ -5,49 +5,58 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, PortError
+
+if TYPE_CHECKING:
+    from cloud_job.sql.answer import QueryAnswer
 
 HELP = (
-    "Ask the tables with SQL. There are gold.results, ops.nodes, ops.coverage, ops.gaps, ops.late, ops.queries, "
-    "ops.sensors, ops.quarantine, ops.batches, bronze.messages, and one view a query, named like it, with a column a "
-    "label and an aggregate. Without a statement the views are listed."
+    "Read the tables with SQL: gold.results, ops.nodes, ops.coverage, ops.gaps, ops.late, ops.queries, ops.sensors, "
+    "ops.quarantine, ops.batches, bronze.messages, and one view per query with the query's name and a column per label "
+    "and aggregate. Without a statement it lists the views. `select *` prints the main columns; --wide prints all."
 )
 EXAMPLES = """\
   headwater query 'select * from "boiler-10m" order by window_start desc limit 10'
   headwater query --tables /srv/tables --csv 'select key, avg from "boiler-10m"' > averages.csv
   headwater query --json 'select node, frontier from ops.nodes where behind'
+  headwater query --wait 300 'select * from "host-1m"'      # while the tree starts
   headwater query --engine spark 'select count(*) from gold.results'
 """
 TABLES_VARIABLE: Final = "HEADWATER_TABLES"
+AGAIN_S: Final = 2.0  # between two attempts of --wait; the root writes about as often
 CONFIGS: Final = ("root.toml", "headwater.toml")
 LIST: Final = "select query, max(revision) as revision from ops.queries where revision >= 0 group by query order by 1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of query."""
-    parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; left out: list the views")
+    parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; without it: the views")
     add_tables(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", dest="form", action="store_const", const="csv", help="comma-separated, with a header")
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object a row")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object per row")
     parser.set_defaults(form="table")
+    parser.add_argument("--wide", action="store_true", help="print all columns of `select *`, not only the main ones")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait up to S seconds for a first row")
     parser.add_argument("--engine", choices=("delta", "spark"), default="delta", help="delta-rs (no JVM), or Spark")
 
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Where the tables are."""
+    """Declare the option that names the folder of the tables."""
     parser.add_argument(
         "--tables",
         metavar="FOLDER",
-        help=f"folder of the tables; left out: ${TABLES_VARIABLE}, or what {' or '.join(CONFIGS)} here says",
+        help=f"folder of the tables; default: ${TABLES_VARIABLE}, or the one in {' or '.join(CONFIGS)} here",
     )
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError where nothing names one."""
+    """The folder of the tables. Raises: ConfigError if nothing names one."""
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())
@@ -58,25 +67,46 @@ def folder_of(args: argparse.Namespace) -> str:
             settings = load(name)
             if settings.node.role == "root":
                 return settings.root.tables
-    raise ConfigError(f"where are the tables? Say --tables FOLDER, or set {TABLES_VARIABLE}")
+    here = f"{' and '.join(CONFIGS)} of this folder do not name one"
+    raise ConfigError(f"no folder of tables: {here}; use --tables FOLDER or set {TABLES_VARIABLE}")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Ask and print."""
-    from cloud_job.sql import delta_rs
+    """Run the statement and print its rows."""
+    from cloud_job.sql import answer, delta_rs
 
     folder = folder_of(args)
     if args.engine == "delta":
-        answer = delta_rs.ask(args.sql, folder)
+        found = first_row(lambda: delta_rs.ask(args.sql, folder), args.wait)
     else:
         from cloud_job import spark_session
         from cloud_job.sql import spark_sql
+        from cloud_job.sql.views import tables_in
 
-        delta_rs.tables_in(folder)
+        if not args.wait:
+            tables_in(folder)  # an empty folder is reported before Spark starts
         spark = spark_session.start("headwater-query")
         try:
-            answer = spark_sql.ask(args.sql, folder, spark)
+            found = first_row(lambda: spark_sql.ask(args.sql, folder, spark), args.wait)
         finally:
             spark.stop()
-    delta_rs.write(answer, args.form, sys.stdout)
+    wide = args.wide or not answer.STAR.match(args.sql)
+    answer.write(found, args.form, sys.stdout, wide=wide)
     return 0
+
+
+def first_row(ask: Callable[[], QueryAnswer], wait_s: float) -> QueryAnswer:
+    """The answer, repeated until it has a row or wait_s seconds are over. Raises: what `ask` raises last."""
+    from cloud_job.sql.views import UnknownNameError
+
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            found = ask()
+        except (PortError, UnknownNameError):  # the root has not created the tables or the view yet
+            if time.monotonic() >= until:
+                raise
+        else:
+            if found.rows or time.monotonic() >= until:
+                return found
+        time.sleep(AGAIN_S)

@@ -1,4 +1,4 @@
-"""`headwater replay`: recordings through the whole tree, here and now; prints what the results would be."""
+"""`headwater replay`: run recordings through the whole tree in one process and print the results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "Run recordings through the code of the gateways, regions and root, over the tree of nodes each names, in one "
-    "process with simulated time. Prints one JSON object a final row. A query that is wrong or not carried by this "
-    "version, and readings that are in no answer, are said in one line on standard error, and the rest is answered."
+    "process with simulated time. Prints one JSON object per final row. A query that is wrong or not supported, and "
+    "readings in no result, are one line each on standard error; the rest is computed."
 )
 EXAMPLES = """\
   headwater replay recording.json
@@ -38,23 +38,23 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of replay."""
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recordings")
-    parser.add_argument("--root", choices=("python", "spark"), default="python", help="which root makes the rows")
+    parser.add_argument("--root", choices=("python", "spark"), default="python", help="the root that computes the rows")
     parser.add_argument("--revisions", action="store_true", help="print every revision of a row, not only the last")
     parser.add_argument("--strict", action="store_true", help="exit code 3 if anything is left out")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Answer what can be answered; the exit code says what was left out."""
+    """Run recordings and print their rows. Returns 2 if a file is unreadable, 3 if --strict and a query is left out."""
     spark = args.root == "spark"
     if spark:
-        setup("warning")  # of the job: its fields say what is wrong, its event alone does not
+        setup("warning")  # of the Spark job: the reason is in the fields of an event
     recordings, unread = read(args.files)
     refused = [line for recording in recordings for line in (*recording.refused, *recording.unanswered)]
     for line in refused:
         complain(line)
     with Progress("replaying", len(recordings)) as bar:
-        for told in (of_spark if spark else of_python)(recordings, bar, revisions=args.revisions):
-            print(json.dumps(told, ensure_ascii=False))
+        for row in (of_spark if spark else of_python)(recordings, bar, revisions=args.revisions):
+            print(json.dumps(row, ensure_ascii=False))
     sys.stdout.flush()
     if unread:
         return MISUSED
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
-    """The recordings, and how many files are none: a line on standard error for each of these."""
+    """The recordings, and the number of files that cannot be read, each a line on standard error."""
     recordings: list[Recording] = []
     unread = 0
     for file in files:
@@ -82,14 +82,14 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
     for number, recording in enumerate(recordings):
         bar.at(number, recording.name)
         if recording.asked:
-            rows, teller = Tree(recording).run(), RowRenderer(recording)
-            yield from teller.revisions(rows) if revisions else teller.final(rows)
+            rows, renderer = Tree(recording).run(), RowRenderer(recording)
+            yield from renderer.revisions(rows) if revisions else renderer.final(rows)
 
 
 def of_spark(
     recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None, *, revisions: bool
 ) -> Iterator[Told]:
-    """The rows of the Spark job: the frames of all recordings go through it together. session: else one is started."""
+    """The rows of the Spark job, which runs the frames of all recordings together. session: None starts one."""
     from cloud_job import replay
 
     trees = [Tree(recording) for recording in recordings if recording.asked]
@@ -104,5 +104,5 @@ def of_spark(
     for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:
-        made, teller = rows.get(tree.source, []), RowRenderer(tree.recording)
-        yield from teller.revisions(made) if revisions else teller.final(made)
+        found, renderer = rows.get(tree.source, []), RowRenderer(tree.recording)
+        yield from renderer.revisions(found) if revisions else renderer.final(found)

@@ -11,15 +11,14 @@ from types import FrameType
 
 from edge_agent.cli.support.serving import add_config, settings_of
 from edge_agent.config.node_file.settings import Settings
-from edge_agent.errors import ConfigError
 
 HELP = (
-    "Make tables of the landing files: one Spark Structured Streaming query that closes windows as soon as every "
-    "gateway has got that far, and revises them when late readings come."
+    "Turn landing files into Delta tables: one Spark Structured Streaming query that completes a window when every "
+    "gateway has sent its part, and revises it when late readings come."
 )
 EXAMPLES = """\
-  headwater root root.toml                  # until told to stop
-  headwater root --once root.toml           # what is there now, with all revisions, then end
+  headwater root root.toml                  # until SIGTERM or Ctrl-C
+  headwater root --once root.toml           # process the files that exist, with all revisions, then end
   headwater root --dry-run root.toml
 """
 
@@ -27,16 +26,14 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of root."""
     add_config(parser)
-    parser.add_argument("--once", action="store_true", help="handle the files that are there now, then end")
-    parser.add_argument("--master", help="Spark master; left out: local[2], or $HEADWATER_SPARK_MASTER")
+    parser.add_argument("--once", action="store_true", help="process the files that exist, then end")
+    parser.add_argument("--master", help="Spark master (local[2], or $HEADWATER_SPARK_MASTER)")
     parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of the driver (2g)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    settings = settings_of(args)
-    if settings.node.role != "root":
-        raise ConfigError(f'{args.config}: role is "{settings.node.role}"; this takes role = "root"')
+    """Run until SIGTERM or Ctrl-C."""
+    settings = settings_of(args, "root")
     if args.dry_run:
         return _dry_run(settings)
     from cloud_job import spark_session
@@ -47,12 +44,12 @@ def main(args: argparse.Namespace) -> int:
     from edge_agent.root.decision.root_state import RootLimits
 
     log = logging.getLogger("headwater.root")
-    for name in ("py4j", "pyspark"):  # they tell every call
+    for name in ("py4j", "pyspark"):  # they log every call
         logging.getLogger(name).setLevel(logging.ERROR)
     catalog = settings.root.catalog
     place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
     begin = time.monotonic()
-    _tell("starting Spark and warming it up: half a minute before the first rows")
+    _print_progress("starting Spark and warming it up; the first rows take half a minute")
     spark = spark_session.start("headwater-root", args.master, args.driver_memory)
     lower = settings.lower
     job = Job(
@@ -93,6 +90,6 @@ def _dry_run(settings: Settings) -> int:
     return 0
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"headwater: {text}", file=sys.stderr)

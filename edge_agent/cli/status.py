@@ -1,4 +1,4 @@
-"""`headwater status`: which nodes a broker knows, and whether their configuration is in force."""
+"""`headwater status`: the nodes that a broker knows, and whether their configuration is in force."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
-from edge_agent.cli.support.message_rendering import json_of
+from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.config import topics
 
 HELP = (
-    "List the nodes that a broker knows: online or not, version, and what of their configuration is refused. "
-    "Exit code 1 when a node is offline or refuses something."
+    "List the nodes that a broker knows: online or not, version, and which definitions they refuse, with the reason. "
+    "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition or has a function that fails."
 )
 EXAMPLES = """\
   headwater status
@@ -21,34 +21,35 @@ EXAMPLES = """\
   headwater status --json
 """
 QUIET_S: Final = 0.5  # retained messages come at once: this long without one, and all are here
+NAMED: Final = 3  # definitions that a note names; of the others it has the number
 COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "configuration", "refused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of status."""
     add_broker(parser)
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most that long (5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object a node, with all that it says of itself")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per node, with its whole status and state")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Hear what is retained, print it, judge it."""
-    nodes = hear(args)
+    """Read the retained messages and print them. Returns 1 if a node is offline or has a mistake, else 0."""
+    nodes = retained(args)
     if args.json:
         for name, node in nodes.items():
             print(json.dumps({"node": name, **node}, ensure_ascii=False))
     elif nodes:
         print(table([row(name, node) for name, node in nodes.items()]))
         for name, node in nodes.items():
-            for text in (*refusals(node), *failures(node)):
+            for text in (*refusals(node), *failures(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
-        print(f"no node has said anything on {args.broker}")
+        print(f"no node has published its status on {args.broker}")
     return int(any(not online(node) or refusals(node) or failures(node) for node in nodes.values()))
 
 
-def hear(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> {'status', 'state'}, each as the node wrote it; sorted by name."""
+def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Node -> {'status', 'state'} as the node published them, sorted by node."""
     nodes: dict[str, dict[str, Any]] = {}
     for topic, payload, _, _ in listen(link_of(args), [topics.status(), topics.state()], args.seconds, QUIET_S):
         parsed = topics.parse(topic)
@@ -59,32 +60,42 @@ def hear(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def online(node: Mapping[str, Any]) -> bool:
-    """Whether its status says so; a node without a status is not."""
+    """Whether its status is online; a node without a status is not."""
     return node.get("status", {}).get("online") is True
 
 
 def refusals(node: Mapping[str, Any]) -> list[str]:
-    """A line for each mistake that the node found in its configuration."""
-    items = node.get("state", {}).get("items")
-    found: list[str] = []
-    for name, item in items.items() if isinstance(items, dict) else ():
-        if isinstance(item, dict) and item.get("ok") is False:
-            errors = [error for error in item.get("errors") or [{}] if isinstance(error, dict)]
-            found += [f"{name}: {complaint(error)}" for error in errors]
-    return found
+    """One line per mistake in a definition that the node refuses."""
+    refused = [(name, item.get("errors") or [{}]) for name, item in items(node) if item.get("ok") is False]
+    return [f"{name}: {complaint(error)}" for name, errors in refused for error in errors if isinstance(error, dict)]
+
+
+def notes(node: Mapping[str, Any]) -> list[str]:
+    """One line per warning; definitions with the same warning share a line."""
+    found: dict[str, dict[str, None]] = {}
+    for name, item in items(node):
+        for warning in item.get("warnings") or ():
+            if isinstance(warning, dict):
+                found.setdefault(complaint({**warning, "at": "", "got": None}), {})[name] = None
+    return [f"note: {listed(list(names), NAMED)}: {text}" for text, names in found.items()]
+
+
+def items(node: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """(`kind/id`, entry) of each definition in the node's state."""
+    found = node.get("state", {}).get("items")
+    entries = found.items() if isinstance(found, dict) else ()
+    return [(name, entry) for name, entry in entries if isinstance(entry, dict)]
 
 
 def failures(node: Mapping[str, Any]) -> list[str]:
-    """A line for each function of another package that failed on the node."""
+    """One line per function of another package that failed on the node."""
     failing = node.get("status", {}).get("failing")
     found: list[str] = []
     for one in failing if isinstance(failing, list) else ():
         if isinstance(one, dict):
-            asking = ", ".join(map(str, one.get("queries") or ()))
-            what = (
-                f"{one.get('step', '')} of {one.get('function', '')} ({one.get('package', '')}): {one.get('why', '')}"
-            )
-            found.append(what + (f"; queries {asking}" if asking else ""))
+            step, function, package, why = (one.get(key, "") for key in ("step", "function", "package", "why"))
+            queries = ", ".join(map(str, one.get("queries") or ()))
+            found.append(f"{step} of {function} ({package}): {why}" + (f"; queries {queries}" if queries else ""))
     return found
 
 
@@ -112,7 +123,7 @@ def row(name: str, node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Columns as wide as they need to be."""
+    """The rows under their headings, in columns as wide as their longest text."""
     lines = [COLUMNS, *rows]
     widths = [max(len(one[at]) for one in lines) for at in range(len(COLUMNS))]
     return "\n".join(

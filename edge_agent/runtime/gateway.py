@@ -14,9 +14,11 @@ from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor
 from edge_agent.config.definitions.drivers import DRIVERS
+from edge_agent.config.in_force.crosscheck import not_usable
 from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, Problem
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.link import Up
@@ -70,7 +72,9 @@ class GatewayLoop(Loop):
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
         self._said_state = b""
-        self._warned: frozenset[tuple[str, str]] = frozenset()  # what the log has named as refused
+        self._warned: Mapping[tuple[str, str], Problem] = {}  # refusals that the log has named
+        self._unnamed = 1  # sensors of a missing driver that the log names: only the first
+        self._retained_us: int | None = None  # when the broker has sent all retained definitions
         self._unkept = True  # the registry differs from what was committed last
 
     # --- configuration ---------------------------------------------------------------------------------------------
@@ -90,6 +94,10 @@ class GatewayLoop(Loop):
         self._reported, self._unkept = False, True
 
     def _settle(self, now_us: int) -> None:
+        if self._retained_us is not None and now_us >= self._retained_us:
+            self._retained_us = None
+            if self.registry.confirmed():
+                self._reported, self._unkept = False, True
         if self._changed:
             self._configure(now_us)
         if not self._reported:
@@ -137,13 +145,16 @@ class GatewayLoop(Loop):
         self.say_status(now_us)
 
     def _warn(self) -> None:
+        """Name in the log the newest definition that is refused, and once the sensors that this node cannot run."""
         refused = self.registry.refused()
-        if refused.keys() == self._warned:
-            return
-        self._warned = frozenset(refused)
-        for (kind, item), why in islice(refused.items(), 1):
-            said = {"count": len(refused), "first": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
-            log.warning("definitions.refused", extra=said)
+        new = {key: why for key, why in refused.items() if self._warned.get(key) != why}
+        self._warned = refused
+        for (kind, item), why in islice(new.items(), 1):
+            fields = {"count": len(refused), "item": f"{kind}/{item}", "at": why.at, "why": why.why, "hint": why.hint}
+            log.warning("definitions.refused", extra=fields)
+        for sensor in islice(self.registry.cannot_run().values(), self._unnamed):
+            self._unnamed, why = 0, not_usable(sensor, "driver")
+            log.info("sensors.elsewhere", extra={"sensor": sensor.id, "why": why.why, "hint": why.hint})
 
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
         if command.name != "mark":
@@ -195,6 +206,8 @@ class GatewayLoop(Loop):
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
             self._said_state, self._reported = b"", False  # another broker may know nothing of us
+            self.registry.connected()
+            self._retained_us = now_us + SETTLE_US
         if connection is self.local:
             self.sensors.session(report.session_present)
 

@@ -1,4 +1,4 @@
-"""What a node says of itself and understands of an operator: status, answers, commands. JSON, for people and tools."""
+"""JSON between a node and its operator: the retained status, commands and their answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edge_agent.ports import Clock
 from edge_agent.ports.link import Will
 
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
-_AT: Final = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
+_AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 MOST_WORDS: Final = 1024  # bytes of a command
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """A command: its name, the id under which it is answered, and its other fields. named: it says that id itself."""
+    """A command: its name, the id of its answer, and its other fields. named: the id came with the command."""
 
     name: str
     id: str
@@ -50,21 +50,21 @@ def asked(payload: bytes) -> OperatorCommand:
 
 
 def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
-    """The marker of a command `mark`, or why it is none. now_us: its time if it says none; None: the clock is off."""
+    """The marker of a command `mark`, or what is wrong. now_us: time without `at`; None: clock not synced."""
     unknown = sorted(command.fields.keys() - {"at", "kind", "marker", "nodes"})
     if unknown:
-        return f"{unknown[0][:64]}: a mark has none; it has at, kind, marker"
+        return f"{unknown[0][:64]}: unknown key of a mark; keys are at, kind, marker, nodes"
     at, kind, name = (command.fields.get(key) for key in ("at", "kind", "marker"))
     time_us = now_us if at is None else _instant(at)
     if time_us is None:
-        return "the clock of this node is not synchronised: say `at`" if at is None else _AT
+        return "the clock of this node is not synchronised: add `at` to the command" if at is None else _AT
     if kind not in {None, "", "start", "end"}:
-        return "kind: wanted start or end, or nothing"
+        return "kind: needs start or end, or leave it out"
     return Marker(time_us, str(kind or ""), "" if name is None else str(name)[:64])
 
 
 def _instant(at: object) -> int | None:
-    """Microseconds since 1970, or a moment in RFC 3339, as such; None: it is neither."""
+    """Microseconds since 1970 from a number or a moment in RFC 3339; None if it is neither."""
     if isinstance(at, str):
         at = Instant().read(at, (), Report())
     return at if isinstance(at, int) and not isinstance(at, bool) and 0 <= at < FAR_US else None
@@ -86,7 +86,7 @@ class NodeStatus:
     failing: tuple[Mapping[str, object], ...] = ()
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
-        """What status and `diagnose` say."""
+        """The fields of the status and of the answer to `diagnose`."""
         return {
             "role": self.role,
             "parent": self.parent,
@@ -99,21 +99,21 @@ class NodeStatus:
         }
 
     def online(self, machine: Node, clock: Clock) -> bytes:
-        """The retained status of a node that is there."""
+        """The retained status of a node that runs."""
         return _text({"online": True, **self.card(machine, clock)})
 
     def offline(self) -> bytes:
-        """The retained status of a node that went, and its last will."""
-        said = {"role": self.role, "parent": self.parent, "version": self.version, "config": self.config}
-        return _text({"online": False, **said})
+        """The retained status of a node that stopped, and its last will."""
+        fields = {"role": self.role, "parent": self.parent, "version": self.version, "config": self.config}
+        return _text({"online": False, **fields})
 
     def will(self) -> Will:
-        """What the broker says when the connection dies."""
+        """The message that the broker publishes when the connection is lost."""
         return Will(topics.status(self.node), self.offline())
 
-    def answer(self, command: OperatorCommand, said: Mapping[str, object]) -> bytes:
+    def answer(self, command: OperatorCommand, fields: Mapping[str, object]) -> bytes:
         """The answer to a command."""
-        return _text({"cmd": command.name, "id": command.id, **said})
+        return _text({"cmd": command.name, "id": command.id, **fields})
 
 
 def _text(table: Mapping[str, object]) -> bytes:

@@ -50,7 +50,7 @@ def test_the_plan_shown_is_the_one_the_nodes_make(tmp_path: Path, capsys: pytest
             "unit": "1m",
             "weighs": {
                 "readings_per_s": 1.0,
-                "rate": "assumed, --rate says another",
+                "rate": "assumed; --rate sets another",
                 "rows_per_s": pytest.approx(1 / 60),
                 "bytes_per_row": told(placed.cost.row(60.0)),
                 "bytes_per_s": told(placed.cost.row(60.0).times(1 / 60)),
@@ -112,7 +112,7 @@ def test_markers_are_named_and_sketches_weigh_what_they_hold(
     assert main(["explain", *files, "--rate", "1000"]) == 0
     out = capsys.readouterr().out
     assert "travels    markers: count" in out
-    assert "of a key with 1,000 readings/s (as asked), as expected:" in out
+    assert "of a key with 1,000 readings/s (from --rate), as expected:" in out
     assert "about: 1,909 B a window, at most 4,178 B" in out
     assert "marked: 27 B a window of 1m, at most" in out
 
@@ -192,7 +192,7 @@ aggregates = ["top_k"]
     )
     assert main(["explain", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "of a key with 1,000 readings/s (as its sensor says), as expected:" in out
+    assert "of a key with 1,000 readings/s (rate of its sensor), as expected:" in out
     assert "d: 32,786 B a window, at most 32,834 B" in out  # 31 788 B were sent
     assert "local: 252 B a window, at most 4,137 B" in out  # however many readings
 
@@ -225,7 +225,7 @@ def test_how_often_is_said_in_units_people_read(rate: float, text: str) -> None:
 def test_a_rate_that_is_none_is_refused(rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["explain", written(tmp_path, "q.json", QUERY), "--rate", rate])
-    assert "wanted a number above 0" in capsys.readouterr().err
+    assert "is no number of readings per second above 0" in capsys.readouterr().err
 
 
 def test_windows_between_a_gateways_own_markers_are_said_to_be_its_own(

@@ -9,6 +9,7 @@ import pytest
 
 from edge_agent.cli.main import main
 from edge_agent.config import topics
+from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.ports.link import Link, Taken
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.waiter import Waiter
@@ -69,12 +70,26 @@ def test_status_is_content_when_all_are_online_and_nothing_is_refused(
     mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "--broker", mosquitto.url]) == 0
-    assert "no node has said anything" in capsys.readouterr().out
+    assert "no node has published its status" in capsys.readouterr().out
     publish(mosquitto, {topics.status("press-1"): ONLINE})
     assert main(["status", "--broker", mosquitto.url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"node": "press-1", "status": json.loads(ONLINE)}
     publish(mosquitto, {topics.status("press-2"): b'{"online":false}'})
     assert main(["status", "--broker", mosquitto.url]) == 1
+
+
+def test_status_of_a_node_that_mqtt_sensors_do_not_concern_has_one_note_and_exit_code_0(
+    mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = DefinitionRegistry("press-1", local_broker=False)
+    for name in ("a", "b", "c", "d"):
+        registry.take("all", "sensor", name, b'{"driver": "mqtt", "topic": "a", "revision": 1}')
+    state = json.dumps(registry.state()).encode()
+    publish(mosquitto, {topics.status("press-1"): ONLINE, topics.state("press-1"): state})
+    assert main(["status", "--broker", mosquitto.url]) == 0
+    (note,) = capsys.readouterr().out.splitlines()[2:]
+    why = "this node has no [local] broker, so mqtt sensors do not concern it; to read them here, add [local]"
+    assert note.startswith(f"press-1: note: sensor/a, sensor/b, sensor/c and 1 more: {why}")
 
 
 def test_peek_prints_what_is_retained_and_what_comes(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:

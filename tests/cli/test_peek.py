@@ -1,4 +1,4 @@
-"""What passes a broker is told right, and nothing that passes can stop the telling."""
+"""What passes a broker is fields right, and nothing that passes can stop the telling."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def born() -> Frame:
     )
 
 
-def test_a_frame_is_told_with_what_is_in_it() -> None:
-    text = line(MessageRenderer().tell(FRAMES, frames.encode(born())))
+def test_a_frame_is_fields_with_what_is_in_it() -> None:
+    text = line(MessageRenderer().render(FRAMES, frames.encode(born())))
     assert text.startswith("press-1          frame      11112222/0 to region-1, ")
     for part in (
         "birth of 0.1.0 after 0000abcd/41",
@@ -74,42 +74,42 @@ def test_a_frame_is_told_with_what_is_in_it() -> None:
 
 
 def test_rows_have_their_columns_and_keys_by_name_once_the_definitions_were_heard() -> None:
-    teller = MessageRenderer(rows=True)
+    renderer = MessageRenderer(rows=True)
     frame = Frame(0x11112222, 1, groups=(GroupPart(0, NINE + SECOND, (Section(0, partials(NINE)),)),))
-    before = teller.tell(FRAMES, frames.encode(frame))["groups"][0]
+    before = renderer.render(FRAMES, frames.encode(frame))["groups"][0]
     assert before["group"] == "group 0"
     assert before["partials"][0]["key"] == 0
-    teller.tell(FRAMES, frames.encode(born()))
-    after = teller.tell(FRAMES, frames.encode(frame))["groups"][0]
+    renderer.render(FRAMES, frames.encode(born()))
+    after = renderer.render(FRAMES, frames.encode(frame))["groups"][0]
     assert after["group"] == "boiler[site]"
     assert after["partials"] == [
         {"start": clock(NINE), "end": clock(NINE + SECOND), "key": "site=a", "count": 3, "sum": 4.5}
     ]
 
 
-def test_heartbeats_and_receipts_are_told() -> None:
-    teller = MessageRenderer()
-    teller.tell(FRAMES, frames.encode(born()))
-    beat = teller.tell(FRAMES, frames.encode_heartbeat(Heartbeat(0x11112222, 5, ((0, NINE),))))
+def test_heartbeats_and_receipts_are_fields() -> None:
+    renderer = MessageRenderer()
+    renderer.render(FRAMES, frames.encode(born()))
+    beat = renderer.render(FRAMES, frames.encode_heartbeat(Heartbeat(0x11112222, 5, ((0, NINE),))))
     assert beat["kind"] == "heartbeat"
     assert "boiler[site] at 2026-11-23T09:00:00.000Z" in line(beat)
-    receipt = teller.tell(topics.ack("press-1"), receipts.encode(Receipt(0x11112222, 7, 5, ((7, 9),), (3,))))
+    receipt = renderer.render(topics.ack("press-1"), receipts.encode(Receipt(0x11112222, 7, 5, ((7, 9),), (3,))))
     assert "11112222 all below 5, and [[7, 9]], quarantined [3]" in line(receipt)
 
 
-def test_states_and_definitions_are_told_as_they_are() -> None:
-    teller = MessageRenderer()
-    assert '{"online": true}' in line(teller.tell(topics.status("press-1"), b'{"online":true}'))
-    told = teller.tell(topics.definition("query", "boiler-1s"), b"")
-    assert line(told).endswith("query/boiler-1s = (removed)")
-    commanded = line(teller.tell(topics.commands_to_all(), b'{"cmd": "mark", "id": "m1"}'))
+def test_states_and_definitions_are_fields_as_they_are() -> None:
+    renderer = MessageRenderer()
+    assert '{"online": true}' in line(renderer.render(topics.status("press-1"), b'{"online":true}'))
+    fields = renderer.render(topics.definition("query", "boiler-1s"), b"")
+    assert line(fields).endswith("query/boiler-1s = (removed)")
+    commanded = line(renderer.render(topics.commands_to_all(), b'{"cmd": "mark", "id": "m1"}'))
     assert commanded.split(maxsplit=2) == ["all", "cmd", '{"cmd": "mark", "id": "m1"}']
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    told = MessageRenderer().tell(topics.definition("query", "x"), b"a\x1b[2Jb\nc")
-    assert "\x1b" not in line(told)
-    assert "\n" not in line(told)
+    fields = MessageRenderer().render(topics.definition("query", "x"), b"a\x1b[2Jb\nc")
+    assert "\x1b" not in line(fields)
+    assert "\n" not in line(fields)
 
 
 @given(
@@ -118,10 +118,10 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     ),
     payload=st.one_of(st.binary(max_size=60), st.builds(lambda cut: frames.encode(born())[:cut], st.integers(0, 200))),
 )
-def test_whatever_passes_is_told_in_one_line_and_as_json(topic: str, payload: bytes) -> None:
-    told = MessageRenderer(rows=True).tell(topic, payload)
-    assert "\n" not in line(told)
-    assert json.loads(json.dumps(told)) == told
+def test_whatever_passes_is_fields_in_one_line_and_as_json(topic: str, payload: bytes) -> None:
+    fields = MessageRenderer(rows=True).render(topic, payload)
+    assert "\n" not in line(fields)
+    assert json.loads(json.dumps(fields)) == fields
 
 
 def test_times_that_no_calendar_has_are_numbers() -> None:

@@ -58,7 +58,7 @@ def test_check_names_every_mistake_and_counts_them(tmp_path: Path, capsys: pytes
     why = "wanted a duration with its unit, got a number"
     assert said.err.splitlines() == [
         f'{file}:5  uplink: unknown key "hartbeat"; did you mean "heartbeat"?',
-        f'{file}:6  uplink.keepalive = 30: {why}; say the unit: "30s" or "30ms"',
+        f'{file}:6  uplink.keepalive = 30: {why}; add the unit: "30s" or "30ms"',
         f"{file}: 2 mistakes",
     ]
 
@@ -108,7 +108,7 @@ def test_check_connect_looks_for_what_is_named(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["check", "--connect", str(file)]) == 1
     said = capsys.readouterr().err
-    assert f"password_file: no file {tmp_path / 'p'}" in said
+    assert f"password_file: {tmp_path / 'p'} does not exist" in said
     assert "connection refused" in said
 
 

@@ -61,7 +61,7 @@ def test_windows_that_are_not_keyed_count_all_keys_together() -> None:
         ({"type": "count_tumbling", "length": 0}, "at least 1"),
         ({"type": "count_tumbling", "length": "5s"}, "wanted a whole number"),
         ({"type": "count_tumbling", "length": 10**7}, "at most 1000000"),
-        ({"type": "count_tumbling", "length": 9, "slide": 3}, 'say type = "count_sliding"'),
+        ({"type": "count_tumbling", "length": 9, "slide": 3}, 'use type = "count_sliding"'),
         ({"type": "count_sliding", "length": 3, "slide": 9}, "more than length 3"),
         ({"type": "state"}, '"begin" is missing'),
         ({"type": "state", "begin": ""}, "begin"),

@@ -226,5 +226,5 @@ def test_content_is_what_two_definitions_share_whatever_their_number() -> None:
 def test_the_id_may_be_said_and_must_then_agree() -> None:
     assert parse_query("x", query(id="x")).id == "x"
     assert parse_definition("query", "", query(id="x")).id == "x"
-    with pytest.raises(ConfigError, match='the topic or table says "x"'):
+    with pytest.raises(ConfigError, match='the topic or table has the id "x"'):
         parse_query("x", query(id="y"))

@@ -31,7 +31,7 @@ def test_the_higher_revision_wins_and_a_lower_one_is_refused_with_the_next_free_
         "at": "revision",
         "got": 2,
         "why": "lower than revision 3, which is in force",
-        "hint": "say revision = 4",
+        "hint": "set revision = 4",
     }
     assert registry.take("all", "query", "x", query("2m", 4)) is True
     assert item(registry) == {"ok": True, "revision": 4}
@@ -45,7 +45,7 @@ def test_an_equal_revision_with_other_content_is_refused_and_with_the_same_conte
     registry.take("all", "query", "x", query("2m", 3))
     assert lengths(registry) == {"x": (3, 60)}
     assert item(registry)["errors"][0]["why"] == "revision 3 has another content already"
-    assert item(registry)["errors"][0]["hint"] == "say revision = 4"
+    assert item(registry)["errors"][0]["hint"] == "set revision = 4"
 
 
 def test_a_definition_without_a_revision_waits_for_the_parents_number() -> None:
@@ -76,7 +76,7 @@ def test_one_revision_has_one_content_over_both_scopes() -> None:
     registry.take("all", "query", "x", query("1m", 5))
     registry.take("node", "query", "x", query("2m", 5))
     assert lengths(registry) == {"x": (5, 60)}
-    assert item(registry)["errors"][0]["hint"] == "say revision = 6"
+    assert item(registry)["errors"][0]["hint"] == "set revision = 6"
 
 
 def test_a_removal_ends_a_definition_and_a_higher_revision_begins_it_again() -> None:
@@ -199,3 +199,39 @@ def test_the_text_of_a_definition_is_a_payload_that_is_accepted() -> None:
     registry = started()
     registry.take("all", "query", "x", definition.text)
     assert lengths(registry) == {"x": (3, 60)}
+
+
+@pytest.mark.parametrize("bad", [b"{", query("400d", 2), query("1m", None)])
+@pytest.mark.parametrize("scope", ["all", "node"])
+def test_a_definition_that_was_refused_and_is_deleted_disappears_from_state(scope: str, bad: bytes) -> None:
+    registry = started()
+    registry.take(scope, "query", "bad", bad)
+    assert item(registry, "query/bad")["ok"] is False
+    assert registry.take(scope, "query", "bad", b"") is False
+    assert "query/bad" not in registry.state()["items"]
+    assert registry.refused() == {}
+    registry.take(scope, "query", "x", query())
+    registry.take(scope, "query", "x", bad)
+    registry.take(scope, "query", "x", b"")
+    assert item(registry) == {"ok": True, "revision": 1}
+    assert lengths(registry) == {"x": (1, 60)}
+
+
+def test_a_definition_that_was_deleted_while_the_node_was_away_disappears_once_the_broker_has_sent_all() -> None:
+    registry = started()
+    for name in ("bad", "worse"):
+        registry.take("all", "query", name, b"{")
+    again = DefinitionRegistry("press-1", state=registry.snapshot())
+    again.connected()
+    again.take("all", "query", "worse", b"{")
+    assert set(again.state()["items"]) == {"sensor/boiler", "query/bad", "query/worse"}
+    assert again.confirmed() is True
+    assert set(again.state()["items"]) == {"sensor/boiler", "query/worse"}
+    assert again.confirmed() is False
+
+
+def test_the_newest_refusal_is_the_last() -> None:
+    registry = started()
+    for name in ("a", "b", "a"):
+        registry.take("all", "query", name, b"{")
+    assert [name for _, name in registry.refused()] == ["b", "a"]

@@ -59,7 +59,7 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
     assert item(registry, "query/q150")["waiting"] is True
     last = item(registry, "query/q9999")
     assert "waiting" not in last
-    assert last["errors"][0]["hint"].startswith("publish it again once there is room; say [limits] queries = 101")
+    assert last["errors"][0]["hint"].startswith("publish it again once there is room; set [limits] queries = 101")
     for n in range(3):
         registry.take("all", "query", f"q{n}", removal(2))
     assert len(lengths(registry)) == 100, "those that waited first take the room"
@@ -68,8 +68,19 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
     assert len(lengths(registry)) == 100
 
 
-def test_a_driver_the_node_cannot_run_is_refused() -> None:
+def test_a_sensor_of_a_driver_that_the_node_does_not_have_is_no_mistake_of_the_node() -> None:
     registry = DefinitionRegistry("press-1", local_broker=False)
     registry.take("all", "sensor", "s", b'{"driver": "mqtt", "topic": "a", "revision": 1}')
+    registry.take("all", "query", "x", query(source="s"))
     assert registry.in_force() == ((), ())
-    assert item(registry, "sensor/s")["errors"][0]["hint"].startswith("say [local]")
+    assert registry.refused() == {}
+    assert list(registry.cannot_run()) == ["s"]
+    why = "this node has no [local] broker, so mqtt sensors do not concern it"
+    for name, at in (("sensor/s", "driver"), ("query/x", "source")):
+        said = item(registry, name)
+        assert (said["ok"], [(each["at"], each["why"]) for each in said["warnings"]]) == (True, [(at, why)])
+    registry.take("all", "query", "y", query(source="nowhere"))
+    assert item(registry, "query/y")["waiting"] is True
+    able = DefinitionRegistry("press-1", state=registry.snapshot())
+    assert [sensor.id for sensor in able.in_force()[0]] == ["s"]
+    assert item(able, "query/x") == {"ok": True, "revision": 1}

@@ -51,7 +51,7 @@ def test_check_refuses_queries_that_run_would_not_serve(tmp_path: Path, capsys: 
     code, said = checked(tmp_path, gateway(60, other=FILTERS) + "[limits]\ngroups = 20\n", capsys)
     assert code == 2
     why = "different sources, filters, labels or latenesses would be on this node, at most 20"
-    hint = "let queries share them and ask by labels, or say [limits] groups = {}, it goes up to 2000"
+    hint = "let queries share them and ask by labels, or set [limits] groups = {}, it goes up to 2000"
     assert said == [
         *(f'g.toml:{7 + 5 * n + 4}  query "q{n}", where: 21 {why}; {hint.format(21)}' for n in range(20, 23)),
         f"g.toml  query: 37 more are not served: 60 {why}; {hint.format(60)}",
@@ -65,7 +65,7 @@ def test_check_bounds_window_edges_as_run_does(tmp_path: Path, capsys: pytest.Ca
     assert (code, len(said)) == (2, 3)
     assert said[0] == (
         'g.toml:49  query "q10", window: 11000 window edges a second in all, at most 10000; '
-        "take longer slides, or say [limits] edges_per_second = 11000, it goes up to 1000000"
+        "take longer slides, or set [limits] edges_per_second = 11000, it goes up to 1000000"
     )
     assert checked(tmp_path, gateway(10, "sliding", "{n}s", ', slide = "1ms"'), capsys)[0] == 0
 
@@ -103,7 +103,7 @@ def test_a_definition_of_the_file_is_not_told_to_be_published() -> None:
 def test_too_many_queries_are_counted_with_the_limit_and_its_maximum() -> None:
     with pytest.raises(ConfigError) as err:
         parse(gateway(5) + "[limits]\nqueries = 4\n")
-    hint = "say [limits] queries = 5, it goes up to 10000"
+    hint = "set [limits] queries = 5, it goes up to 10000"
     assert str(err.value) == f"headwater.toml  query: 5 queries would be on this node, at most 4; {hint}"
     query = parse_query("q", {"source": "s", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["avg"]})
     problem = too_many("query", "", [query] * 10_001, LimitsTable())
@@ -144,7 +144,7 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def test_the_log_names_in_one_line_how_many_are_not_served_and_the_first(
+def test_the_log_names_in_one_line_how_many_are_not_served_and_one_of_them(
     tmp_path: Path, closed_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "g.toml").write_text(gateway(12, "sliding", "{n}s", ', slide = "1ms"', port=closed_port))
@@ -154,7 +154,7 @@ def test_the_log_names_in_one_line_how_many_are_not_served_and_the_first(
         loop.run(lambda: next(turns, None) is None)
     (line,) = (record for record in caplog.records if record.msg == "definitions.refused")
     said = vars(line)
-    assert (line.levelname, said["count"], said["first"], said["at"]) == ("WARNING", 2, "query/q10", "window")
+    assert (line.levelname, said["count"], said["item"], said["at"]) == ("WARNING", 2, "query/q10", "window")
     assert said["why"].startswith("11000 window edges a second in all")
     assert said["hint"].startswith("take longer slides")
 
@@ -173,7 +173,7 @@ def test_a_gap_longer_than_the_horizon_of_the_root_is_a_mistake_of_the_files_tog
     assert main(["check", *files[:1]]) == 0
     assert main(["check", *files]) == 2
     err = [line.removeprefix(f"{tmp_path}/") for line in capsys.readouterr().err.splitlines()]
-    why = "longer than the correction horizon of the root, 1h; say at most 1h, or there [root] horizon ="
+    why = "longer than the correction horizon of the root, 1h; use at most 1h, or set there [root] horizon ="
     assert err == [
         f'g.toml:14  query "idle", window.gap = "2h": {why} "2h"',
         "g.toml: 1 mistake",

@@ -242,13 +242,16 @@ def test_a_windows_number_comes_back_from_its_key(after: int) -> None:
     assert [ordinal_of(window_key(number), after) for number in around] == around
 
 
-AT = 'at: wanted a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
+AT = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'
 
 
 def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
     """What it would call now is anybody's guess."""
     assert marker_of(asked(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
-    assert marker_of(asked(b'{"cmd": "mark"}'), None) == "the clock of this node is not synchronised: say `at`"
+    assert (
+        marker_of(asked(b'{"cmd": "mark"}'), None)
+        == "the clock of this node is not synchronised: add `at` to the command"
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,8 +264,8 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
         (b'{"cmd": "mark", "at": "1970-01-01T01:00:00"}', AT),
         (b'{"cmd": "mark", "at": -1}', AT),
         (b'{"cmd": "mark", "at": true}', AT),
-        (b'{"cmd": "mark", "time": 5}', "time: a mark has none; it has at, kind, marker"),
-        (b'{"cmd": "mark", "kind": "middle"}', "kind: wanted start or end, or nothing"),
+        (b'{"cmd": "mark", "time": 5}', "time: unknown key of a mark; keys are at, kind, marker, nodes"),
+        (b'{"cmd": "mark", "kind": "middle"}', "kind: needs start or end, or leave it out"),
     ],
 )
 def test_a_command_is_a_marker_or_says_why_it_is_none(payload: bytes, said: object) -> None:

@@ -99,6 +99,28 @@ def test_a_bad_configuration_never_replaces_a_good_one_and_state_says_why(
         wait_for(lambda: item(broker.url, "gw-1", "query/half") == {"ok": True, "revision": 6})
 
 
+def test_a_definition_that_cannot_be_read_and_is_deleted_is_gone_and_the_log_names_the_newest(
+    tmp_path: Path, ended: Begin, brokers: Brokers
+) -> None:
+    (broker,) = brokers(1)
+    agent = ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root"))
+    publish(broker.url, "hw/1/all/cfg/sensor/outside", text({"driver": "mqtt", "topic": "a", "revision": 1}))
+    for name in ("first", "second"):
+        publish(broker.url, f"hw/1/all/cfg/query/{name}", "{not json")
+        wait_for(partial(logged, agent, "definitions.refused", f"item=query/{name}"))
+    assert wait_for(lambda: item(broker.url, "gw-1", "sensor/outside"))["ok"] is True
+    assert wait_for(lambda: logged(agent, "sensors.elsewhere", "sensor=outside"))
+    publish(broker.url, "hw/1/all/cfg/query/first", "")
+    publish(broker.url, "hw/1/all/cfg/query/second", text(QUERY, revision=1))
+    wait_for(lambda: item(broker.url, "gw-1", "query/second").get("waiting"))
+    assert item(broker.url, "gw-1", "query/first") == {}
+
+
+def logged(agent: ChildProcess, *words: str) -> bool:
+    """Whether a line of the log of a process has all of the words."""
+    return any(all(word in line for word in words) for line in agent.tail(200).splitlines())
+
+
 def test_a_gateway_boots_without_its_broker_with_what_it_had_and_loses_nothing(
     tmp_path: Path, ended: Begin, brokers: Brokers
 ) -> None:

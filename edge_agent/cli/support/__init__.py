@@ -1,0 +1,8 @@
+"""Shared by several commands.
+
+broker_listener    options that name a broker, and its messages
+message_rendering  messages as plain values and as lines of text
+progress           a progress bar on standard error
+serving            file, dry run and signals of the commands that run a node
+size_estimates     expected sizes of a plan, for `explain`
+"""

@@ -1,4 +1,4 @@
-"""Hearing a broker as an operator: the options that name it, and its messages until enough was heard."""
+"""Reads messages of a broker for `peek` and `status`: the options that name the broker, and its messages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ TURN_S: Final = 0.2  # the longest sleep: Ctrl-C and --seconds are noticed that 
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
-    """The options that say which broker, and as whom."""
+    """Declare the options for the broker and the credentials."""
     named = os.environ.get("HEADWATER_BROKER", DEFAULT_BROKER)
     broker = parser.add_argument_group("the broker")
     broker.add_argument("--broker", metavar="URL", default=named, help=f"mqtt:// or mqtts:// host[:port] ({named})")
-    broker.add_argument("--user", metavar="NAME", help="user name; client id too, as the access rules want it")
-    broker.add_argument("--password-file", metavar="FILE", type=Path, help="the password is the text of this file")
-    broker.add_argument("--ca-file", metavar="FILE", type=Path, help="certificates that may have signed the broker's")
-    broker.add_argument("--cert-file", metavar="FILE", type=Path, help="our certificate")
-    broker.add_argument("--key-file", metavar="FILE", type=Path, help="its key")
+    broker.add_argument(
+        "--user", metavar="NAME", help="user name, and client id: the access rules of docs/operate.md need both"
+    )
+    broker.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password")
+    broker.add_argument(
+        "--ca-file", metavar="FILE", type=Path, help="certificates of the authority of the broker's certificate"
+    )
+    broker.add_argument("--cert-file", metavar="FILE", type=Path, help="client certificate")
+    broker.add_argument("--key-file", metavar="FILE", type=Path, help="key of the client certificate")
 
 
 def link_of(args: argparse.Namespace) -> Link:
-    """Those options as a link. A connection of its own: it throws out nobody. Raises: ConfigError."""
+    """The link of these options, with a client id that no node has. Raises: ConfigError."""
     link = Link(
         url=args.broker,
         client_id=args.user or f"headwater-{os.getpid()}",
@@ -53,13 +57,13 @@ def listen(
 ) -> Iterator[Message]:
     """Messages of these filters, retained ones first.
 
-    Ends after `seconds` (None: never), or when nothing has come for `quiet_s` once subscribed (None: goes on).
-    Raises: PortError when the broker cannot be reached at first, or refuses the filters.
+    Ends after `seconds` (None: never), or `quiet_s` after the last message once subscribed (None: never).
+    Raises: PortError if the first connection fails or the broker refuses the filters.
     """
     connection, waiter = Connection(link), Waiter()
     until = None if seconds is None else time.monotonic() + seconds
-    heard: float | None = None  # since when it is quiet
-    known = False  # it was reached once: from then on a lost connection is waited for
+    quiet_since: float | None = None
+    reached = False  # after the first connection a lost one is dialled again
     connection.subscribe(dict.fromkeys(filters, 1))
     connection.open()
     try:
@@ -68,24 +72,25 @@ def listen(
             for report in connection.take():
                 match report:
                     case Up():
-                        known = True
-                    case Down() if not known:
-                        raise PortError(f"no broker: {report.why}; is it running, is --broker right?")
+                        reached = True
+                    case Down() if not reached:
+                        raise PortError(f"no broker: {report.why}; check that it runs and that --broker is right")
                     case Down():
-                        print(f"headwater: {report.why}; again in {report.retry_s:.0f} s", file=sys.stderr)
+                        print(f"headwater: {report.why}; next attempt in {report.retry_s:.0f} s", file=sys.stderr)
                     case Subscribed():
                         refused = [name for name, code in report.results if code >= REFUSED_CODE]
                         if refused:
-                            raise PortError(f"{link.url} does not let us read {', '.join(refused)}; try --user")
-                        heard = time.monotonic()
+                            names = ", ".join(refused)
+                            raise PortError(f"{link.url} refuses to send {names}; use --user with a user that may read")
+                        quiet_since = time.monotonic()
                     case RefusedPublish():
                         print(f"headwater: {report.topic}: {report.why}", file=sys.stderr)
                     case Messages():
-                        heard = time.monotonic()
+                        quiet_since = time.monotonic()
                         yield from report.messages
                     case _:
-                        pass  # we publish nothing
-            if quiet_s is not None and heard is not None and time.monotonic() - heard > quiet_s:
+                        pass  # nothing is published here
+            if quiet_s is not None and quiet_since is not None and time.monotonic() - quiet_since > quiet_s:
                 return
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""What passes a broker, told: a message becomes a plain dictionary, and that a line."""
+"""Messages of a broker as text, for `peek` and `status`: each becomes a plain dictionary, and that one line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 
-Told = dict[str, Any]
-SHOWN_BYTES: Final = 48  # of what nobody could read
+SHOWN_BYTES: Final = 48  # of a message that cannot be decoded
 
 
 def clock(us: int | None) -> str | None:
-    """2026-11-21T09:00:00.000Z; minus infinity is '-'."""
+    """Microseconds since 1970 as 2026-11-21T09:00:00.000Z; minus infinity as '-'."""
     if us is None:
         return None
     if us <= NEVER_US:
@@ -30,15 +29,15 @@ def clock(us: int | None) -> str | None:
 
 
 @dataclass(slots=True)
-class HeardNumbers:
-    """What the numbers of one epoch mean, as far as it was heard."""
+class EpochNames:
+    """Meaning of the numbers in the frames of one epoch, from those of its frames that have passed."""
 
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
 
     def learn(self, frame: Frame) -> None:
-        """Take in a frame's definitions."""
+        """Add the definitions of a frame."""
         if frame.define is not None:
             self.groups.update(frame.define.groups)
             self.plans.update({number: plan for number, _, plan in frame.define.plans})
@@ -46,13 +45,13 @@ class HeardNumbers:
             self.keys.update(enumerate(texts, first))
 
     def group(self, number: int) -> str:
-        """How a group is called: its source and key, or its number where its definition was not heard."""
+        """The name of a group: its source and key, or its number if its definition has not passed."""
         group = self.groups.get(number)
         return f"group {number}" if group is None else title(group)
 
 
 def title(group: Group) -> str:
-    """boiler[site,unit] where value > 0; of a gateway's own windows: boiler of press-1."""
+    """The name of a group: boiler[site,unit] where value > 0; of local windows: boiler of press-1."""
     return (
         group.source
         + (f" of {group.node}" if group.node else "")
@@ -62,87 +61,89 @@ def title(group: Group) -> str:
 
 
 class MessageRenderer:
-    """Tells messages, with what it has heard so far."""
+    """Renders messages; numbers in frames by the definitions in earlier frames."""
 
     def __init__(self, *, rows: bool = False) -> None:
-        """rows: tell every row of partials as well."""
+        """rows: render every row of partials as well."""
         self._rows = rows
-        self._names: dict[tuple[str, int], HeardNumbers] = {}
+        self._names: dict[tuple[str, int], EpochNames] = {}
 
-    def tell(self, topic: str, payload: bytes) -> Told:
-        """A message as plain values. `kind` says what it is; 'bad' comes with the reason and the first bytes."""
+    def render(self, topic: str, payload: bytes) -> dict[str, Any]:
+        """A message as plain values. `kind` is its type; 'bad' has the reason and the first bytes."""
         parsed = topics.parse(topic)
         if parsed is None:
             return {"kind": "foreign", "topic": topic, "bytes": len(payload), "text": text_of(payload)}
-        told: Told = {"kind": parsed.what, "node": parsed.node, "bytes": len(payload)}
+        fields: dict[str, Any] = {"kind": parsed.what, "node": parsed.node, "bytes": len(payload)}
         match parsed.what:
             case "frame":
-                told["to"] = parsed.other
-                self._frame(told, payload)
+                fields["to"] = parsed.other
+                self._frame(fields, payload)
             case "ack":
-                _receipt(told, payload)
+                _receipt(fields, payload)
             case "definition":
-                told |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
+                fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
             case "status" | "state" | "live" | "answer":
                 if parsed.other:
-                    told["item"] = parsed.other
-                told["content"] = json_of(payload)
+                    fields["item"] = parsed.other
+                fields["content"] = json_of(payload)
             case _:
-                told["text"] = text_of(payload)
-        return told
+                fields["text"] = text_of(payload)
+        return fields
 
-    def _frame(self, told: Told, payload: bytes) -> None:
+    def _frame(self, fields: dict[str, Any], payload: bytes) -> None:
         try:
             envelope = frames.envelope(payload)
-            told |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
+            fields |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
             message = frames.decode_body(envelope)
         except WireError as err:
-            told |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
+            fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
             return
-        names = self._names.setdefault((told["node"], envelope.epoch), HeardNumbers())
+        names = self._names.setdefault((fields["node"], envelope.epoch), EpochNames())
         if isinstance(message, Heartbeat):
-            told["kind"] = "heartbeat"
-            told["last_seq"] = message.last_seq
-            told["frontiers"] = {names.group(number): clock(at) for number, at in message.frontiers}
+            fields["kind"] = "heartbeat"
+            fields["last_seq"] = message.last_seq
+            fields["frontiers"] = {names.group(number): clock(at) for number, at in message.frontiers}
             return
         names.learn(message)
         if message.birth is not None:
             before = message.birth.predecessor
-            told["birth"] = {
+            fields["birth"] = {
                 "version": message.birth.version,
                 "journal": f"{message.birth.journal:016x}",
                 "predecessor": f"{before[0]:08x}/{before[1]}" if isinstance(before, tuple) else before and LOST,
             }
         if message.flush is not None:
-            told["flush"] = message.flush
+            fields["flush"] = message.flush
         if message.leave is not None:
-            told["leave"] = f"{message.leave:08x}"
+            fields["leave"] = f"{message.leave:08x}"
         for members in message.members:
-            told.setdefault("members", {})[names.group(members.group)] = [leaf.node for leaf in members.leaves]
+            fields.setdefault("members", {})[names.group(members.group)] = [leaf.node for leaf in members.leaves]
         if message.groups:
-            told["groups"] = [self._part(part, names) for part in message.groups]
+            fields["groups"] = [self._part(part, names) for part in message.groups]
         if message.gaps:
-            told["gaps"] = [gap_of(gap) for gap in message.gaps]
+            fields["gaps"] = [gap_of(gap) for gap in message.gaps]
 
-    def _part(self, part: GroupPart, names: HeardNumbers) -> Told:
-        told: Told = {"group": names.group(part.group), "frontier": clock(part.frontier_us)}
+    def _part(self, part: GroupPart, names: EpochNames) -> dict[str, Any]:
+        fields: dict[str, Any] = {"group": names.group(part.group), "frontier": clock(part.frontier_us)}
         for word, sections in (("rows", part.sections), ("late", part.late)):
             if sections:
-                told[word] = sum(len(section.partials) for section in sections)
+                fields[word] = sum(len(section.partials) for section in sections)
         if part.exceptions:
-            told["left_out"] = {left.node: clock(left.frontier_us) for left in part.exceptions}
+            fields["left_out"] = {left.node: clock(left.frontier_us) for left in part.exceptions}
         if part.registers:
-            told["registers"] = len(part.registers)
+            fields["registers"] = len(part.registers)
         if self._rows:
             try:
-                told["partials"] = [row for section in (*part.sections, *part.late) for row in rows_of(section, names)]
+                fields["partials"] = [
+                    row for section in (*part.sections, *part.late) for row in rows_of(section, names)
+                ]
             except WireError as err:
-                told["partials"] = [{"bad": str(err)}]
-        return told
+                fields["partials"] = [{"bad": str(err)}]
+        return fields
 
 
-def rows_of(section: Section, names: HeardNumbers) -> list[Told]:
-    """Each row of a section; columns by name where the plan was heard, else by position."""
+def rows_of(section: Section, names: EpochNames) -> list[dict[str, Any]]:
+    """Each row of a section; columns by name if the plan has passed, else by position."""
     plan = names.plans.get(section.plan)
     rows = (section if plan is None else section.named(plan)).partials
     columns = {name: column.tolist() for name, column in rows.states.items()}
@@ -159,8 +160,8 @@ def rows_of(section: Section, names: HeardNumbers) -> list[Told]:
     ]
 
 
-def gap_of(gap: Gap) -> Told:
-    """A declared loss."""
+def gap_of(gap: Gap) -> dict[str, Any]:
+    """A declared loss as plain values."""
     return {
         "reason": gap.reason,
         "start": clock(gap.start_us),
@@ -171,22 +172,22 @@ def gap_of(gap: Gap) -> Told:
     }
 
 
-def _receipt(told: Told, payload: bytes) -> None:
-    told["kind"] = "receipt"
+def _receipt(fields: dict[str, Any], payload: bytes) -> None:
+    fields["kind"] = "receipt"
     try:
         receipt = receipts.decode(payload)
     except WireError as err:
-        told |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
+        fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
         return
-    told |= {"epoch": f"{receipt.epoch:08x}", "journal": f"{receipt.journal:016x}", "upto": receipt.upto}
+    fields |= {"epoch": f"{receipt.epoch:08x}", "journal": f"{receipt.journal:016x}", "upto": receipt.upto}
     if receipt.above:
-        told["above"] = [list(pair) for pair in receipt.above]
+        fields["above"] = [list(pair) for pair in receipt.above]
     if receipt.quarantined:
-        told["quarantined"] = list(receipt.quarantined)
+        fields["quarantined"] = list(receipt.quarantined)
 
 
 def text_of(payload: bytes) -> str:
-    """As text where it is text, else as hex; control characters cannot reach the terminal."""
+    """A payload as text, or as hex if it is not UTF-8. Control characters become blanks."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -195,54 +196,59 @@ def text_of(payload: bytes) -> str:
 
 
 def json_of(payload: bytes) -> object:
-    """As JSON, or as text where it is none."""
+    """A payload as a JSON value, or as text if it is not JSON."""
     try:
         return json.loads(payload)
     except ValueError:
         return text_of(payload)
 
 
-def line(told: Told) -> str:
-    """One line for a person: who, what, how large, and what is in it."""
-    kind, node = told["kind"], told.get("node", "")
+def listed(names: list[str], most: int) -> str:
+    """The first `most` names and the number of the others: a, b, c and 4 more."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def line(fields: dict[str, Any]) -> str:
+    """A rendered message as one line: node, kind, size and content."""
+    kind, node = fields["kind"], fields.get("node", "")
     head = f"{node or 'all':16} {kind:10} "
     match kind:
         case "foreign":
-            return f"{'?':16} {kind:10} {told['topic']}: {told['text']}"
+            return f"{'?':16} {kind:10} {fields['topic']}: {fields['text']}"
         case "bad":
-            return f"{head}{told['bytes']} B: {told['why']} ({told['hex']})"
+            return f"{head}{fields['bytes']} B: {fields['why']} ({fields['hex']})"
         case "frame":
             return (
                 head
-                + f"{told['epoch']}/{told['seq']} to {told['to']}, {told['bytes']} B; "
-                + "; ".join(_contents(told))
+                + f"{fields['epoch']}/{fields['seq']} to {fields['to']}, {fields['bytes']} B; "
+                + "; ".join(_contents(fields))
             )
         case "heartbeat":
-            frontiers = ", ".join(f"{group} at {at}" for group, at in told["frontiers"].items())
-            return head + f"{told['epoch']} after {told['last_seq']}, {told['bytes']} B; {frontiers}"
+            frontiers = ", ".join(f"{group} at {at}" for group, at in fields["frontiers"].items())
+            return head + f"{fields['epoch']} after {fields['last_seq']}, {fields['bytes']} B; {frontiers}"
         case "receipt":
-            above = f", and {told['above']}" if "above" in told else ""
-            bad = f", quarantined {told['quarantined']}" if "quarantined" in told else ""
-            return head + f"{told['epoch']} all below {told['upto']}{above}{bad}"
+            above = f", and {fields['above']}" if "above" in fields else ""
+            bad = f", quarantined {fields['quarantined']}" if "quarantined" in fields else ""
+            return head + f"{fields['epoch']} all below {fields['upto']}{above}{bad}"
         case "definition":
-            return head + f"{told['item']} = {told['text'] or '(removed)'}"
+            return head + f"{fields['item']} = {fields['text'] or '(removed)'}"
         case "cmd":
-            return f"{head}{told['text']}"
-    content = told["content"]
-    item = f"{told['item']} = " if "item" in told else ""
+            return f"{head}{fields['text']}"
+    content = fields["content"]
+    item = f"{fields['item']} = " if "item" in fields else ""
     return head + item + (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
 
 
-def _contents(told: Told) -> list[str]:
-    """What is in a frame, part by part."""
+def _contents(fields: dict[str, Any]) -> list[str]:
+    """The content of a frame, part by part."""
     parts: list[str] = []
-    if "birth" in told:
-        parts.append(f"birth of {told['birth']['version']} after {told['birth']['predecessor'] or 'nothing'}")
-    if "flush" in told:
-        parts.append(f"flush after {told['flush']}")
-    for group, leaves in told.get("members", {}).items():
+    if "birth" in fields:
+        parts.append(f"birth of {fields['birth']['version']} after {fields['birth']['predecessor'] or 'nothing'}")
+    if "flush" in fields:
+        parts.append(f"flush after {fields['flush']}")
+    for group, leaves in fields.get("members", {}).items():
         parts.append(f"{group} serves {len(leaves)} leaves")
-    for part in told.get("groups", ()):
+    for part in fields.get("groups", ()):
         text = f"{part['group']}: {part.get('rows', 0)} rows"
         if "late" in part:
             text += f", {part['late']} late"
@@ -252,5 +258,5 @@ def _contents(told: Told) -> list[str]:
             text += f", without {', '.join(part['left_out'])}"
         parts.append(text)
         parts.extend(f"  {json.dumps(row, ensure_ascii=False)}" for row in part.get("partials", ()))
-    parts += [f"LOST {gap['start']} to {gap['end']}: {gap['reason']}" for gap in told.get("gaps", ())]
+    parts += [f"LOST {gap['start']} to {gap['end']}: {gap['reason']}" for gap in fields.get("gaps", ())]
     return parts or ["empty"]

@@ -1,4 +1,4 @@
-"""What `run` and `merge` share: the file, the dry run, signals, the end."""
+"""Common to the commands that run a node: reading its file, the dry run, signals."""
 
 from __future__ import annotations
 
@@ -6,31 +6,40 @@ import argparse
 import signal
 from collections.abc import Callable
 from types import FrameType
+from typing import Final
 
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
+from edge_agent.errors import ConfigError
 from edge_agent.log import setup
 from edge_agent.runtime.loop import Loop
 
+COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}
+
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The options of every process of the edge."""
+    """Declare the options of every command that runs a node."""
     parser.add_argument("config", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"settings ({DEFAULT_FILE})")
-    parser.add_argument("--dry-run", action="store_true", help="check, say what would be done, and end")
+    parser.add_argument("--dry-run", action="store_true", help="check the file, print what would run, and end")
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    """The checked settings; from here on the log speaks. Raises: ConfigError."""
+def settings_of(args: argparse.Namespace, role: str) -> Settings:
+    """Check the file and set up the log. Raises: ConfigError for mistakes, or a file of another role."""
     settings = load(args.config)
+    if settings.node.role != role:
+        verb = COMMAND_OF[settings.node.role]
+        raise ConfigError(
+            f'{args.config}: role is "{settings.node.role}", not "{role}"; run: headwater {verb} {args.config}'
+        )
     setup(settings.log.level)
     return settings
 
 
 def dry_run(settings: Settings) -> int:
-    """Print what would be opened and read."""
+    """Print the connections, sensors and queries of a node."""
     node, up, lower = settings.node, settings.uplink, settings.lower
     print(f"{node.role} {node.id}, spool {settings.spool.path}")
     if up is not None:
@@ -53,7 +62,7 @@ def dry_run(settings: Settings) -> int:
 
 
 def serve(loop: Loop, until: Callable[[], bool] | None = None) -> int:
-    """Run until SIGTERM or Ctrl-C, or until `until` says so."""
+    """Run until SIGTERM or Ctrl-C, or until `until` returns True."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         loop.stop()

@@ -1,4 +1,4 @@
-"""What a plan is expected to weigh, told: bytes a window of each query, a row, a second, at a rate of readings."""
+"""Expected sizes of a plan, for `explain`: bytes per window of each query, per row and per second."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
+from edge_agent.cli.support.message_rendering import listed
 from edge_agent.config.definitions.drivers import DRIVERS
 
-Told = dict[str, Any]
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
-NAMED: Final = 8  # queries in a line; those of one weight may be a thousand
+NAMED: Final = 8  # queries in a line; a thousand may have the same size
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Readings a second of one key, and where that is known from."""
+    """Readings per second of one key, and where the number comes from."""
 
     per_s: float
     source: str
 
 
-ASSUMED: Final = Rate(1.0, "assumed, --rate says another")
+ASSUMED: Final = Rate(1.0, "assumed; --rate sets another")
 
 
 def rate_of(sensor: Sensor | None, by: Iterable[str]) -> Rate:
-    """The rate that a sensor's definition gives a key of these labels; without one a reading a second."""
+    """The rate of a key with these labels in the sensor's definition; one reading per second if it has none."""
     rate = None if sensor is None else DRIVERS[sensor.driver].rate
-    return ASSUMED if sensor is None or rate is None else Rate(rate(sensor, set(by)), "as its sensor says")
+    return ASSUMED if sensor is None or rate is None else Rate(rate(sensor, set(by)), "rate of its sensor")
 
 
-def weighed(placement: Placement, queries: Iterable[Query], rate: Rate) -> Told:
-    """What one plan weighs. queries: those it serves. Late rows depend on the lateness of readings alone."""
+def sizes_of(placement: Placement, queries: Iterable[Query], rate: Rate) -> dict[str, Any]:
+    """Sizes of one plan. queries: those that use it. Late rows depend on the lateness of readings alone."""
     cost, late = placement.cost, placement.feeds == "late"
     sizes = {} if late else {q.id: of_window(cost, placement.kind, q.window, rate.per_s) for q in queries}
     per_s = None if late else cost.per_s(rate.per_s)
@@ -46,48 +46,42 @@ def weighed(placement: Placement, queries: Iterable[Query], rate: Rate) -> Told:
         "readings_per_s": rate.per_s,
         "rate": rate.source,
         "rows_per_s": rows_per_s,
-        "bytes_per_row": _told(row),
-        "bytes_per_s": None if per_s is None else _told(per_s),
-        "bytes_per_window": {name: _told(size) for name, size in sizes.items()},
+        "bytes_per_row": _bounds(row),
+        "bytes_per_s": None if per_s is None else _bounds(per_s),
+        "bytes_per_window": {name: _bounds(size) for name, size in sizes.items()},
         "window_assumed": {q.id: "1m" for q in queries if q.id in sizes and _assumes(q, placement)},
         "bytes_per_frame": FRAME_BYTES,
     }
 
 
 def _assumes(query: Query, placement: Placement) -> bool:
-    """Whether nothing says how long a window is, so that MINUTE_US stands for it."""
+    """Whether the length of a window is unknown, so that MINUTE_US is assumed."""
     counted = placement.kind == "raw" and hasattr(query.window, "length")
     return placement.kind != "marker" and not counted and window_us(query.window) is None
 
 
-def _told(size: RowSize) -> Told:
+def _bounds(size: RowSize) -> dict[str, Any]:
     return {"expected": float(f"{size.expected:.6g}"), "most": float(f"{size.most:.6g}")}
 
 
-def lines_of(weighs: Told) -> list[str]:
-    """The same for a person, one line of the text each."""
-    many, row, per_s = weighs["readings_per_s"], weighs["bytes_per_row"], weighs["bytes_per_s"]
+def lines_of(sizes: dict[str, Any]) -> list[str]:
+    """The sizes of a plan as lines of text."""
+    many, row, per_s = sizes["readings_per_s"], sizes["bytes_per_row"], sizes["bytes_per_s"]
     lines = []
-    if weighs["bytes_per_window"]:
-        lines.append(f"of a key with {digits(many)} reading{'s' * (many != 1)}/s ({weighs['rate']}), as expected:")
+    if sizes["bytes_per_window"]:
+        lines.append(f"of a key with {digits(many)} reading{'s' * (many != 1)}/s ({sizes['rate']}), as expected:")
     by_text: dict[str, list[str]] = {}
-    for name, size in weighs["bytes_per_window"].items():
-        assumed = f" of {MINUTE_US // 60_000_000}m" if name in weighs["window_assumed"] else ""
+    for name, size in sizes["bytes_per_window"].items():
+        assumed = f" of {MINUTE_US // 60_000_000}m" if name in sizes["window_assumed"] else ""
         text = f"{digits(size['expected'])} B a window{assumed}, at most {digits(size['most'])} B"
         by_text.setdefault(text, []).append(name)
-    lines += [f"{_list(names)}: {text}" for text, names in by_text.items()]
+    lines += [f"{listed(names, NAMED)}: {text}" for text, names in by_text.items()]
     rows = f"rows of {digits(row['expected'])} B, at most {digits(row['most'])} B"
-    if weighs["rows_per_s"] is not None:
-        rows += f", {often(weighs['rows_per_s'])}"
+    if sizes["rows_per_s"] is not None:
+        rows += f", {often(sizes['rows_per_s'])}"
     if per_s is not None:
         rows += f": {speed(per_s['expected'])}, at most {speed(per_s['most'])}"
-    return [*lines, rows, f"{weighs['bytes_per_frame']} B more a frame, whatever the number of keys"]
-
-
-def _list(names: list[str]) -> str:
-    """The first of them, and how many more."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return [*lines, rows, f"{sizes['bytes_per_frame']} B more a frame, whatever the number of keys"]
 
 
 def often(rate: float) -> str:

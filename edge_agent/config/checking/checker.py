@@ -215,4 +215,4 @@ def short(text: str) -> str:
 
 
 def _example(key: Key) -> str:
-    return f"say {key.name} = ...: {key.doc}" if key.doc else f"say {key.name} = ..."
+    return f"add {key.name} = ...: {key.doc}" if key.doc else f"add {key.name} = ..."

@@ -45,7 +45,7 @@ class Duration:
             return int(us)
         if not isinstance(value, str):
             bare = isinstance(value, int | float) and not isinstance(value, bool)
-            hint = f'say the unit: "{value}s" or "{value}ms"' if bare else 'like "10s"'
+            hint = f'add the unit: "{value}s" or "{value}ms"' if bare else 'like "10s"'
             return report.wrong(at, value, f"wanted a duration with its unit, got {type_of(value)}", hint)
         try:
             us = parse_duration(value)

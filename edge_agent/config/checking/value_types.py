@@ -198,7 +198,7 @@ class Url(AsWritten):
             return report.wrong(at, value, "no address of a broker", hint)
         if url.username is not None or url.password is not None:
             return report.wrong(
-                at, f"{url.scheme}://…", "credentials do not stand in an address", "say user and password_file"
+                at, f"{url.scheme}://…", "credentials do not stand in an address", "use user and password_file"
             )
         if url.path not in {"", "/"} or url.query or url.fragment or port == 0:
             return report.wrong(at, value, "more than scheme, host and port", hint)

@@ -113,7 +113,7 @@ class AggregateEntry:
             )
         if fn is None:
             near = nearest("fn", value) if value else ""
-            return report.wrong(at, value, '"fn" is missing', f"say fn instead of {near}" if near else "say fn = ...")
+            return report.wrong(at, value, '"fn" is missing', f"use fn instead of {near}" if near else "add fn = ...")
         spot = (*at, "fn") if "as" in value or len(value) > 1 else at
         brought = tuple(name for name in FUNCTIONS if name not in _OURS)
         if (

@@ -153,14 +153,14 @@ def read_definition(kind: str, item: str, table: object, at: Path, report: Repor
 
 def _check_id(kind: str, item: str, said: object, at: Path, report: Report) -> None:
     if not item:
-        report.wrong(at, None, f"a {kind} needs an id", "say id = ...")
+        report.wrong(at, None, f"a {kind} needs an id", "add id = ...")
     elif ITEM_ID.fullmatch(item) is None:
         near = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789-" else "-" for c in item.lower())[:64]
         report.wrong(at, item, f"no id of a {kind}: a-z, 0-9 and -, at most 64", near)
     elif item in TABLES:
         report.wrong(at, item, f"no id of a {kind}: a table has this name", f"{item}-1")
     if said and said is not BAD and said != item:
-        report.wrong((*at, "id"), said, f'the topic or table says "{item}"', item)
+        report.wrong((*at, "id"), said, f'the topic or table has the id "{item}"', item)
 
 
 def parse_sensor(item: str, payload: Payload) -> Sensor:

@@ -135,7 +135,7 @@ def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) 
     """What one key alone cannot show."""
     scale, limits = values["resolution"], values["range"]
     if scale is not None and limits is not None and max(map(abs, limits)) > EXACT * 10.0**scale:
-        report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "say a coarser resolution")
+        report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "use a coarser resolution")
     for name, text in values["labels"]:
         for part in parse(text).parts:
             missing = {int: "topic", tuple: "payload"}.get(type(part), "")

@@ -164,7 +164,7 @@ def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...],
     """A key that windows of the same family have and this type has not, and what to say of it."""
     family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
     if family in WINDOWS and "slide" in own:
-        return "slide", (), f'a {word} window has none; say type = "{family}"'
+        return "slide", (), f'a {word} window has none; use type = "{family}"'
     return None
 
 

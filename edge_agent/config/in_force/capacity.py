@@ -54,7 +54,7 @@ class Capacity:
 
     def refused(self, definition: Definition, problem: Problem) -> None:
         """A new definition did not fit; it is not counted any more."""
-        if problem.at == "":  # there are too many of them, whatever it says
+        if problem.at == "":  # there are too many definitions of its kind
             self._full[definition.kind] = problem
         elif problem.at == "where":
             self._no_group = problem

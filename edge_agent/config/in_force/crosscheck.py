@@ -15,6 +15,7 @@ from edge_agent.algebra.windows import TYPES, Session, Spec, Window
 from edge_agent.config.checking.checker import nearest
 from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.checking.value_types import Number
+from edge_agent.config.definitions.definitions import Definition
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
 from edge_agent.errors import Problem
@@ -22,12 +23,11 @@ from edge_agent.errors import Problem
 MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions whose windows are still open
 
 
-def no_local_broker(sensor: Sensor) -> Problem | None:
-    """Why a node without [local] cannot run a sensor; None if its driver needs no local broker."""
-    if not DRIVERS[sensor.driver].local:
-        return None
-    why, hint = f"this node cannot run driver {sensor.driver}", "say [local] with broker = ... in the node's file"
-    return Problem("driver", sensor.driver, why, hint)
+def not_usable(definition: Definition, at: str) -> Problem:
+    """The warning at a sensor that needs a local broker, on a node without one, and at a query of it."""
+    driver = definition.value.driver if isinstance(definition.value, Sensor) else ""
+    why = f"this node has no [local] broker, so {driver} sensors do not concern it"
+    return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
 def too_much(kind: str, item: str, values: Sequence[Sensor | Query | None], limits: LimitsTable) -> Problem | None:
@@ -69,7 +69,7 @@ def _raised(name: str, wanted: int) -> str:
     most = next(int(key.kind.high) for key in keys_of(LimitsTable) if key.name == name and isinstance(key.kind, Number))
     if wanted > most:
         return f"share them out to more gateways: [limits] {name} goes up to {most}"
-    return f"say [limits] {name} = {wanted}, it goes up to {most}"
+    return f"set [limits] {name} = {wanted}, it goes up to {most}"
 
 
 def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | None:
@@ -79,7 +79,7 @@ def over_horizon(value: Sensor | Query | None, horizon_us: int) -> Problem | Non
         return None
     gap, horizon = format_duration(window.gap_us), format_duration(horizon_us)
     why = f"longer than the correction horizon of the root, {horizon}"
-    return Problem("window.gap", gap, why, f'say at most {horizon}, or there [root] horizon = "{gap}"')
+    return Problem("window.gap", gap, why, f'use at most {horizon}, or set there [root] horizon = "{gap}"')
 
 
 def group_of(query: Query) -> Group:

@@ -1,12 +1,14 @@
-"""Which definitions are in force on a node, and what `state` says about the others.
+"""Decides which definitions are in force on a node and reports in `state` why the others are not.
 
 Rules (schemas/topics.md, "Definitions"):
-- In a scope (`all`, or `node`: down/<node> and the local file) the higher revision wins. A lower one, or an equal one
-  with other content, is refused with the next free number. One without a revision waits for the parent's numbering.
-- `node` beats `all`. A removal at `node` also hides what `all` says, until `all` says something with a higher revision.
-- What cannot be read, is not supported or goes beyond a limit never replaces what is in force.
-- The absence of a topic changes nothing. The absence from the local file does: a file is read whole.
-Pure: payloads in, values out; `snapshot` goes into the spool so that a node boots off line with what it had.
+- Within a scope (`all`, or `node`: down/<node> and the local file) the higher revision wins. A lower one, or an equal
+  one with other content, is refused with the next free number. One without a revision waits for the parent's number.
+- `node` beats `all`. A removal at `node` also hides the definition at `all` until `all` has a higher revision.
+- A definition that cannot be read, is not supported or exceeds a limit never replaces the one in force. Its refusal
+  goes when its topic is emptied.
+- An empty topic changes nothing else. A definition that leaves the local file is removed: the file is read whole.
+- A sensor whose driver this node cannot run does not concern the node, nor do queries of it: a warning, no error.
+Pure: payloads in, values out. `snapshot` goes into the spool: a node starts off line with the definitions it had.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from typing import Any, Final
 
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
-from edge_agent.config.in_force.crosscheck import no_local_broker, too_much, unmet, warnings
-from edge_agent.config.in_force.rejection import Rejection, revision_in, told
+from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
+from edge_agent.config.in_force.rejection import Rejection, revision_in, state_item
 from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
@@ -52,8 +55,9 @@ class DefinitionRegistry:
         self._refused: dict[Slot, Rejection] = {}
         self._highest: dict[tuple[str, str], int] = {}
         self._files: dict[tuple[str, str], tuple[int, str]] = {}  # (kind, id) -> (revision, content) of the local file
-        self._room = Capacity(self._limits)
+        self._capacity = Capacity(self._limits)
         self._version = 0
+        self._unconfirmed: set[Slot] = set()  # refused before the broker was connected, not published since
         before = self._hash()
         if state is not None:
             self._restore(state)
@@ -62,33 +66,46 @@ class DefinitionRegistry:
         self._version += self._hash() != before
 
     def take(self, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
-        """A message on a definition topic. True if what is in force has changed; `state` may change without that."""
-        if not payload:
-            return False  # absence: the parent turns it into a removal
+        """Apply a message on a definition topic. Returns whether what is in force has changed.
+
+        `state` may change without that.
+        """
         slot = (scope, kind, item)
+        self._unconfirmed.discard(slot)
+        if not payload:  # what is in force ends when the parent publishes a removal
+            self._forget(slot)
+            return False
         try:
             definition = parse_definition(kind, item, payload)
         except ConfigError as err:
-            self._refused[slot] = Rejection(
-                revision_in(payload), err.problems, unsupported=isinstance(err, NotSupported)
-            )
+            unsupported = isinstance(err, NotSupported)
+            self._refuse(slot, Rejection(revision_in(payload), err.problems, unsupported=unsupported))
             return False
         if definition.revision is None:
             have = self._accepted.get(slot)
             if have is None or have.content != definition.content:
                 why = "no revision yet: waits until the parent has numbered it"
-                hint = f"or say revision = {self._next(kind, item)}"
-                self._refused[slot] = Rejection(None, (Problem("revision", None, why, hint),), waiting=True)
+                hint = f"or set revision = {self._next(kind, item)}"
+                self._refuse(slot, Rejection(None, (Problem("revision", None, why, hint),), waiting=True))
             return False
         again = self._known(kind, item)
         changed = self._accept(slot, definition)
         if again:  # only what was here before can have made room
-            self._room.changed()
+            self._capacity.changed()
             for waiting, refusal in list(self._refused.items()):
                 if refusal.definition is not None and waiting != slot:
                     changed |= self._accept(waiting, refusal.definition)
         self._version += changed
         return changed
+
+    def connected(self) -> None:
+        """The broker sends all retained definitions again: refusals that it does not repeat are of emptied topics."""
+        self._unconfirmed = {slot for slot, refusal in self._refused.items() if refusal.definition is None}
+
+    def confirmed(self) -> bool:
+        """The retained definitions have come. Drops refusals that were not repeated; returns whether there were any."""
+        stale, self._unconfirmed = self._unconfirmed, set()
+        return sum(self._forget(slot) for slot in stale) > 0
 
     def in_force(self) -> tuple[tuple[Sensor, ...], tuple[Query, ...]]:
         """The sensors and the queries that this node runs, in order of their ids."""
@@ -100,23 +117,27 @@ class DefinitionRegistry:
         )
 
     def state(self) -> dict[str, Any]:
-        """The document of the `state` topic: what of the configuration is in force, or why not."""
-        sensors = self._sensors()
+        """The document of the `state` topic: by definition, whether it is in force, or why not."""
+        sensors, elsewhere = self._sensors(), self.cannot_run()
         items: dict[str, Any] = {}
         for kind in KINDS:
             slots = [s for s in (*self._accepted, *self._refused) if s[1] == kind]
             for item in sorted({s[2] for s in slots}):
-                if (said := self._item(kind, item, sensors)) is not None:
-                    items[f"{kind}/{item}"] = said
+                if (entry := self._item(kind, item, sensors, elsewhere)) is not None:
+                    items[f"{kind}/{item}"] = entry
         return {"version": self._version, "hash": self._hash(), "items": items}
 
     def refused(self) -> dict[tuple[str, str], Problem]:
-        """(kind, id) of what is not in force as its last word wants it, and why.
+        """(kind, id) -> why the newest definition of the id is not in force, the newest refusal last.
 
-        Not what only waits for a number or for its sensor.
+        Definitions that wait for a number or for their sensor are not among them.
         """
         final = {slot: r for slot, r in self._refused.items() if r.definition is not None or not r.waiting}
         return {(kind, item): refusal.problems[0] for (_, kind, item), refusal in final.items() if refusal.problems}
+
+    def cannot_run(self) -> dict[str, Definition]:
+        """Sensor id -> definition that is for this node, and of a driver that the node does not have."""
+        return {d.id: d for d in self._accepted.values() if d.concerns(self._node) and not self._concerns(d)}
 
     def snapshot(self) -> dict[str, object]:
         """Plain values for the spool."""
@@ -132,20 +153,20 @@ class DefinitionRegistry:
     # --- what comes into force ------------------------------------------------------------------------------------
 
     def _accept(self, slot: Slot, definition: Definition) -> bool:
-        """Let a numbered definition count, or note why not. True if what is in force has changed."""
+        """Put a numbered definition in force, or keep why not. Returns whether what is in force has changed."""
         _, kind, item = slot
         if (problem := self._outdated(slot, definition)) is not None:
-            self._refused[slot] = Rejection(definition.revision, (problem,))
+            self._refuse(slot, Rejection(definition.revision, (problem,)))
             return False
         before, value = self._accepted.get(slot), self._value(kind, item)
-        is_new = not self._known(kind, item) and definition.concerns(self._node)
-        problem = self._room.refusal(definition) if is_new else None
+        is_new = not self._known(kind, item) and self._concerns(definition)
+        problem = self._capacity.refusal(definition) if is_new else None
         if problem is None:
             self._put(slot, definition)
             if (problem := self._beyond(kind, item)) is not None:
                 self._put(slot, before)
                 if is_new:
-                    self._room.refused(definition, problem)
+                    self._capacity.refused(definition, problem)
         if problem is not None:
             self._wait(slot, definition, problem)
             return False
@@ -153,35 +174,54 @@ class DefinitionRegistry:
         self._highest[kind, item] = max(definition.revision or 0, self._highest.get((kind, item), 0))
         return self._value(kind, item) != value
 
+    def _refuse(self, slot: Slot, rejection: Rejection) -> None:
+        """Keep a refusal, behind all earlier ones."""
+        self._refused.pop(slot, None)
+        self._refused[slot] = rejection
+
+    def _forget(self, slot: Slot) -> bool:
+        """Drop the refusal of a topic that was emptied; one of the local file stays. Returns whether there was one."""
+        refusal, in_file = self._refused.get(slot), self._files.get(slot[1:])
+        if refusal is None or (slot[0] == NODE and in_file is not None and in_file[0] == refusal.revision):
+            return False
+        del self._refused[slot]
+        return True
+
+    def _concerns(self, definition: Definition) -> bool:
+        """Whether a definition is for this node, and of a driver that it can run."""
+        value = definition.value
+        can_run = self._local_broker or not isinstance(value, Sensor) or not DRIVERS[value.driver].local
+        return can_run and definition.concerns(self._node)
+
     def _known(self, kind: str, item: str) -> bool:
         """Whether any scope has an accepted definition of the id."""
         return (NODE, kind, item) in self._accepted or (ALL, kind, item) in self._accepted
 
     def _wait(self, slot: Slot, definition: Definition, problem: Problem) -> None:
-        """Refuse a definition for want of room. The first of them are kept, to be tried again when there is some."""
+        """Refuse a definition beyond a limit. The first MOST_WAITING are kept and tried again when there is room."""
         waiting = (refusal for refusal in self._refused.values() if refusal.definition is not None)
         if slot not in self._refused and next(islice(waiting, MOST_WAITING - 1, None), None) is not None:
             of_file = slot[0] == NODE and self._files.get(slot[1:]) == (definition.revision, definition.content)
             how = "reload the file" if of_file else "publish it again"
             again = replace(problem, hint=f"{how} once there is room; {problem.hint}")
-            self._refused[slot] = Rejection(definition.revision, (again,))
+            self._refuse(slot, Rejection(definition.revision, (again,)))
             return
-        self._refused[slot] = Rejection(definition.revision, (problem,), waiting=True, definition=definition)
+        self._refuse(slot, Rejection(definition.revision, (problem,), waiting=True, definition=definition))
 
     def _put(self, slot: Slot, definition: Definition | None) -> None:
         for each, sign in ((self._accepted.get(slot), -1), (definition, 1)):
             if each is not None:
-                self._room.count(each, sign)
+                self._capacity.count(each, sign)
         if definition is None:
             self._accepted.pop(slot, None)
         else:
             self._accepted[slot] = definition
 
     def _outdated(self, slot: Slot, definition: Definition) -> Problem | None:
-        """Why the revision rules refuse it."""
+        """Why the revision rules refuse a definition; None if they do not."""
         scope, kind, item = slot
         number, have = definition.revision or 0, self._accepted.get(slot)
-        free = f"say revision = {self._next(kind, item)}"
+        free = f"set revision = {self._next(kind, item)}"
         if have is not None and number < (have.revision or 0):
             return Problem("revision", number, f"lower than revision {have.revision}, which is in force", free)
         other = self._accepted.get((NODE if scope == ALL else ALL, kind, item))
@@ -191,15 +231,11 @@ class DefinitionRegistry:
         return None
 
     def _beyond(self, kind: str, item: str) -> Problem | None:
-        """Why the limits of this node refuse it, now that it would be in force."""
+        """Why the limits of this node refuse a definition that is in force now; None if they do not."""
         chosen = self._choose(kind, item)
         if chosen is None or chosen.value is None:
             return None
-        if isinstance(chosen.value, Sensor) and not self._local_broker:
-            problem = no_local_broker(chosen.value)
-            if problem is not None:
-                return problem
-        if self._room.plenty(chosen.value):
+        if self._capacity.plenty(chosen.value):
             return None
         return too_much(kind, item, [d.value for d in self._effective(kind)], self._limits)
 
@@ -212,7 +248,7 @@ class DefinitionRegistry:
             have = self._accepted.get((NODE, *key))
             if have is not None and (have.revision, have.content) == gone:
                 self._put((NODE, *key), None)
-                self._room.changed()
+                self._capacity.changed()
         for definition in sorted(local, key=lambda d: d.kind, reverse=True):  # sensors before queries
             key = (definition.kind, definition.id)
             known = self._files.get(key)
@@ -221,7 +257,7 @@ class DefinitionRegistry:
             numbered = definition.numbered(number)
             overridden = self._accepted.get((NODE, *key))
             if definition.revision is None and overridden is not None and number < (overridden.revision or 0):
-                continue  # a topic said something newer than this unchanged file
+                continue  # a topic has a newer revision than this unchanged file
             self._files[key] = (number, numbered.content)
             self._accept((NODE, *key), numbered)
 
@@ -236,30 +272,30 @@ class DefinitionRegistry:
                 definition = parse_definition(slot[1], slot[2], str(text))
             except ConfigError as err:  # written by another version of this software
                 number = revision_in(str(text))
-                self._refused[slot] = Rejection(number, err.problems, unsupported=isinstance(err, NotSupported))
+                self._refuse(slot, Rejection(number, err.problems, unsupported=isinstance(err, NotSupported)))
                 continue
             self._accept(slot, definition)
         for scope, kind, item, *values in state.get("refused", ()):
             try:
                 refusal = Rejection.of_plain(str(kind), str(item), values)
             except ConfigError:
-                continue  # written by another version of this software; the broker says it again
+                continue  # written by another version of this software; the broker sends it again
             self._refused.setdefault((str(scope), str(kind), str(item)), refusal)
         self._version = int(state.get("version", 0))
 
     # --- what is in force -----------------------------------------------------------------------------------------
 
     def _effective(self, kind: str) -> list[Definition]:
-        """What the scopes together say, a definition an id, in the order in which the ids came."""
+        """The definitions that count, one per id, in the order in which the ids came."""
         ids = dict.fromkeys(slot[2] for slot in self._accepted if slot[1] == kind)
         found = (self._choose(kind, item) for item in ids)
         return [definition for definition in found if definition is not None and not definition.removed]
 
     def _choose(self, kind: str, item: str) -> Definition | None:
-        """The definition that counts here: `node` beats `all`; a removal counts too."""
+        """The definition of an id that counts here, a removal included: `node` beats `all`."""
         own, shared = self._accepted.get((NODE, kind, item)), self._accepted.get((ALL, kind, item))
-        own = own if own is not None and own.concerns(self._node) else None
-        shared = shared if shared is not None and shared.concerns(self._node) else None
+        own = own if own is not None and self._concerns(own) else None
+        shared = shared if shared is not None and self._concerns(shared) else None
         if own is not None and own.removed and shared is not None and (shared.revision or 0) > (own.revision or 0):
             return shared
         return own or shared
@@ -267,18 +303,23 @@ class DefinitionRegistry:
     def _sensors(self) -> dict[str, Sensor]:
         return {d.id: d.value for d in self._effective("sensor") if isinstance(d.value, Sensor)}
 
-    def _item(self, kind: str, item: str, sensors: Mapping[str, Sensor]) -> dict[str, Any] | None:
-        """What `state` says of one id; None for what is of no concern here."""
+    def _item(
+        self, kind: str, item: str, sensors: Mapping[str, Sensor], elsewhere: Mapping[str, Definition]
+    ) -> dict[str, Any] | None:
+        """The entry of one id in `state`; None for a definition that is for other nodes."""
         chosen = self._choose(kind, item)
         refused = [r for scope in (NODE, ALL) if (r := self._refused.get((scope, kind, item))) is not None]
-        if chosen is None and not refused:
-            return None
-        if chosen is None:
-            return told(None, refused, None, ())
-        return told(chosen, refused, unmet(chosen.value, sensors), warnings(chosen.value, sensors))
+        if chosen is not None:
+            missing = unmet(chosen.value, sensors)
+            if missing is None or str(missing.got) not in elsewhere:
+                return state_item(chosen, refused, missing, warnings(chosen.value, sensors))
+            return state_item(chosen, refused, None, (not_usable(elsewhere[str(missing.got)], missing.at),))
+        if kind == "sensor" and item in elsewhere:
+            return state_item(elsewhere[item], refused, None, (not_usable(elsewhere[item], "driver"),))
+        return state_item(None, refused, None, ()) if refused else None
 
     def _value(self, kind: str, item: str) -> Sensor | Query | None:
-        """What of one id is in force."""
+        """The sensor or query of an id that is in force."""
         chosen = self._choose(kind, item)
         value = None if chosen is None else chosen.value
         if isinstance(value, Query):

@@ -1,4 +1,4 @@
-"""Why the last word on a definition did not come into force: kept, told in `state`, and put by for a restart."""
+"""Why the newest definition of an id is not in force: reported in `state` and kept in the spool for a restart."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small en
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The last word on a slot, where it did not come into force.
+    """Why the newest definition of a slot is not in force.
 
-    waiting: it may, without another word. definition: what waits for room under a limit of the node.
+    waiting: it may come into force without a new message. definition: set where it waits for room under a limit.
     """
 
     revision: int | None
@@ -28,52 +28,52 @@ class Rejection:
     definition: Definition | None = None
 
     def plain(self) -> list[object]:
-        """For the spool; of_plain gives it back."""
+        """As plain values for the spool; `of_plain` reads them."""
         problems = [[p.at, p.got, p.why, p.hint, p.line] for p in self.problems]
         return [self.revision, problems, self.waiting, self.unsupported, self.definition and self.definition.text]
 
     @classmethod
     def of_plain(cls, kind: str, item: str, values: Sequence[Any]) -> Rejection:
-        """The twin of plain."""
+        """From the values of `plain`. Raises: ConfigError if another version wrote the definition."""
         revision, problems, waiting, unsupported, text = values
         definition = None if text is None else parse_definition(kind, item, text)
         return cls(revision, tuple(Problem(*p) for p in problems), bool(waiting), bool(unsupported), definition)
 
 
-def told(
+def state_item(
     chosen: Definition | None, refused: Sequence[Rejection], missing: Problem | None, warnings: Sequence[Problem]
 ) -> dict[str, Any]:
-    """What `state` says of one item: chosen is what counts here, refused what did not come into force.
+    """The entry of one id in `state`. chosen: the definition in force. refused: those that are not, node scope first.
 
     missing: the sensor that a query waits for. warnings: what is no mistake but worth a look.
     """
     errors = [problem for refusal in refused for problem in refusal.problems] + ([missing] if missing else [])
-    said: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
+    entry: dict[str, Any] = {"ok": not errors, "revision": refused[0].revision if refused else None}
     if chosen is not None:
-        said["revision"] = refused[0].revision if refused else chosen.revision
+        entry["revision"] = refused[0].revision if refused else chosen.revision
         if refused and not chosen.removed:
-            said["in_force"] = chosen.revision
+            entry["in_force"] = chosen.revision
         if chosen.removed:
-            said["removed"] = True
+            entry["removed"] = True
     if errors:
-        said["errors"] = [said_of(problem) for problem in errors[:MOST_ERRORS]]
+        entry["errors"] = [problem_fields(problem) for problem in errors[:MOST_ERRORS]]
     if missing or (refused and all(refusal.waiting for refusal in refused)):
-        said["waiting"] = True
+        entry["waiting"] = True
     if refused and all(refusal.unsupported for refusal in refused):
-        said["unsupported"] = True
+        entry["unsupported"] = True
     if warnings:
-        said["warnings"] = [said_of(problem) for problem in warnings]
-    return said
+        entry["warnings"] = [problem_fields(problem) for problem in warnings]
+    return entry
 
 
-def said_of(problem: Problem) -> dict[str, Any]:
-    """The problem as `state` has it."""
-    said: dict[str, Any] = {"at": problem.at, "got": problem.got, "why": problem.why, "hint": problem.hint}
-    return {**said, "line": problem.line} if problem.line is not None else said
+def problem_fields(problem: Problem) -> dict[str, Any]:
+    """A problem as an object of `state`."""
+    fields: dict[str, Any] = {"at": problem.at, "got": problem.got, "why": problem.why, "hint": problem.hint}
+    return {**fields, "line": problem.line} if problem.line is not None else fields
 
 
 def revision_in(payload: bytes | str) -> int | None:
-    """The revision of a payload that was refused, if it can be seen."""
+    """The revision in a payload that was refused; None if there is none to find."""
     text = payload if isinstance(payload, str) else payload.decode("utf-8", "replace")
     try:
         number = json.loads(text).get("revision")

@@ -3,7 +3,7 @@
 Rules (schemas/topics.md, "Definitions"):
 - A definition without a revision is published again with the next free number of its id, over every scope: an
   (id, revision) has one content in the whole fleet. The same content keeps its number.
-- An empty payload becomes a removal with the next free number; a topic never heard of stays unknown.
+- An empty payload becomes a removal with the next free number; an unknown topic stays unknown.
 - From above only a revision higher than any seen below is passed on: two mergers on one broker that pass on whatever
   differs never end.
 Pure: the rim feeds messages and publishes (retained, QoS 1) what `due` gives.
@@ -67,7 +67,7 @@ class RevisionNumberer:
                 self._pending.pop(topic, None)
             return
         if (table := _table(payload)) is None:
-            return  # the nodes say in `state` what is wrong with it
+            return  # the nodes report in `state` what is wrong with it
         revision = _revision(table)
         if revision is None:
             if "revision" not in table:
@@ -107,7 +107,7 @@ class RevisionNumberer:
         return self._ready_us if self._pending or self._above else None
 
     def due(self, now_us: int) -> tuple[Publication, ...]:
-        """What is to be published now; counted as heard."""
+        """The messages to publish now; they count as received."""
         if self._ready_us is None or now_us < self._ready_us:
             return ()
         made = []
@@ -137,7 +137,7 @@ class RevisionNumberer:
 
     @classmethod
     def restore(cls, state: Mapping[str, object] | None, settle_us: int = SETTLE_US) -> RevisionNumberer:
-        """From a snapshot; None and what cannot be read start anew: the broker's retained topics say it all again."""
+        """From a snapshot; None and what cannot be read start anew: the broker sends all retained topics again."""
         made = cls(settle_us)
         seen, highest = (state or {}).get("seen"), (state or {}).get("highest")
         for topic, value in seen.items() if isinstance(seen, Mapping) else ():

@@ -20,7 +20,7 @@ MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
 DAY: Final = UNITS_US["d"]
 ROLES: Final = ("gateway", "region", "root")
-ROOT_ID: Final = "root"  # the id of the lander and the Spark root unless a file says another
+ROOT_ID: Final = "root"  # the id of the lander and the Spark root unless a file sets another
 
 _ID: Final = Text("a node id", NODE_ID.pattern, "a-z, 0-9 and -, at most 32")
 _PATH: Final = Text("a path", longest=1000)
@@ -77,7 +77,7 @@ class UplinkTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerTable:
-    """[lower]: the broker on which a region or the root hears its children."""
+    """[lower]: the broker on which a region or the root receives the frames of its children."""
 
     broker: str | None = setting(Url(), None, "as in [uplink]; left out: a region's own uplink broker")
     user: str | None = setting(_USER, None, "user name")
@@ -187,10 +187,10 @@ class RootTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTable:
-    """[log]: what is told on standard error."""
+    """[log]: lines on standard error."""
 
     level: str = setting(
-        Choice(("debug", "info", "warning", "error"), what="level"), "info", "least level that is told"
+        Choice(("debug", "info", "warning", "error"), what="level"), "info", "lowest level that is logged"
     )
 
 

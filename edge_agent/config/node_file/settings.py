@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a file says, checked. Tables a role does not have are None; relative paths are made absolute by `load`.
+    """The checked settings of a file. Tables a role does not have are None; `load` makes relative paths absolute.
 
     definitions: of [sensor.<id>] and [query.<id>]; the registry decides with those from topics what is in force.
     """
@@ -122,7 +122,7 @@ def _read(value: Mapping[str, object], report: Report) -> Any:
         if name in value:
             read_tables[name] = _table(table, keys_of(table), value[name], (name,), report)
     if "node" not in value:
-        report.wrong((), None, "[node] is missing", 'say [node] with id = "..."')
+        report.wrong((), None, "[node] is missing", 'add [node] with id = "..."')
     role = node.role if isinstance(node := read_tables.get("node"), NodeTable) else None
     _fits_role(role, value, report)
     for name in ("uplink", "lower", "local"):
@@ -174,18 +174,18 @@ def _fits_role(role: str | None, value: Mapping[str, object], report: Report) ->
 
 def _credentials(table: UplinkTable | LowerTable | LocalTable, at: Path, report: Report) -> None:
     if table.password_file is not None and table.user is None:
-        report.wrong((*at, "password_file"), table.password_file, "a password without a user", "say user = ...")
+        report.wrong((*at, "password_file"), table.password_file, "a password without a user", "add user = ...")
     if (table.cert_file is None) != (table.key_file is None):
         said, missing = ("cert_file", "key_file") if table.key_file is None else ("key_file", "cert_file")
-        report.wrong((*at, said), getattr(table, said), "certificate and key go together", f"say {missing} = ...")
+        report.wrong((*at, said), getattr(table, said), "certificate and key go together", f"add {missing} = ...")
     secure = (table.broker or "mqtts").startswith("mqtts")
     for name in ("ca_file", "cert_file"):
         if getattr(table, name) is not None and not secure:
-            report.wrong((*at, name), getattr(table, name), "the broker's address is without TLS", "say mqtts://...")
+            report.wrong((*at, name), getattr(table, name), "the broker's address is without TLS", "use mqtts://...")
 
 
 def _with_lower(settings: Settings) -> Settings:
-    """A region that names no lower broker hears its children where it speaks itself."""
+    """A region without a lower broker of its own uses the one of its uplink for its children."""
     lower, uplink = settings.lower, settings.uplink
     if settings.node.role != "region" or uplink is None or (lower is not None and lower.broker is not None):
         return settings
@@ -197,9 +197,9 @@ def _fits_together(settings: Settings, report: Report) -> None:
     """What one table alone cannot show."""
     node, uplink, lower = settings.node, settings.uplink, settings.lower
     if uplink is not None and uplink.parent == node.id:
-        report.wrong(("uplink", "parent"), uplink.parent, "is this node itself", "say the id of the node above")
+        report.wrong(("uplink", "parent"), uplink.parent, "is this node itself", "use the id of the node above")
     if node.role == "root" and (lower is None or lower.broker is None):
-        report.wrong(("lower",), None, '"broker" is missing', 'say broker = "mqtt://..."')
+        report.wrong(("lower",), None, '"broker" is missing', 'add broker = "mqtt://..."')
     if lower is not None:
         for name in sorted(set(lower.members) & set(lower.retired)):
             report.wrong(("lower", "retired"), name, "is among members too", "leave it out of one")
@@ -212,7 +212,7 @@ def _fits_together(settings: Settings, report: Report) -> None:
         sensor = definition.value
         if isinstance(sensor, Sensor) and DRIVERS[sensor.driver].local and settings.local is None:
             why = f"driver {sensor.driver} needs a local broker"
-            report.wrong(("sensor", definition.id), None, why, 'say [local] with broker = "mqtt://127.0.0.1:1883"')
+            report.wrong(("sensor", definition.id), None, why, 'add [local] with broker = "mqtt://127.0.0.1:1883"')
 
 
 def _grace(settings: Settings, report: Report) -> None:
@@ -227,7 +227,7 @@ def _grace(settings: Settings, report: Report) -> None:
         why = (
             f"not more than {format_duration(least)}: two heartbeats{' and the grace of the tiers below' * (tiers > 1)}"
         )
-        report.wrong(("lower", "grace"), format_duration(lower.grace_us), why, "say a longer grace")
+        report.wrong(("lower", "grace"), format_duration(lower.grace_us), why, "use a longer grace")
 
 
 def absolute(settings: Settings, folder: File) -> Settings:
@@ -282,5 +282,5 @@ def notes(settings: Settings) -> tuple[str, ...]:
     if uplink is not None and uplink.user not in {None, settings.node.id}:
         said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u go by the user name')
     if uplink is not None and uplink.password_file is not None and uplink.broker.startswith("mqtt://"):
-        said.append("[uplink] sends a password without TLS: say mqtts://...")
+        said.append("[uplink] sends a password without TLS: use mqtts://...")
     return tuple(said)

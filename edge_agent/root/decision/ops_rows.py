@@ -87,11 +87,16 @@ class NodeRows:
                 "source": group.source,
                 "where": group.where,
                 "by": list(group.by),
-                "frontier": decision.groups[group].leaves[leaf],
+                "frontier": _known(decision.groups[group].leaves[leaf]),
                 "behind": behind,
-                "group_frontier": decision.groups[group].frontier_us,
+                "group_frontier": _known(decision.groups[group].frontier_us),
                 "decided_us": decision.now_us,
                 "batch": number,
             }
             for group, leaf, behind in like
         )
+
+
+def _known(frontier_us: int) -> int | None:
+    """A frontier as a column; null before the first promise of a gateway."""
+    return None if frontier_us <= NEVER_US else frontier_us

@@ -1,0 +1,125 @@
+"""The names that a statement may use: the tables in a folder, and one view per query. No engine is imported here.
+
+A view has a column per label and aggregate of its query and hides withdrawn rows. Both engines create the same views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from cloud_job.sql.answer import QueryAnswer
+from edge_agent.config.checking.checker import nearest
+from edge_agent.errors import ConfigError, PortError
+
+TABLES: Final = (
+    "gold.results",
+    *(f"ops.{name}" for name in ("batches", "coverage", "gaps", "late", "nodes", "quarantine", "queries", "sensors")),
+    "silver.positions",
+    "bronze.messages",
+)
+READS: Final = ("select", "with", "describe", "explain", "values", "table")  # first words of what only reads
+BEFORE: Final = ("key", "window_start", "window_end")
+AFTER: Final = (
+    *("readings", "revision", "late", "complete", "expected", "received", "coverage_id", "start", "end", "details"),
+)
+DEFINITIONS: Final = 'select query, revision, "by", aggregates from ops.queries where revision >= 0 order by revision'
+LONGEST: Final = 300  # characters of an engine's message that are shown
+LISTED: Final = 8  # views that an error names
+NAME: Final = r'(?:"[^"]+"|[\w-]+)(?:\.(?:"[^"]+"|[\w-]+))*'
+RELATION: Final = re.compile(rf"\b(?:from|join|table)\s+({NAME}(?:\s*,\s*{NAME})*)", re.IGNORECASE)
+SIMPLE: Final = re.compile(r"[a-z_][a-z0-9_.]*")
+STRINGS: Final = re.compile(r"'(?:[^']|'')*'")
+WRONG_NAME: Final = ("not found", "NOT_FOUND", "ParserError", "PARSE_SYNTAX_ERROR", "INVALID_IDENTIFIER")
+
+
+class UnknownNameError(ConfigError):
+    """A statement names a table or view that does not exist, perhaps not yet."""
+
+
+def check(sql: str) -> None:
+    """Refuse a statement that does more than read. Raises: ConfigError."""
+    word = re.match(r"(?:\s|\()*([a-zA-Z]+)", sql)
+    if word is None or word.group(1).lower() not in READS:
+        raise ConfigError(f"`headwater query` only reads: a statement begins with {', '.join(READS)}")
+
+
+def tables_in(folder: str) -> dict[str, str]:
+    """Table -> its folder, for the tables that exist. Raises: PortError if there are none."""
+    paths = {name: f"{folder}/{name.replace('.', '/')}" for name in TABLES}
+    if "://" in folder:
+        return paths
+    there = {name: path for name, path in paths.items() if (Path(path) / "_delta_log").is_dir()}
+    if "gold.results" not in there or "ops.queries" not in there:
+        raise PortError(f"no tables in {folder}: `headwater root` creates them; --tables FOLDER names another folder")
+    return there
+
+
+def views(definitions: QueryAnswer) -> Iterator[tuple[str, str]]:
+    """(query, select of its view). definitions: the answer to DEFINITIONS; the last row of a query counts."""
+    newest = {query: (by, aggregates) for query, _revision, by, aggregates in definitions.rows}
+    for query, (by, aggregates) in sorted(newest.items()):
+        yield query, view(query, by, aggregates)
+
+
+def view(query: str, by: Iterable[str], aggregates: Iterable[str]) -> str:
+    """The select of a view. A label or aggregate with the name of another column gets a `_` behind."""
+    taken = {*BEFORE, *AFTER}
+    columns = [quoted(name) for name in BEFORE]
+    for source, names in (("labels", by), ("values", aggregates)):
+        for name in names:
+            shown = name
+            while shown in taken:
+                shown += "_"
+            taken.add(shown)
+            columns.append(f"{quoted(source)}[{text(name)}] as {quoted(shown)}")
+    columns += [quoted(name) for name in AFTER]
+    rows = f"query = {text(query)} and not withdrawn"
+    return f"select {', '.join(columns)} from gold.results where {rows}"  # noqa: S608 - names are quoted above
+
+
+def quoted(name: str) -> str:
+    """An identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """A string of SQL. Spark interprets backslashes in it; ids and label names have none."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def mistake(message: str, sql: str, tables: Iterable[str], queries: Iterable[str]) -> ConfigError:
+    """The error for a statement that an engine refused: the nearest name as it is typed, or the engine's message."""
+    tables, queries = list(tables), list(queries)
+    line = " ".join(message.split()).replace("datafusion.public.", "").replace("datafusion.", "")
+    if any(word in line for word in WRONG_NAME):
+        for written in _relations(sql):
+            name, unquoted = written.replace('"', ""), '"' not in written and not SIMPLE.fullmatch(written)
+            if name in tables or (name in queries and not unquoted):
+                continue
+            if name in queries:
+                quotes = "put the name in double quotes and the statement in single quotes"
+                return ConfigError(f"SQL: {name} is not quoted; type {quoted(name)}: {quotes}")
+            if unquoted or name in re.sub('["`]', "", line):
+                return UnknownNameError(f"SQL: no table or view {name}; {_instead(name, tables, queries)}")
+    return ConfigError(f"SQL: {line[:LONGEST]}")
+
+
+def _instead(name: str, tables: Sequence[str], queries: Sequence[str]) -> str:
+    if near := nearest(name, (*tables, *queries)):
+        return f"did you mean {typed(near)}?"
+    more = f" and {len(queries) - LISTED} more views" if len(queries) > LISTED else ""
+    return f"there are {', '.join((*tables, *map(typed, queries[:LISTED])))}{more}"
+
+
+def typed(name: str) -> str:
+    """A name as it has to be typed in a statement."""
+    return name if SIMPLE.fullmatch(name) else quoted(name)
+
+
+def _relations(sql: str) -> list[str]:
+    """Names behind FROM, JOIN and TABLE, as written."""
+    found = RELATION.findall(STRINGS.sub("''", sql))
+    return [name for names in found for name in re.findall(NAME, names)]

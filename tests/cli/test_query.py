@@ -1,0 +1,169 @@
+"""`headwater query` on tables that delta-rs wrote: every value prints, wrong names are explained, tables are narrow."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_job.sql.answer import time_text
+from cloud_job.sql.views import mistake
+from edge_agent.cli.main import main
+
+pa = pytest.importorskip("pyarrow")
+deltalake = pytest.importorskip("deltalake")
+
+START = 1_800_000_000_000_000
+QUERY = {"query": "host-1m", "revision": 1, "by": ["metric"], "aggregates": ["avg"]}
+ROW: dict[str, Any] = {
+    "query": "host-1m",
+    "key": "metric=cpu",
+    "labels": {"metric": "cpu"},
+    "start": START,
+    "end": START + 60_000_000,
+    "values": {"avg": 0.1 + 0.2},
+    "details": None,
+    "readings": 60,
+    "revision": 0,
+    "withdrawn": False,
+    "late": 0,
+    "complete": True,
+    "expected": 1,
+    "received": 1,
+    "coverage_id": "c",
+    "batch": 3,
+}
+NODE = {"node": "gw-1", "source": "host", "frontier": None, "group_frontier": START, "batch": 3}
+OLD_NODE = {**NODE, "node": "gw-2", "frontier": -(2**62)}  # of a table that an earlier version wrote
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    text, numbers = pa.map_(pa.string(), pa.string()), pa.map_(pa.string(), pa.float64())
+    results = pa.Table.from_pylist([{**ROW, "labels": None, "values": None}])
+    for name, kind in (("labels", text), ("values", numbers)):
+        at = results.schema.get_field_index(name)
+        results = results.set_column(at, name, pa.array([list(ROW[name].items())], kind))
+    results = results.set_column(results.schema.get_field_index("details"), "details", pa.array([None], pa.string()))
+    for name, us in (("window_start", START), ("window_end", START + 60_000_000)):
+        results = results.append_column(name, pa.array([us], pa.timestamp("us", tz="UTC")))
+    nodes = pa.Table.from_pylist([NODE, OLD_NODE])
+    for name, table in {"results": results, "queries": pa.Table.from_pylist([QUERY]), "nodes": nodes}.items():
+        schema = "gold" if name == "results" else "ops"
+        deltalake.write_deltalake(str(tmp_path / schema / name), table)
+    return str(tmp_path)
+
+
+def answered(folder: str, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one query."""
+    code = main(["query", "--tables", folder, *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("form", [(), ("--csv",), ("--json",)])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "to_timestamp_micros(frontier)",
+        "to_timestamp_nanos(1)",
+        "to_timestamp_micros(4611686018427387904)",
+        "cast(1.5 as decimal(5, 2))",
+        "interval '1 day'",
+        "current_date",
+        "make_array(current_date)",
+        "arrow_cast('x', 'Binary')",
+    ],
+)
+def test_every_value_is_printed(folder: str, capsys: pytest.CaptureFixture[str], value: str, form: tuple[str]) -> None:
+    code, out, err = answered(folder, capsys, *form, f"select node, {value} as v from ops.nodes order by node")
+    assert (code, err) == (0, "")
+    assert "gw-2" in out
+
+
+def test_wait_ends_with_the_first_row_or_with_the_reason(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            table = pa.Table.from_pylist([{"node": "gw-3", "batch": 4}])
+            deltalake.write_deltalake(f"{folder}/ops/sensors", table)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    code, out, err = answered(folder, capsys, "--wait", "60", "--csv", "select node from ops.sensors")
+    assert (code, out, err, len(slept)) == (0, "node\ngw-3\n", "", 2)
+    assert answered(folder, capsys, "--wait", "60", "select * from host-1m")[0] == 2, "no row will ever come"
+    assert answered(folder, capsys, "--wait", "0.01", "select * from ops.gaps")[0] == 2
+
+
+def test_times_out_of_the_calendar_are_numbers() -> None:
+    assert time_text(START) == "2027-01-15T08:00:00.000000Z"
+    assert time_text(-(2**62)) == f"{-(2**62)} us"
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        (
+            "select * from host-1m",
+            'host-1m is not quoted; type "host-1m": put the name in double quotes and the statement in single quotes',
+        ),
+        ("select avg from host-1m where avg > 1", 'host-1m is not quoted; type "host-1m": '),
+        ('select * from "hots-1m"', 'no table or view hots-1m; did you mean "host-1m"?'),
+        ("select * from hots-1m", 'no table or view hots-1m; did you mean "host-1m"?'),
+        ("select * from host_1m", 'no table or view host_1m; did you mean "host-1m"?'),
+        ("select * from gold.result", "no table or view gold.result; did you mean gold.results?"),
+        ("select * from ops.nodes n join node b on true", "no table or view node; did you mean ops.nodes?"),
+        ("select * from zzz", 'no table or view zzz; there are gold.results, ops.nodes, ops.queries, "host-1m"'),
+        ("select avrage from \"host-1m\" where key <> 'from nowhere'", "Schema error: No field named avrage."),
+        ('select * from "host-1m" where', "SQL error: ParserError("),
+    ],
+)
+def test_a_wrong_name_is_explained_as_it_has_to_be_typed(
+    folder: str, capsys: pytest.CaptureFixture[str], sql: str, why: str
+) -> None:
+    code, out, err = answered(folder, capsys, sql)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"headwater: SQL: {why}")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "sql", "why"),
+    [
+        ("[INVALID_IDENTIFIER] The unquoted identifier host-1m is invalid", "select * from host-1m", "is not quoted;"),
+        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `hots-1m` cannot", 'select * from "hots-1m"', "did you mean"),
+        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `gold`.`result`", "select 1 from gold.result", "gold.results?"),
+        ("[UNRESOLVED_COLUMN] x", 'select x from "host-1m"', "SQL: [UNRESOLVED_COLUMN] x"),
+    ],
+)
+def test_what_spark_says_is_explained_alike(message: str, sql: str, why: str) -> None:
+    assert why in str(mistake(message, sql, ["gold.results"], ["host-1m"]))
+
+
+def test_a_table_of_everything_is_narrow_and_its_times_are_readable(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = answered(folder, capsys, 'select * from "host-1m"')
+    heading, _, row, note = out.splitlines()
+    assert heading.split() == ["key", "window_start", "metric", "avg", "readings", "complete"]
+    assert row.split() == ["metric=cpu", "2027-01-15", "08:00:00Z", "cpu", "0.3", "60", "true"]
+    assert note.startswith("(1 row; --wide also shows window_end, revision, ")
+    assert max(map(len, (heading, row))) < 80
+    _, out, _ = answered(folder, capsys, "--wide", 'select * from "host-1m"')
+    assert {"window_end", "coverage_id", "start", "details"} <= set(out.splitlines()[0].split())
+    assert str(START) not in out
+    _, out, _ = answered(folder, capsys, 'select start, coverage_id from "host-1m"')
+    assert out.splitlines()[0].split() == ["start", "coverage_id"], "columns that a statement names are shown"
+    _, out, _ = answered(folder, capsys, "select * from ops.nodes order by node")
+    assert out.splitlines()[0].split() == ["node", "source", "frontier", "group_frontier"]
+    assert out.splitlines()[2].split() == ["gw-1", "host", "2027-01-15", "08:00:00Z"]
+    _, out, _ = answered(folder, capsys, "--json", 'select * from "host-1m"')
+    found = json.loads(out)
+    assert (found["avg"], found["start"], found["window_start"]) == (0.1 + 0.2, START, "2027-01-15T08:00:00.000000Z")
