@@ -1,10 +1,10 @@
 """The registry of column kinds: one file a family of kinds, one line here. tests/laws/test_column_kinds.py holds them.
 
-kind         the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
-numbers      one number a row: count, time, value, wide, real, node, order
-multisets    bag: the values of a row and how often each occurs
-series       series: the readings of a row in their order
-sketches     sketch: states of bounded size and stated error
+- kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
+- numbers: one number a row: count, time, value, wide, real, node, order
+- multisets: bag: the values of a row and how often each occurs
+- series: series: the readings of a row in their order
+- sketches: sketch: states of bounded size and stated error
 """
 
 from __future__ import annotations
