@@ -25,7 +25,6 @@ from edge_agent.algebra.partials.units import EXACT
 from edge_agent.algebra.query.query import Aggregate
 
 Params = Mapping[str, Any]
-HALF_WIDE: Final = 10**18  # two integers below it multiply within decimal(38,0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ Named = dict[str, Column]
 UNITS: Final = "_units"
 WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
 POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
-WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
 
 
 @dataclass(frozen=True, slots=True, order=True)

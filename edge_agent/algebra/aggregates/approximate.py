@@ -24,9 +24,8 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
 )
+from edge_agent.algebra.columns.cells import hll_size, kll_size, multiset_size, theta_size
 from edge_agent.algebra.columns.kind import RowSize
-from edge_agent.algebra.columns.multisets import multiset_size
-from edge_agent.algebra.columns.sketches import hll_size, kll_size, theta_size
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments

@@ -2,9 +2,7 @@
 
 - kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
 - numbers: one number a row: count, time, value, wide, real, node, order
-- multisets: bag: the values of a row and how often each occurs
-- series: series: the readings of a row in their order
-- sketches: sketch: states of bounded size and stated error
+- cells: a cell a row: bag (values and how often each occurs), series (readings in their order), sketch
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ from edge_agent.algebra.columns.kind import ColumnKind
 
 _FILES: Final = (  # files of this folder, each with its KINDS
     "numbers",
-    "multisets",
-    "series",
-    "sketches",
+    "cells",
 )
 KINDS: Final[Mapping[str, ColumnKind]] = {
     kind.name: kind for name in _FILES for kind in import_module(f"{__name__}.{name}").KINDS

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array, Ints
 
 NUMBER_BYTES: Final = 9  # of a number up to 64 bits with its head
-VALUES: Final = 128.0  # different integers in a row with many readings, as sensors give them
 
 
 class Form(Enum):
@@ -83,8 +82,3 @@ class ColumnKind:
     def letters(self, scale: int | None) -> str:
         """The letters that sketches.kind_of may give a column of this kind."""
         return LETTERS[self.form(scale)][scale is not None]
-
-
-def different(scale: int | None, readings: float) -> float:
-    """How many different values so many readings have."""
-    return readings if scale is None else readings * VALUES / (readings + VALUES)

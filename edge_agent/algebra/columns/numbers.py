@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -53,38 +54,24 @@ def _renumber(column: Array, change: Callable[[Ints], Ints]) -> Array:
     return change(column.astype(np.int64, copy=False))
 
 
-def _kind(
-    name: str,
-    forms: tuple[Form, Form],
-    size: Size,
-    *,
-    bytes: int = NUMBER_BYTES,  # noqa: A002 - the name of the fact
-    of_reading: bool = False,
-    rescale: Callable[[Array, int, int, int | None], Array] = _rescale,
-    renumber: Callable[[Array, Callable[[Ints], Ints]], Array] | None = None,
-) -> ColumnKind:
-    """What most numbers have in common is filled in."""
-    return ColumnKind(
-        name=name,
-        forms=forms,
-        bytes=bytes,
-        size=size,
-        grows=False,
-        of_reading=of_reading,
-        arrivals=name == "order",
-        rescale=rescale,
-        renumber=renumber,
-    )
-
-
-_INTS: Final = (Form.INT, Form.INT)
-_SHARED_SIZE: Final = _bytes(2 * SHARED_BYTES)
+_COUNT: Final = ColumnKind(
+    name="count",
+    forms=(Form.INT, Form.INT),
+    bytes=NUMBER_BYTES,
+    size=_count_size,
+    grows=False,
+    of_reading=False,
+    arrivals=False,
+    rescale=_rescale,
+    renumber=None,
+)
+_SHARED: Final = replace(_COUNT, size=_bytes(2 * SHARED_BYTES), of_reading=True)
 KINDS: Final = (
-    _kind("count", _INTS, _count_size),
-    _kind("time", _INTS, _bytes(4.0), of_reading=True),  # us
-    _kind("value", (Form.FLOAT, Form.INT), _value_size),
-    _kind("wide", (Form.FLOAT, Form.WIDE), _wide_size, bytes=WIDE_BYTES),  # exact sums, beyond 64 bits too
-    _kind("real", (Form.FLOAT, Form.FLOAT), _bytes(8.0), rescale=_rescale_real),
-    _kind("node", (Form.NODE, Form.NODE), _SHARED_SIZE, of_reading=True, renumber=_renumber),
-    _kind("order", _INTS, _SHARED_SIZE, of_reading=True),  # arrival numbers
+    _COUNT,
+    replace(_COUNT, name="time", size=_bytes(4.0), of_reading=True),  # us
+    replace(_COUNT, name="value", forms=(Form.FLOAT, Form.INT), size=_value_size),
+    replace(_COUNT, name="wide", forms=(Form.FLOAT, Form.WIDE), size=_wide_size, bytes=WIDE_BYTES),  # exact sums
+    replace(_COUNT, name="real", forms=(Form.FLOAT, Form.FLOAT), size=_bytes(8.0), rescale=_rescale_real),
+    replace(_SHARED, name="node", forms=(Form.NODE, Form.NODE), renumber=_renumber),
+    replace(_SHARED, name="order", arrivals=True),  # arrival numbers
 )

@@ -25,12 +25,9 @@ from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
 from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
 from edge_agent.config.in_force.rejection import Rejection, revision_in, state_item
-from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
-
-__all__ = ["DefinitionRegistry", "Publication", "RevisionNumberer"]
 
 MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
 Slot = tuple[str, str, str]  # (scope, kind, id)

@@ -33,21 +33,6 @@ from edge_agent.config.node_file.node_tables import (
 from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError
 
-__all__ = [
-    "LanderTable",
-    "LimitsTable",
-    "LocalTable",
-    "LogTable",
-    "LowerTable",
-    "NodeTable",
-    "RootTable",
-    "Settings",
-    "SpoolTable",
-    "UplinkTable",
-    "load",
-    "parse",
-]
-
 DEFAULT_FILE: Final = "headwater.toml"
 MAX_FILE_BYTES: Final = 1_000_000  # 256 sensors and 2 000 queries fit
 GRACE_PER_TIER_US: Final = 60 * SECOND
