@@ -2,12 +2,15 @@
 SHELL := /bin/bash
 ONLY ?=
 ARGS ?=
+MINUTES ?= 10
 
-.PHONY: help demo test bench lint format docs setup lock clean
+.PHONY: help demo test quick explore bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
 	@echo "make test   lint and all tests                                        (ARGS='tests/laws -k sum' for some)"
+	@echo "make quick  algebra, machines, wire and layers with few examples: under two minutes on two cores"
+	@echo "make explore  the property tests with new seeds; prints what to add   (MINUTES=60; ARGS='tests/laws' for some)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
@@ -17,6 +20,12 @@ demo: setup
 
 test:
 	@scripts/test $(ARGS)
+
+quick:
+	@scripts/quick $(ARGS)
+
+explore:
+	@MINUTES=$(MINUTES) scripts/explore $(ARGS)
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from edge_agent.config.definitions import window_table
 from tests.support.fakes import FakeClock, Mosquitto, find_mosquitto
 
-# nothing fails because a machine is slow; what runs once more with the oldest libraries asks whether these do the same
-settings.register_profile("house", settings(), deadline=None)
-settings.register_profile("oldest", settings(), deadline=None, max_examples=20)
+# No profile fails a test because the machine is slow. What gates a change tries the same examples in every run.
+STEADY: Final = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None, print_blob=False
+)
+settings.register_profile("house", STEADY, max_examples=100)
+settings.register_profile("quick", STEADY, max_examples=20)  # make quick
+settings.register_profile("oldest", STEADY, max_examples=20)  # the edge once more, with the oldest libraries
+settings.register_profile("explore", STEADY, max_examples=200, derandomize=False, print_blob=True)  # make explore
 settings.load_profile("house")
+
+
+@pytest.hookimpl(trylast=True)  # after Hypothesis has loaded the profile of the command line
+def pytest_configure() -> None:
+    """Hypothesis also draws constants of the modules loaded so far: the examples would depend on what was collected."""
+    if settings.get_current_profile_name() != "explore":
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture

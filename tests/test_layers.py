@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,6 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "edge_agent/machines": {"numpy", *CORE},
     "edge_agent/wire": {"cbor2", "numpy", *CORE},
     "edge_agent/root": {"numpy", "edge_agent.wire", "edge_agent.config", *PARENT, *CORE},  # pure: both roots share it
-    "edge_agent/root/numpy": {"numpy", "edge_agent.machines.region", "edge_agent.machines.uplink", *PARENT, *CORE},
     "edge_agent/ports": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.log", *CORE},
     "edge_agent/ports/sensors": {  # the record of a driver declares the fields of its definitions
         *("numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config"),
@@ -172,6 +172,17 @@ def test_a_circle_is_found() -> None:
 def test_a_new_file_needs_a_room() -> None:
     with pytest.raises(AssertionError, match="in no room"):
         room_of("edge_agent/helpers.py")
+
+
+def test_no_test_module_is_imported_by_another() -> None:
+    """What several tests need is in tests/support or tests/oracle."""
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in imports(path.read_text(), path.relative_to(ROOT).as_posix())
+        if re.match(r"tests\.(\w+\.)*test_", name)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_the_algebra_has_nothing_to_do_with_the_world() -> None:

@@ -51,6 +51,19 @@ def test_a_skip_is_named_and_in_ci_it_is_a_failure(ci: str, code: int, tmp_path:
     assert "1 passed, 1 skipped" in done.stdout.splitlines()[-1]
 
 
+def test_a_landing_tries_the_same_examples_whatever_else_is_loaded(tmp_path: Path) -> None:
+    """By default Hypothesis draws new examples in every run, and constants of the modules that are loaded."""
+    (tmp_path / "other.py").write_text(f"CONSTANTS = {list(range(10**6, 10**6 + 50))}\n")
+    test = "from hypothesis import given, strategies as st\n@given(st.lists(st.integers()))\ndef test_it(i): print(i)\n"
+    outputs = set()
+    for first in ("", "import other\n"):
+        (tmp_path / "test_it.py").write_text(first + test)
+        line = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+        done = subprocess.run([*line, "-c", "/dev/null", str(tmp_path)], cwd=ROOT, capture_output=True, check=True)
+        outputs.add(done.stdout[: done.stdout.index(b"1 passed")])
+    assert len(outputs) == 1
+
+
 def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) -> None:
     """What is missing is found before anything is changed; nothing prompts."""
     scripts, programs = tmp_path / "checkout" / "scripts", tmp_path / "bin"

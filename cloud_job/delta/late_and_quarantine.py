@@ -12,13 +12,11 @@ from pyspark.sql import functions as F
 
 from cloud_job.delta.tables import LATE, QUARANTINE, arrow_schema, small
 from cloud_job.ingest.decode import EpochView
-from edge_agent.algebra.partials import series
-from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.frame import Section
 from edge_agent.root.decision.work import TooLate, Work
+from edge_agent.root.work_rows import too_late_rows
 from edge_agent.wire import heads
 
-REASON: Final = "beyond the correction horizon"
-DECIDED: Final = "its place among the readings was past"
 _REFUSED: Final = pa.schema(
     [("of_node", pa.string()), ("of_epoch", pa.int64()), ("of_seq", pa.int64()), ("why", pa.string())]
 )
@@ -60,7 +58,8 @@ def late(
         if beyond is None or payload is None:
             continue
         page = pages[node, epoch]
-        gone = _gone(heads.rows(payload), bases[page.plans[plan]], beyond)
+        rows = Section(plan, heads.rows(payload)).rows(bases[page.plans[plan]])
+        gone = too_late_rows(rows, beyond)
         n = len(gone)
         columns = {
             "node": pa.array([node] * n, pa.string()),
@@ -69,23 +68,11 @@ def late(
             "start": pa.array(gone.start),
             "end": pa.array(gone.end),
             "readings": pa.array(gone.states["count"]),
-            "reason": pa.array([DECIDED if beyond.decided else REASON] * n, pa.string()),
+            "reason": pa.array([beyond.reason] * n, pa.string()),
             "batch": pa.array(np.full(n, work.number, np.int64)),
         }
         made.append(pa.table(columns, schema=arrow_schema(LATE)))
     return pa.concat_tables(made) if made else arrow_schema(LATE).empty_table()
-
-
-def _gone(rows: Partials, basis: tuple[str, ...], beyond: TooLate) -> Partials:
-    """What of a part is in no result, with its `count`: whole rows, of raw ones only their readings before."""
-    gone = rows.take((rows.end - 1 if beyond.lasting else rows.start) < beyond.before_us)
-    columns = list(gone.states.values())
-    if not beyond.decided or not len(gone):
-        return Partials(gone.start, gone.end, gone.key, {"count": columns[basis.index("count")]})
-    found = series.flat(columns[basis.index("series")])
-    count = np.add.reduceat((found.time_us < beyond.before_us).astype(np.int64), found.starts)
-    last = found.time_us[found.starts + count - 1]
-    return Partials(gone.start, last + 1, gone.key, {"count": count})
 
 
 def _rows(parts: pa.Table) -> Iterator[tuple[Any, ...]]:

@@ -9,9 +9,9 @@ where it begins and ends is known only when all its pieces have met (cloud_job/s
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +20,16 @@ from cloud_job.spark.native import plan
 from cloud_job.spark.native.forms import FORMS, blocks, form_of
 from edge_agent import packages
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials, combine
-from edge_agent.algebra.partials.series import renumbered
 from edge_agent.algebra.partials.sessions import join
 from edge_agent.algebra.partials.store import Store
-from edge_agent.algebra.sliding.batch import in_windows_of
-from edge_agent.algebra.windows import Sliding
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import WireError
-from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.instant_slices import slices_of
+from edge_agent.root.work_rows import windows_in
 from edge_agent.wire import heads
 
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
@@ -170,26 +168,23 @@ class _Decoding:
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
-        self.keys, self.nodes = TextNumbers(), TextNumbers()
-        self.nodes.of(lookup.nodes)
-        self._codes: dict[tuple[str, int], tuple[Ints, Ints]] = {}
+        self.numbers = Renumbering()
+        self.numbers.nodes.of(lookup.nodes)
         self._stores: dict[tuple[ReadRequest, bool], Store] = {}
 
     def take(self, part: Counted) -> None:
         """One part, as far as it is wanted."""
-        line = (part.sent.node, part.sent.epoch)
-        codes = self._codes.get(line)
-        if codes is None:
-            codes = self._codes[line] = (self.keys.of(part.page.keys), self.nodes.of(part.page.nodes))
+        epoch = EpochKey(part.sent.node, part.sent.epoch)
         for order in part.orders:
             rows = part.rows
             if order.lifted:
-                rows = recoded(rows, order.basis, *codes)
-                rows = slices_of(rows, order.lifted, order.scale, self.keys.texts, reaching=order.reaching)
+                rows = self.numbers.rows(epoch, part.page, rows)
+                texts = self.numbers.keys.texts
+                rows = slices_of(rows, order.lifted, order.scale, texts, reaching=order.reaching)
             wanted = self._wanted(rows, order)
             if wanted is None or len(wanted):
                 chosen = rows if wanted is None else rows.take(wanted)
-                chosen = chosen if order.lifted else recoded(chosen, order.basis, *codes)
+                chosen = chosen if order.lifted else self.numbers.rows(epoch, part.page, chosen)
                 self._store(order, part.sent.late).add(chosen)
 
     def _wanted(self, rows: Partials, order: ReadRequest) -> Ints | None:
@@ -203,7 +198,7 @@ class _Decoding:
     def _store(self, order: ReadRequest, late: bool) -> Store:
         store = self._stores.get((order, late))
         if store is None:
-            store = self._stores[order, late] = Store(order.lifted or order.basis, None, self.nodes.texts)
+            store = self._stores[order, late] = Store(order.lifted or order.basis, None, self.numbers.nodes.texts)
         return store
 
     def windows(self) -> Iterator[pa.RecordBatch]:
@@ -219,7 +214,7 @@ class _Decoding:
                 basis = self.lookup.bases[span.shape]
                 needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
                 if span.picks:
-                    made = _picked(needed, span, order.number, basis, store.ranks())
+                    made = combine(_picked(needed, span, order.number), basis, None, store.ranks())
                 else:
                     made = windows_in(needed, span, basis, store.ranks(), exact=order.kind == "window")
                 if len(made):
@@ -239,7 +234,7 @@ class _Decoding:
         self, about: Mapping[str, pa.Array], late: bool, rows: Partials, scale: int | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows in batches that Spark takes while the next one is made; cells of all windows may be many megabytes."""
-        texts = (self.keys.texts, self.nodes.texts)
+        texts = (self.numbers.keys.texts, self.numbers.nodes.texts)
         for first, last in blocks(rows):
             here = {name: column.slice(first, last - first) for name, column in about.items()}
             part = rows.take(slice(first, last))
@@ -283,28 +278,12 @@ def same(number: int, rows: Partials) -> pa.Array:
     return pa.array(np.full(len(rows), number, np.int32))
 
 
-def windows_in(
-    rows: Partials, span: WindowRange, basis: tuple[str, ...], ranks: Ints | None, *, exact: bool
-) -> Partials:
-    """The windows of the span that contain ranges of rows, combined; exact: that equal them (protocol 6.2).
+def _picked(rows: Partials, span: WindowRange, order: int) -> Partials:
+    """The rows of a read request that a window between markers picks, under the bounds of the window.
 
-    At a constant cost a row, so that what a task sends to Spark is a row a window, however many rows are in it.
+    rows: sorted by start. Binary search instead of a mask: markers of all nodes cut many windows of many rows.
     """
-    window = Sliding(span.length_us, span.slide_us, span.offset_us)
-    if not exact:
-        return in_windows_of(rows, window, basis, (span.low_us, span.high_us), ranks)
-    number, rest = np.divmod(rows.start - span.offset_us, span.slide_us)
-    wanted = (rest == 0) & (number >= 0) & (rows.end - rows.start == span.length_us)
-    wanted &= (rows.start >= span.low_us) & (rows.start <= span.high_us)
-    return combine(rows.take(wanted), basis, span.slide_us, ranks)
-
-
-def _picked(rows: Partials, span: WindowRange, order: int, basis: tuple[str, ...], ranks: Ints | None) -> Partials:
-    """The window of a span from the rows that it picks of an order, combined. rows: in order of their starts.
-
-    Between markers of all nodes there are many windows, of many rows each: no row is looked at for every window.
-    """
-    wanted = [np.zeros(0, np.int64)]
+    wanted = [NO_INTS]
     for number, low, high in span.picks:
         if number == order:
             first, last = np.searchsorted(rows.start, (low, high if span.within else low + 1)).tolist()
@@ -312,21 +291,10 @@ def _picked(rows: Partials, span: WindowRange, order: int, basis: tuple[str, ...
             wanted.append(first + np.flatnonzero(end <= high if span.within else end == high))
     chosen = rows.take(np.unique(np.concatenate(wanted)))
     start, end = (np.full(len(chosen), us) for us in (span.low_us, span.low_us + span.length_us))
-    return combine(Partials(start, end, chosen.key, chosen.states), basis, None, ranks)
+    return Partials(start, end, chosen.key, chosen.states)
 
 
 def _named(rows: Partials, order: ReadRequest) -> Partials:
     if len(rows.states) != len(order.basis):
         raise WireError(f"a part with {len(rows.states)} columns for a plan with {len(order.basis)}")
     return Partials(rows.start, rows.end, rows.key, dict(zip(order.basis, rows.states.values(), strict=True)))
-
-
-def recoded(rows: Partials, basis: Iterable[str], keys: Ints, nodes: Ints) -> Partials:
-    """Keys and nodes by the task's numbers instead of the epoch's."""
-    states: dict[str, Any] = dict(rows.states)
-    for name in basis:
-        if COLUMNS[name].kind == "node":
-            states[name] = nodes[states[name]]
-        elif COLUMNS[name].kind == "series":
-            states[name] = renumbered(states[name], nodes.__getitem__)
-    return Partials(rows.start, rows.end, keys[rows.key], states)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.root")
 NONE: Final = -1  # epoch, seq, group or plan where there is none
-Parts = dict[tuple[str, int, int], tuple[heads.Part, ...]]
 _COLUMNS: Final = tuple(tables.MESSAGES.columns)
 
 
@@ -46,7 +45,7 @@ class Intake:
     """
 
     decider: Decider
-    parts: Parts
+    parts: heads.Parts
     batch: int
     owner: str
     now_us: int
@@ -119,7 +118,7 @@ class Intake:
             self.parts.pop((node, epoch, message.seq), None)
             return
         self.messages += 1
-        head = payload if not parts else frames.encode(bare(message)) if _says_more(message) else b""
+        head = payload if not parts else frames.encode(heads.bare(message)) if _says_more(message) else b""
         came = Received(node, received_us, head, epoch, message.seq)
         if head:
             self._row(came)
@@ -154,8 +153,3 @@ def _says_more(frame: Frame) -> bool:
     """Whether a frame carries more than rows and frontiers."""
     extras = (frame.birth, frame.define, frame.members, frame.gaps)
     return any(extras) or frame.flush is not None or frame.leave is not None
-
-
-def bare(frame: Frame) -> Frame:
-    """The frame without its sections, which stand in parts of their own."""
-    return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))

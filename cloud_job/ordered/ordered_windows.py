@@ -25,7 +25,8 @@ from edge_agent import packages
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.root.decision.work import CoverageCell, Ordering
 from edge_agent.root.positions import OrderedWindows as Windows
-from edge_agent.root.positions import UnorderedReadings, advance, at_scale
+from edge_agent.root.positions import UnorderedReadings, advance, meet
+from edge_agent.root.work_rows import cells_of
 
 if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Query
@@ -148,9 +149,8 @@ def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
     scales = np.unique(chunks.scale).tolist()
     parts = [chunks.take(np.flatnonzero(chunks.scale == scale)) for scale in scales] if len(scales) > 1 else [chunks]
     values = [part.values(scale) for part, scale in zip(parts, scales, strict=False)]
-    found = [at_scale(value, None if s == FLOATS else s, target) for value, s in zip(values, scales, strict=True)]
-    if any(value.dtype == object for value in found):
-        target, found = None, [at_scale(value, s, None) for value, s in zip(values, scales, strict=True)]
+    own = [None if scale == FLOATS else scale for scale in scales]
+    found, target = meet(list(zip(values, own, strict=True)), target)
     value = np.concatenate([np.zeros(0, np.float64 if target is None else np.int64), *found])
     readings = np.concatenate([part.readings for part in parts])
     key = np.concatenate([part.spread(part.key) for part in parts])
@@ -163,7 +163,7 @@ def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
 
 def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) -> pa.Table:
     n = len(made.key)
-    cell = covered(ordering.cells, made.first_us, made.last_us)
+    cell = cells_of(ordering.cells, made.first_us, made.last_us)
     positions = query.central.positions
     columns = {
         "query": same(query.id, n),
@@ -180,15 +180,6 @@ def _rows(made: Windows, ordering: Ordering, query: Query, keys: Sequence[str]) 
         **{name: _told(ordering.cells, name, cell) for name in ("coverage_id", "expected", "received", "complete")},
     }
     return pa.table([columns[name] for name in MADE], list(MADE))
-
-
-def covered(cells: Sequence[CoverageCell], first: Ints, last: Ints) -> Ints:
-    """The cell of each window with these first and last readings (docs/protocol.md 4.7)."""
-    out = np.zeros(len(first), np.int64)
-    for number, cell in enumerate(cells):
-        here = (first >= cell.first_low) & (first < cell.first_high) & (last >= cell.end_low) & (last < cell.end_high)
-        out[here] = number
-    return out
 
 
 def _told(cells: Sequence[CoverageCell], name: str, cell: Ints) -> pa.Array:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from cloud_job.ingest.intake import Parts, bare
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.errors import WireError
@@ -17,11 +16,9 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
-from edge_agent.root.decision.session_tracker import OpenSessions
-from edge_agent.root.decision.text_numbers import TextNumbers
 from edge_agent.root.decision.work import identity
 from edge_agent.wire import frames, snapshot
-from edge_agent.wire.heads import Part
+from edge_agent.wire.heads import Part, Parts, bare
 
 VERSION: Final = 1
 
@@ -96,7 +93,9 @@ def _ledger(ledger: RootState) -> dict[str, object]:
         "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
         "owners": [list(owner) for owner in ledger.owners],
         "covers": sorted(ledger.covers_known),
-        "sessions": [[*key, track.snapshot(ledger.sessions.names)] for key, track in ledger.sessions.tracks.items()],
+        "sessions": [
+            [*key, track.snapshot(ledger.sessions.numbers.keys)] for key, track in ledger.sessions.tracks.items()
+        ],
         "markers": ledger.markers.snapshot(),
         "met": [[*place, us] for place, us in ledger.met.items()],
     }
@@ -104,8 +103,6 @@ def _ledger(ledger: RootState) -> dict[str, object]:
 
 def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
     plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
-    names = TextNumbers()
-    tracks = {(*place,): OpenSessions.restore(found, names) for *place, found in plain["sessions"]}
     return RootState(
         limits,
         plain["number"],
@@ -120,7 +117,7 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],
         set(plain["covers"]),
-        sessions=SessionQueries(tracks, names),
+        sessions=SessionQueries.restore(plain["sessions"]),
         markers=PunctuationQueries.restore(plain["markers"]),
         met={(query, node): us for query, node, us in plain["met"]},
     )

@@ -171,12 +171,8 @@ def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: boo
     shared = F.coalesce((F.col("start") <= F.col("q_touch_high")) & (until >= F.col("q_touch_low")), F.lit(False))
     whole = (F.col("start") >= F.col("q_cut_high")) | (until < F.col("q_cut_high"))  # else its end was not read
     wanted = F.col("due") & (own | (shared & (until < shut))) & whole if revising else (until >= shut) & ~own
-    belongs = (
-        F.coalesce(F.col("start") >= F.col("q_start_from"), F.lit(True))
-        & F.coalesce(F.col("start") < F.col("q_start_until"), F.lit(True))
-        & F.coalesce(until <= F.col("q_end_until"), F.lit(True))
-    )
-    return rows.where((until < bound) & wanted & belongs)
+    served = (F.col("start") >= F.col("q_start_from")) & (F.col("start") < F.col("q_start_until"))
+    return rows.where((until < bound) & wanted & served & (until <= F.col("q_end_until")))
 
 
 def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
@@ -237,8 +233,7 @@ def _tables(
                 *(i, islands.shape, islands.query, islands.revision, islands.node),
                 *(work.number, islands.due, islands.gap_us),
                 *(islands.bound_us, islands.shut_us, *(islands.touch or (None, None))),
-                *(max(high for _, high in found), islands.start_from_us),
-                *(islands.start_until_us, islands.end_until_us),
+                *(max(high for _, high in found), *islands.serving.bounds_us),
             )
         )
         own = {cell.key for cell in here if cell.key}

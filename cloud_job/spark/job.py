@@ -29,7 +29,7 @@ from cloud_job.delta.lease import Lease
 from cloud_job.delta.plugin_failures import PluginFailures
 from cloud_job.delta.tables import BATCHES, MESSAGES, RESULTS, Place, Table
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands
 from cloud_job.spark.row_sources import RowSources
@@ -39,6 +39,7 @@ from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Row, Work
+from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cloud_job.delta.tables import MESSAGES, arrow_schema
 from cloud_job.ingest.decode import READ
-from cloud_job.ingest.intake import Parts
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.wire.heads import Parts
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # kept; more is read from the table, side by side on all cores
 MOST_ASKED_BYTES: Final = 4 * 1024 * 1024  # answered: more is quicker on all cores too

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame
 from cloud_job.delta.tables import MESSAGES, Place
 from cloud_job.ingest.decode import Lookup, pieces_of
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Parts
 from cloud_job.ordered.position_store import OrderedQueries, OrderedRows
 from cloud_job.spark import islands
 from cloud_job.spark.recent_parts import RecentParts, no_parts, stored_end_us
@@ -29,6 +28,7 @@ from edge_agent.errors import ProtocolError
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.window_ranges import join
 from edge_agent.root.decision.work import WindowRange, Work
+from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,33 +14,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud_job.ingest.decode import READ, Counted, Lookup, Reader, batch_of, counted, recoded, same, windows_in
+from cloud_job.ingest.decode import READ, Counted, Lookup, Reader, batch_of, counted, same
 from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
 from cloud_job.spark.slice_cache_plan import CachedPlan
 from edge_agent import packages
 from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import renumbered
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
-from edge_agent.root.decision.text_numbers import TextNumbers
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.root.work_rows import windows_in
 from edge_agent.wire import snapshot
 from edge_agent.wire.heads import Part
 
 log = logging.getLogger("headwater.root")
 MOST_BYTES: Final = 256 * 1024 * 1024  # kept of all plans: an hour by a second of avg and max for 1 400 keys
 MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # an executor hands over of a task; more will not fit anyway
-MOST_LINES: Final = 10_000  # epochs whose numbers are kept: they are soon made again
 READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # null content: too much
 _ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
 
@@ -66,27 +66,11 @@ class _Held:
         return sum(blocks.bytes for blocks in self.blocks.values())
 
 
-@dataclass(slots=True)
-class _Coder:
-    """Parts with the numbers of their epochs to rows with those of one table, of the columns that are kept."""
-
-    keys: TextNumbers = field(default_factory=TextNumbers)
-    nodes: TextNumbers = field(default_factory=TextNumbers)
-    _codes: dict[Line, tuple[Ints, Ints]] = field(default_factory=dict)
-
-    def rows(self, part: Counted) -> Partials:
-        """The rows of a part."""
-        line, page = (part.sent.node, part.sent.epoch), part.page
-        keys, nodes = self._codes.get(line, (NO_INTS, NO_INTS))
-        if len(keys) < len(page.keys) or len(nodes) < len(page.nodes):
-            keys = np.concatenate([keys, self.keys.of(page.keys[len(keys) :])])
-            nodes = np.concatenate([nodes, self.nodes.of(page.nodes[len(nodes) :])])
-            if len(self._codes) > MOST_LINES:
-                self._codes.clear()
-            self._codes[line] = keys, nodes
-        rows, basis = part.rows, kept_columns(part.orders[0].basis)
-        cut = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in basis})
-        return recoded(cut, basis, keys, nodes)
+def _kept(part: Counted, numbers: Renumbering) -> Partials:
+    """The rows of a part under our numbers, with the columns that are kept."""
+    rows, basis = part.rows, kept_columns(part.orders[0].basis)
+    cut = Partials(rows.start, rows.end, rows.key, {name: rows.states[name] for name in basis})
+    return numbers.rows(EpochKey(part.sent.node, part.sent.epoch), part.page, cut)
 
 
 class SliceCache:
@@ -97,7 +81,7 @@ class SliceCache:
         self._held: dict[bytes, _Held] = {}
         self._passed = set(passed)
         self._waiting: list[pa.Table] = []  # parts of frames that have not taken effect
-        self._coder = _Coder()
+        self._numbers = Renumbering()
         self._large = False  # the last batch was too large to be decoded here
 
     def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
@@ -208,7 +192,7 @@ class SliceCache:
             needed = Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis})
             found = windows_in(needed, span, basis, blocks.ranks(), exact=whole)
             if len(found):
-                texts = (self._coder.keys.texts, self._coder.nodes.texts)
+                texts = (self._numbers.keys.texts, self._numbers.nodes.texts)
                 about = {"span": same(number, found)}
                 yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
@@ -222,7 +206,7 @@ class SliceCache:
         return plans if fits and long else {}
 
     def _empty(self, plan: CachedPlan, from_us: int, again_us: int = NEVER_US) -> _Held:
-        columns, nodes = kept_columns(plan.order.basis), self._coder.nodes.texts
+        columns, nodes = kept_columns(plan.order.basis), self._numbers.nodes.texts
         blocks = {late: Blocks(columns, plan.longest_us, nodes) for late in (False, True)}
         return _Held(plan, blocks, from_us, again_us)
 
@@ -244,13 +228,13 @@ class SliceCache:
     def _decode(self, tables: Sequence[pa.Table], known: Lookup) -> None:
         orders = {i: (held.kept.order,) for i, held in self._held.items() if held.from_us < FAR_US}
         for part in counted(replace(known, orders=orders), (b for table in tables for b in table.to_batches())):
-            self._held[part.orders[0].plan].blocks[part.sent.late].add(self._coder.rows(part))
+            self._held[part.orders[0].plan].blocks[part.sent.late].add(_kept(part, self._numbers))
         self._fit()
 
     def _unpacked(self, told: dict[str, Any]) -> Partials:
-        keys, nodes = self._coder.keys.of(told["keys"]), self._coder.nodes.of(told["nodes"])
-        rows = Partials(told["start"], told["end"], told["key"], told["states"])
-        return recoded(rows, rows.states, keys, nodes)
+        keys, nodes = self._numbers.keys.of(told["keys"]), self._numbers.nodes.of(told["nodes"])
+        states = renumbered(told["states"], tuple(told["states"]), nodes.__getitem__)
+        return Partials(told["start"], told["end"], keys[told["key"]], states)
 
 
 def slices_of(lookup: Lookup) -> Reader:
@@ -258,17 +242,17 @@ def slices_of(lookup: Lookup) -> Reader:
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packages.install()
-        coder = _Coder()
+        numbers = Renumbering()
         stores: dict[tuple[int, bool], Store] = {}
         for part in counted(lookup, batches):
-            order, rows = part.orders[0], coder.rows(part)
+            order, rows = part.orders[0], _kept(part, numbers)
             ((low_us, _high_us),) = lookup.ranges[order.number]
             store = stores.setdefault(
-                (order.number, part.sent.late), Store(kept_columns(order.basis), None, coder.nodes.texts)
+                (order.number, part.sent.late), Store(kept_columns(order.basis), None, numbers.nodes.texts)
             )
             store.add(rows.take(rows.start >= low_us))
         for (number, late), store in stores.items():
-            plain: dict[str, object] = {**store.snapshot(), "keys": coder.keys.texts, "nodes": coder.nodes.texts}
+            plain: dict[str, object] = {**store.snapshot(), "keys": numbers.keys.texts, "nodes": numbers.nodes.texts}
             packed = snapshot.dumps(plain)
             content = packed if len(packed) <= MOST_PIECE_BYTES else None
             yield pa.RecordBatch.from_pydict({"order": [number], "late": [late], "content": [content]}, schema=_ARROW)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
@@ -99,6 +100,35 @@ class Serving:
     end_until_us: int | None = None
     node: str = ""
 
+    @property
+    def bounds_us(self) -> tuple[int, int, int]:
+        """(lowest start, start that is past the last one, latest end), NEVER_US and -NEVER_US where unbounded."""
+        return (
+            NEVER_US if self.start_from_us is None else self.start_from_us,
+            -NEVER_US if self.start_until_us is None else self.start_until_us,
+            -NEVER_US if self.end_until_us is None else self.end_until_us,
+        )
+
+    def covers(self, start_us: int, end_us: int) -> bool:
+        """Whether the window [start, end) may give a row of this revision (docs/protocol.md 6.3)."""
+        from_us, until_us, end_until_us = self.bounds_us
+        return from_us <= start_us < until_us and end_us <= end_until_us
+
+    def covered(self, start_us: Ints, end_us: Ints) -> NDArray[np.bool_]:
+        """`covers` for many windows: shape (n,) each."""
+        from_us, until_us, end_until_us = self.bounds_us
+        return (start_us >= from_us) & (start_us < until_us) & (end_us <= end_until_us)
+
+    def starts(self, length_us: int) -> tuple[int, int]:
+        """(lowest, highest) start of windows of one length that may give rows."""
+        from_us, until_us, end_until_us = self.bounds_us
+        return from_us, min(until_us - 1, end_until_us - length_us)
+
+    def readings(self, after_us: int, upto_us: int) -> tuple[int, int]:
+        """The part of [after, upto) whose raw readings are of this revision; empty where upto <= after (7.4)."""
+        from_us, until_us, end_until_us = self.bounds_us
+        return max(after_us, from_us), min(upto_us, until_us, end_until_us)
+
 
 @dataclass(frozen=True, slots=True)
 class Members:
@@ -163,6 +193,13 @@ class Section:
         states = {name: partials.states[name] for name in plan.basis}
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
 
+    def rows(self, basis: tuple[str, ...]) -> Partials:
+        """The rows with their columns under the names of the basis, unchecked."""
+        rows = self.partials
+        if tuple(rows.states) == basis:
+            return rows
+        return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
+
     def pieces(self) -> tuple[Ints, Ints, Ints]:
         """(key numbers, starts, ends) of session rows, from the rows or from the extent."""
         if self.extent is None:
@@ -173,9 +210,7 @@ class Section:
     def named(self, plan: Plan) -> Section:
         """The same rows with columns named by the basis. Raises: WireError as `check`."""
         self.check(plan)
-        rows = self.partials
-        states = dict(zip(plan.basis, rows.states.values(), strict=True))
-        return Section(self.plan, Partials(rows.start, rows.end, rows.key, states), self.extent)
+        return Section(self.plan, self.rows(plan.basis), self.extent)
 
     def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None) -> None:
         """Refuse rows that contradict their plan or use undefined numbers.

@@ -1,9 +1,9 @@
-"""Definitions and settings: text that people write, checked, to frozen values and back.
+"""What people write and publish, checked: settings of a node, sensors, queries. Pure; no clock, no I/O but one file.
 
-- checking/: the checker and the types of values; documents, durations: the text below them
-- definitions/: sensors and queries; drivers: the registry of sensor drivers
-- node_file/: the local file of a node
-- in_force/: which definitions a node runs, and why not the others
-- published/: JSON Schemas and the tables of docs/configure.md, made from the checker's own
-- topics: every topic of the protocol
+checking     documents, tables of declared keys, types of values; collects every mistake with its place
+definitions  sensors and queries: text to frozen values and back
+in_force     which definitions count on a node, and their numbering at a parent
+node_file    the settings file of a node, and the one that `headwater init` writes
+published    JSON Schemas and the tables of docs/configure.md, generated from the checker
+topics       the topics of the protocol
 """

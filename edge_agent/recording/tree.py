@@ -16,7 +16,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import extent_us
-from edge_agent.config.definitions.definitions import canonical_query, query_of
+from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.events import (
     Ack,
@@ -121,7 +121,7 @@ class Tree:
         self._by_name = {host.name: host for host in (*self.leaves.values(), *self.mergers.values())}
         self.messages: list[LandedMessage] = []
         top = [self.names[node] for node in recording.root]
-        self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=top, horizon_us=FAR_US)
+        self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=top, horizon_us=FAR_US)
 
     def _host(self, name: str) -> Host:
         settings = NodeSettings(self.names[name], "replay", commit_interval_us=1, heartbeat_us=1, frontier_step_us=1)

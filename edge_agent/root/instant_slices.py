@@ -5,28 +5,17 @@ So windows are made of them as of any other slices, whatever the functions, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, basis_of, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.query.query import Group, Query
-
-
-def sliced(
-    group: Group, plan: Plan, rows: Partials, queries: Mapping[tuple[str, int], Query], texts: Sequence[str]
-) -> tuple[Plan, Partials]:
-    """Raw rows of a plan as slices, with the plan that these are of. queries: those that are known."""
-    basis = basis_of_all([queries[key] for key in plan.queries if key in queries], plan.scale)
-    made = replace(plan, kind="slice", basis=basis)
-    return made, slices_of(rows, basis, plan.scale, texts, reaching=reaches(group))
 
 
 def basis_of_all(queries: Iterable[Query], scale: int | None) -> tuple[str, ...]:

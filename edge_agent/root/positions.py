@@ -22,7 +22,7 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.aggregates.base import decimals
 from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.units import times
@@ -155,17 +155,6 @@ def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
     return False
 
 
-def belongs(time_us: Ints, serving: Serving) -> NDArray[np.bool_]:
-    """Which readings are of a revision (docs/protocol.md 6.3)."""
-    mine = np.ones(len(time_us), np.bool_)
-    if serving.start_from_us is not None:
-        mine &= time_us >= serving.start_from_us
-    for until_us in (serving.start_until_us, serving.end_until_us):
-        if until_us is not None:
-            mine &= time_us < until_us
-    return mine
-
-
 def finer(one: int | None, other: int | None) -> int | None:
     """The scale at which two meet: the finer, floats where one is of floats (docs/protocol.md 7.1)."""
     return None if one is None or other is None else min(one, other)
@@ -184,16 +173,21 @@ def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
     return times(value, 10 ** (scale - to))
 
 
+def meet(values: Sequence[tuple[Array, int | None]], scale: int | None) -> tuple[list[Array], int | None]:
+    """(values, scale): values of several scales at one that is no coarser; as floats if it leaves 64 bits."""
+    found = [at_scale(value, own, scale) for value, own in values]
+    if any(value.dtype == object for value in found):
+        scale, found = None, [at_scale(value, own, None) for value, own in values]
+    return found, scale
+
+
 def _met(before: KeyPositions, raw: UnorderedReadings | KeyPositions) -> tuple[int | None, Array, Array]:
     """(scale, values of before, values of raw) where both meet: as floats if the finer scale leaves 64 bits."""
     if not len(before.value):
         return raw.scale if len(raw.value) else before.scale, before.value, raw.value
     if not len(raw.value):
         return before.scale, before.value, raw.value
-    scale = finer(before.scale, raw.scale)
-    values = [at_scale(each.value, each.scale, scale) for each in (before, raw)]
-    if any(value.dtype == object for value in values):
-        scale, values = None, [at_scale(each.value, each.scale, None) for each in (before, raw)]
+    values, scale = meet([(each.value, each.scale) for each in (before, raw)], finer(before.scale, raw.scale))
     return scale, values[0], values[1]
 
 

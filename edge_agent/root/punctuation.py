@@ -23,7 +23,6 @@ from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
 from edge_agent.algebra.punctuation.markers import MARKER_KEY, ordinal_of, role_of
 from edge_agent.root.completeness import Decision
-from edge_agent.root.numpy.sessions import belongs
 from edge_agent.root.punctuation_windows import (
     Complete,
     JointWindow,
@@ -209,7 +208,7 @@ class PunctuationWindows:
             else:
                 windows = [window for window in sorted(known) if window[1] <= view.frontier_us]
             for start_us, end_us in windows:
-                if belongs(serving, start_us, end_us):
+                if serving.covers(start_us, end_us):
                     place, shown = (group.node, start_us, end_us), self.shown if read_as == {"overlap"} else ()
                     inside = tuple(old for old in shown if old[1] >= start_us and old[2] <= end_us)
                     yield place, ((node, start_us, end_us),), inside
@@ -249,7 +248,7 @@ class PunctuationWindows:
                 return
             picks = tuple((node, *window) for node, window in here.items())
             number, self.next = self.next, self.next + 1
-            if all(belongs(members[node][1].serving[key], start, end) for node, start, end in picks):
+            if all(members[node][1].serving[key].covers(start, end) for node, start, end in picks):
                 made = self._whole(picks)
                 if lacking:
                     self.numbered[number] = made[0]
@@ -260,7 +259,7 @@ class PunctuationWindows:
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
                 old = self.numbered.get(number)
-                if old is None or window[1] > view.frontier_us or not belongs(view.serving[key], *window):
+                if old is None or window[1] > view.frontier_us or not view.serving[key].covers(*window):
                     continue
                 if old not in self.shown:  # beyond the horizon
                     del self.numbered[number]
@@ -285,7 +284,7 @@ class PunctuationWindows:
         self.floor_us = floor_us
         for node, windows in self.known.items():
             self.known[node] = {w: number for w, number in windows.items() if w[1] > floor_us or number >= 0}
-        for place in [place for place in self.shown if place[2] <= floor_us]:
+        for place in [place for place in self.shown if place[2] <= floor_us and place not in self.touched]:
             self._drop(place)
         self.withdrawn = {place for place in self.withdrawn if place[2] > floor_us}
         self.numbered = {number: place for number, place in self.numbered.items() if place in self.shown}

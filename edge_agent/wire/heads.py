@@ -42,6 +42,27 @@ class Part:
     body: bytes
 
 
+Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # of frames, by (node, epoch, seq)
+
+
+def parts_of(frame: Frame) -> tuple[Part, ...]:
+    """The parts of a frame that holds its rows: one a section, numbered from 1, without bodies."""
+    found = [
+        (part.group, late, section)
+        for part in frame.groups
+        for late, sections_ in ((False, part.sections), (True, part.late))
+        for section in sections_
+    ]
+    return tuple(
+        _part(number, group, section, b"", late=late) for number, (group, late, section) in enumerate(found, 1)
+    )
+
+
+def bare(frame: Frame) -> Frame:
+    """The frame without its sections, which stand in parts of their own."""
+    return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))
+
+
 def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
     """Returns a message without its rows, and its parts; a frame without sections has no parts.
 
@@ -71,13 +92,13 @@ def head_body(
             decoded.section.check(known[decoded.section.plan])
         first, last = int(rows.start.min()), int(rows.start.max())
         if first // BUCKET_US == last // BUCKET_US:
-            parts.append(_part(len(parts) + 1, group, decoded, decoded.section, _anchored(decoded)))
+            parts.append(_part(len(parts) + 1, group, decoded.section, _body(_anchored(decoded)), late=decoded.late))
             continue
         bucket = rows.start // BUCKET_US
         for number in np.unique(bucket):
             section = Section(decoded.section.plan, rows.take(bucket == number))
             item = sections.encode(section, None, late=decoded.late)
-            parts.append(_part(len(parts) + 1, group, decoded, section, item))
+            parts.append(_part(len(parts) + 1, group, section, _body(item), late=decoded.late))
     return _without_rows(frame, known), tuple(parts)
 
 
@@ -93,19 +114,23 @@ def _anchored(decoded: sections.Decoded) -> list[Any]:
     return [plan, tick, [numbers.encode_ints(starts), length], *rest]
 
 
-def _part(number: int, group: int, decoded: sections.Decoded, section: Section, item: list[Any]) -> Part:
+def _body(item: list[Any]) -> bytes:
+    return dumps([frames.VERSION, item])
+
+
+def _part(number: int, group: int, section: Section, body: bytes, *, late: bool) -> Part:
     rows = section.partials
     return Part(
         number,
         group,
         section.plan,
-        decoded.late,
+        late,
         len(rows),
         int(rows.start.min()),
         int(rows.start.max()),
         int(rows.end.min()),
         int(rows.end.max()),
-        dumps([frames.VERSION, item]),
+        body,
     )
 
 

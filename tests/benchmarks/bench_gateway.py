@@ -15,7 +15,8 @@ from edge_agent.ports.spool import Spool
 from edge_agent.wire import frames, readings
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.load import cpu_s, diagnose, one_broker, packet, rss_mb, start_publisher
-from tests.support.processes.tree import Node, wait_for
+from tests.support.processes.tree import Node
+from tests.support.waiting import eventually
 
 BATCH: Final = 1_000  # readings of a CBOR message
 BATCHES: Final = 40_000
@@ -46,8 +47,8 @@ def running(broker: Broker, folder: Path, rest: str) -> Iterator[Node]:
     gateway.start()
     try:
         log = broker.folder / "broker.log"
-        wait_for(lambda: "gw-1-sensors" in log.read_text())
-        wait_for(lambda: diagnose(broker, "gw-1"))
+        eventually(lambda: "gw-1-sensors" in log.read_text())
+        eventually(lambda: diagnose(broker, "gw-1"))
         yield gateway
     finally:
         gateway.stop()

@@ -7,7 +7,6 @@ import time
 
 from cloud_job.delta import tables
 from edge_agent.algebra.windows import Window
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record
@@ -21,7 +20,7 @@ STEPS = 40  # of a second each, at the plain root
 
 def at_the_plain_root(window: Window, seconds: int, batches: int) -> float:
     """Seconds of the core a result, from decoded frames to rows, with an hour of slices behind."""
-    nodes, root, took = fleet(window, CHILDREN, KEYS), NumpyRoot(JOURNAL, grace_us=60 * SECOND, parse=query_of), []
+    nodes, root, took = fleet(window, CHILDREN, KEYS), NumpyRoot(JOURNAL, grace_us=60 * SECOND), []
     first = 0
     for until in range(BEFORE, BEFORE + batches * seconds + 1, seconds):
         decoded = [(child.node, frames.decode(payload)) for child, payload in messages(nodes, first, until)]

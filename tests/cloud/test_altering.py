@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_agent.algebra.query.query import Query
-from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor, query_of
-from edge_agent.machines.events import Configured
-from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.cloud.both_roots import Sent, plain, same, sent, through_crashes
-from tests.support.cloud.recorded_fleets import RecordedFleet
 from tests.support.simulation.altered_fleets import FILTER, AlteringFleet
-from tests.support.simulation.fleets import GRACE, START, GatewayHost
+from tests.support.simulation.fleets import START, GatewayHost
 from tests.support.simulation.world import SECOND, Chaos
 
 if TYPE_CHECKING:
@@ -31,7 +27,7 @@ CUTS_US = tuple(START + at_s * SECOND for at_s in (6, 35, 60, 100))  # of the mi
 MUTED = {418: False, 449: True}  # sessions or not
 
 
-class NamedFleet(AlteringFleet, RecordedFleet):
+class NamedFleet(AlteringFleet):
     """A fleet whose queries are its own, beside those of other fleets at one root; definitions travel as texts."""
 
     def __init__(self, seed: int, *, sessions: bool) -> None:
@@ -46,14 +42,6 @@ class NamedFleet(AlteringFleet, RecordedFleet):
     def _queries(self, random: Random) -> tuple[Query, ...]:
         found = super()._queries(random)
         return tuple(replace(query, id=f"f{self.seed}-{query.id}", where=self._where("")) for query in found)
-
-    def configuration(self, version: int) -> Configured:
-        queries = super().configuration(version).queries
-        texts = tuple(canonical_query(query) for query in queries)
-        return Configured((self.sensor,), queries, (canonical_sensor(self.sensor),), texts)
-
-    def _root(self, journal: int) -> NumpyRoot:
-        return NumpyRoot(journal, grace_us=GRACE, parse=query_of)
 
 
 class MutedFleet(NamedFleet):

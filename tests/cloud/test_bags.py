@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.spark.native import cell_arrays, forms, in_numpy
@@ -34,7 +34,6 @@ def met(made: pa.Array, many: Ints) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(many)]), pa.int32()), made)
 
 
-@settings(deadline=None)  # the first call of pyarrow's compute loads a library
 @given(GROUPS, st.sampled_from([None, 0]), st.integers(0, 3))
 def test_the_cells_of_a_row_become_one_bag(groups: list[list[list[int]]], scale: int | None, skipped: int) -> None:
     """As algebra.bags.combine; rows without cells have no answer; a slice of the rows is enough."""
@@ -50,7 +49,6 @@ def test_the_cells_of_a_row_become_one_bag(groups: list[list[list[int]]], scale:
         assert bag == multisets.Multiset(values.astype(flat.dtype), counts)
 
 
-@settings(deadline=None)
 @given(GROUPS, st.sampled_from([None, 0]), st.integers(0, 3))
 def test_the_cells_of_a_row_become_one_series(groups: list[list[list[int]]], scale: int | None, skipped: int) -> None:
     """protocol 7.3: by event time, then the bytes of the node's id, then arrival."""

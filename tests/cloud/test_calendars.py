@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloud_job.ingest.decode import windows_in
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.windows import Calendar, FixedBand, Window
 from edge_agent.root.decision.work import WindowRange
+from edge_agent.root.work_rows import windows_in
 from tests.oracle import time_windows
 from tests.support import algebra_strategies
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage
@@ -41,7 +41,6 @@ KNOWN = st.builds(
 )
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(known=KNOWN, rows=st.lists(st.tuples(TIMES, st.integers(0, 20), st.sampled_from(["", "x", "y"])), min_size=1))
 def test_the_cell_of_a_row_says_its_coverage(known: CoverageSources, rows: list[tuple[int, int, str]]) -> None:
     """protocol 4.7: by the rows' own places; a key that a leaf holds back has cells of its own."""

@@ -16,10 +16,9 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.algebra.windows.state import State
-from tests.cloud.test_positions import naive
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import CrashError, Roots
-from tests.support.cloud.raw_frames import Reading, raw_rows
+from tests.support.cloud.raw_frames import Reading, naive, raw_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.ordered.reading_chunks import HELD_WORDS, SCHEMA, WORDS, bodies, met, opened
@@ -26,7 +26,6 @@ def test_chunks_come_back_from_their_bytes_and_from_any_slice(sizes: list[int], 
     assert np.array_equal(found, made[sum(sizes[:cut]) :])
 
 
-@settings(deadline=None)  # the first call of pyarrow's compute loads a library
 @given(SIZES, st.integers(0, 5), st.permutations(range(6)))
 def test_chunks_of_several_batches_meet_and_part_in_the_order_of_their_frames(
     sizes: list[int], cut: int, seqs: list[int]

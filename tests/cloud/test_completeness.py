@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.delta.tables import MESSAGES, arrow_schema
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from cloud_job.spark.recent_parts import RecentParts, stored_end_us
 from edge_agent.algebra.coverage import window_coverage
@@ -35,9 +35,9 @@ from edge_agent.root.decision.work import (
     WithdrawnWindow,
     Work,
 )
-from edge_agent.wire.heads import Part
-from tests.simulation.test_fleets import everything
+from edge_agent.wire.heads import Part, Parts
 from tests.support.cloud import recorded_fleets
+from tests.support.simulation.faults import everything
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 GROUP = Group("s", "", (), 0)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.ingest.decode import windows_in
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows import Sliding
 from edge_agent.root.decision.work import WindowRange
-from tests.laws.test_overlap import RANKS, assert_same, largest, sliced, slid
+from edge_agent.root.work_rows import windows_in
+from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "median"))
 
@@ -24,7 +24,6 @@ def span(window: Sliding, low: int, high: int) -> WindowRange:
     return WindowRange("q", 1, 0, **bounds, **fixed, low_us=low, high_us=high, orders=(0,), **about)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(
     data=st.data(), window=slid(), scale=st.sampled_from([None, -1]), low=st.integers(0, 40), many=st.integers(0, 30)
 )

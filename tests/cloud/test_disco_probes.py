@@ -12,8 +12,7 @@ from cloud_job import replay
 from edge_agent.recording.parser import parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import JOURNAL, Tree
-from tests.recording.test_disco_probes import rows_of
-from tests.support.recording.probes import PROBES
+from tests.support.recording.probes import PROBES, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
 from tests.support.fakes import Mosquitto
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 EPOCH = 77
@@ -84,13 +84,6 @@ def child(mosquitto: Mosquitto) -> Iterator[Child]:
 def frame(seq: int, journal: int = 1) -> bytes:
     birth = Birth(EPOCH << 32, journal, None, "0.1.0") if seq == 0 else None
     return frames.encode(Frame(EPOCH, seq, birth))
-
-
-def eventually(wanted: Callable[[], bool], within_s: float = 10.0) -> None:
-    until = time.monotonic() + within_s
-    while not wanted():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
 
 
 def landed(folder: Path) -> list[tuple[str, bytes]]:

@@ -12,7 +12,7 @@ import pytest
 
 from cloud_job.ingest.decode import READ, windows_of
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.root.completeness import Decider
@@ -21,8 +21,9 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.root.numpy.rows import Row
-from tests.simulation.test_fleets import everything, lossy
-from tests.support.cloud.recorded_fleets import File, RecordedFleet, content, grouped, plain_rows
+from edge_agent.wire.heads import Parts
+from tests.support.cloud.recorded_fleets import File, content, grouped, plain_rows
+from tests.support.simulation.faults import everything, lossy
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.marker_fleets import MarkedFleet
 from tests.support.simulation.world import Chaos, RootHost
@@ -31,10 +32,6 @@ SEEDS = (4_084, 4_004)  # all but overlapping windows, who is missing is skipped
 BATCHES = 8
 Place = tuple[str, str, str, int, int]  # query, node, key, start, end where it names a row
 Told = tuple[int, int, int, str, bool]  # end, readings, late, coverage, complete
-
-
-class RecordedMarkedFleet(MarkedFleet, RecordedFleet):
-    """Definitions travel as they do in production."""
 
 
 @dataclass
@@ -116,7 +113,7 @@ def final(rows: Sequence[Row], fleet: MarkedFleet) -> dict[Place, Any]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_job_decides_on_markers_as_the_plain_root_does(chaos: Callable[[Random], Chaos], seed: int) -> None:
     """protocol 4.7, 5.4, 8.2, 8.3: the same rows, withdrawn ones too, every revision, with the same coverage."""
-    fleet = RecordedMarkedFleet(seed, chaos(Random(seed)))
+    fleet = MarkedFleet(seed, chaos(Random(seed)))
     assert fleet.run() == []
     root = fleet.world.hosts["root"]
     assert isinstance(root, RootHost)

@@ -16,10 +16,9 @@ from edge_agent.cli.replay import of_python, of_spark
 from edge_agent.cli.support.progress import Progress
 from edge_agent.recording.parser import parse
 from edge_agent.root.numpy.rows import Row
-from tests.recording.test_punctuation import by_place, made
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud.both_roots import plain, same, sent, through_crashes
-from tests.support.cloud.recorded_fleets import RecordedFleet
+from tests.support.recording.seeded_markers import by_place, made
+from tests.support.simulation.faults import everything, lossy
 from tests.support.simulation.marker_fleets import MarkedFleet
 from tests.support.tolerance import close
 
@@ -32,7 +31,7 @@ BATCHES = 3
 CRASHES = {0: "results:0", 1: "revisions:1"}
 
 
-class NamedFleet(MarkedFleet, RecordedFleet):
+class NamedFleet(MarkedFleet):
     """A fleet whose queries are its own, beside those of other fleets at one root."""
 
     def __init__(self, seed: int) -> None:

@@ -18,16 +18,17 @@ from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
 from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, lifted, query
-from tests.support.cloud.recorded_fleets import RecordedFleet, fleet, grouped, plain_rows
+from tests.support.cloud.recorded_fleets import fleet, grouped, plain_rows
 from tests.support.cloud.session_rows import Twin
+from tests.support.simulation.faults import calm, crashing, everything, lossy
+from tests.support.simulation.fleets import Fleet
 from tests.support.simulation.world import Chaos, RootHost
 
 SEEDS = (3_000, 3_005, 3_020)  # each found something once
 
 
-def final(rows: list[Row], made: RecordedFleet) -> dict[tuple[str, str, int], tuple[object, ...]]:
+def final(rows: list[Row], made: Fleet) -> dict[tuple[str, str, int], tuple[object, ...]]:
     """What stands at the end, of sessions."""
     sessions = {query.id for query in made.queries if query.window.type == "session"}
     return {(r.query, r.key, r.start): told(r) for r in rows if r.query in sessions}

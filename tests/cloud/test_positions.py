@@ -11,14 +11,14 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud_job.delta.late_and_quarantine import late
 from cloud_job.delta.tables import MESSAGES, arrow_schema
 from cloud_job.ingest.decode import READ
 from cloud_job.ingest.decode_lookup import DecodeLookups
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.ordered import ordered_windows as central
 from cloud_job.ordered import position_rows
 from cloud_job.ordered.position_rows import STATES
@@ -26,19 +26,19 @@ from cloud_job.ordered.position_store import PositionStore
 from cloud_job.ordered.reading_chunks import chunks_of
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Work
 from edge_agent.root.numpy.executor import NumpyRoot
-from tests.simulation.test_fleets import calm, everything, lossy
+from edge_agent.wire.heads import Parts
 from tests.support.cloud import recorded_fleets
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
-from tests.support.cloud.raw_frames import Reading, raw_rows
+from tests.support.cloud.raw_frames import Reading, naive, raw_rows
+from tests.support.effort import examples
+from tests.support.simulation.faults import calm, everything, lossy
 from tests.support.simulation.fleets import GRACE
 from tests.support.simulation.ordered_fleets import CountedFleet
 from tests.support.simulation.world import RootHost
@@ -103,23 +103,7 @@ def told(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], tuple[int, di
     return found
 
 
-def naive(
-    asked: Query, readings: Sequence[Reading], length: int, slide: int
-) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
-    """Sort, count, slice."""
-    out: dict[tuple[str, str, int], tuple[int, dict[str, float | None]]] = {}
-    for key in {reading.key for reading in readings}:
-        line = sorted((r for r in readings if r.key == key), key=lambda r: (r.time_us, r.node.encode(), r.order))
-        for start in range(0, len(line) - length + 1, slide):
-            values = [reading.value for reading in line[start : start + length]]
-            out[asked.id, key, start] = (
-                start + length,
-                {"sum": float(sum(values)), "first": values[0], "last": values[-1]},
-            )
-    return out
-
-
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 10**6),
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -196,10 +180,6 @@ def test_a_new_revision_goes_on_from_the_next_position() -> None:
     assert found == {(1, 0, 3): 3.0, (2, 4, 6): 10.0, (2, 6, 8): 10.0}
 
 
-class CountedRecorded(recorded_fleets.RecordedFleet, CountedFleet):
-    """A fleet with count and state windows whose definitions travel as they do in production."""
-
-
 def rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 9) for name, value in values.items()}
 
@@ -207,12 +187,12 @@ def rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
 @pytest.mark.parametrize(("seed", "chaos"), [(3_000, calm), (3_001, lossy), (3_002, everything), (3_004, everything)])
 def test_fleets_give_the_rows_of_the_plain_root(seed: int, chaos: Callable[[Random], recorded_fleets.Chaos]) -> None:
     """protocol 7.4, 4.4, 4.7, 8.2: through mergers, crashes and losses, in micro-batches cut anywhere."""
-    fleet = CountedRecorded(seed, chaos(Random(seed)))
+    fleet = CountedFleet(seed, chaos(Random(seed)))
     fleet.run()
     host = fleet.world.hosts["root"]
     assert isinstance(host, RootHost)
     files = [(at_us, tuple(objects)) for at_us, objects in host.files]
-    plain, dry, rows = NumpyRoot(0, grace_us=GRACE, parse=query_of), Dry(GRACE), []
+    plain, dry, rows = NumpyRoot(0, grace_us=GRACE), Dry(GRACE), []
     for group in recorded_fleets.grouped(files, 6, Random(seed)):
         for _, objects in group:
             plain.decider.parent.inbox.journal = host.journal

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import IO
@@ -15,9 +13,10 @@ from typing import IO
 import pytest
 
 from cloud_job.sql import delta_rs
-from tests.cloud.test_root_equals_plain import wanted_of
-from tests.simulation.test_fleets import lossy
 from tests.support.cloud import recorded_fleets
+from tests.support.cloud.recorded_fleets import wanted_of
+from tests.support.simulation.faults import lossy
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 CONFIG = """\
@@ -48,13 +47,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def eventually(wanted: Callable[[], bool], within_s: float = 240.0) -> None:
-    until = time.monotonic() + within_s
-    while not wanted():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.5)
-
-
 def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_undone(tmp_path: Path) -> None:
     """protocol 8.1, 8.2, 8.3, 8.5: over Spark's own checkpoint, with the landing files it saw."""
     fleet, files = recorded_fleets.fleet(5, lossy(Random(5)))
@@ -68,12 +60,12 @@ def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_u
     with (tmp_path / "log").open("w") as log:
         process = command(tmp_path, errors=log)
         try:
-            eventually((tmp_path / "tables/gold/results/_delta_log/00000000000000000001.json").exists)
+            eventually((tmp_path / "tables/gold/results/_delta_log/00000000000000000001.json").exists, 240)
             other = ended(command(tmp_path, "--once"))
             assert other[0] == 3
             assert other[1].strip().splitlines()[-1].startswith("headwater: another root")
             recorded_fleets.write(files[half:], journal, landing, half)
-            eventually(lambda: "batch=1" in (tmp_path / "log").read_text())
+            eventually(lambda: "batch=1" in (tmp_path / "log").read_text(), 240)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
         finally:

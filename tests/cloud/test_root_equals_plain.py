@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud import recorded_fleets
 from tests.support.cloud.jobs import CrashError, Roots, same
+from tests.support.cloud.recorded_fleets import wanted_of
+from tests.support.simulation.faults import everything, lossy
+from tests.support.simulation.world import SECOND
 
 pytestmark = pytest.mark.spark
 BATCHES = 5
-
-
-def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The last revision of each row of the plain root, as a row of gold.results."""
-    return {
-        (r.query, r.key, r.start): {
-            "end": r.end,
-            "values": dict(r.values),
-            "details": r.details,
-            "readings": r.readings,
-            "revision": r.revision,
-            "late": r.late,
-            "expected": r.expected,
-            "received": r.received,
-            "complete": r.complete,
-            "labels": dict(r.labels),
-        }
-        for r in rows
-    }
 
 
 def run(root: Roots, groups: list[list[recorded_fleets.File]], journal: int) -> None:
@@ -43,19 +25,33 @@ def run(root: Roots, groups: list[list[recorded_fleets.File]], journal: int) -> 
     root.job.finish()
 
 
-@pytest.mark.parametrize(("seed", "chaos", "changes"), [(3, lossy, False), (7, everything, True), (11, lossy, True)])
-def test_the_same_rows_as_the_plain_root(
-    roots: Callable[..., Roots], seed: int, chaos: Callable[[Random], recorded_fleets.Chaos], changes: bool
+@pytest.mark.parametrize(
+    ("seed", "chaos", "changes", "limits"),
+    [
+        (3, lossy, False, {}),
+        (7, everything, True, {}),
+        (11, lossy, True, {"revise_every_us": 7 * SECOND, "horizon_us": 100 * SECOND}),
+    ],
+)
+def test_the_same_rows_as_the_numpy_root_and_the_oracle(
+    roots: Callable[..., Roots],
+    seed: int,
+    chaos: Callable[[Random], recorded_fleets.Chaos],
+    changes: bool,
+    limits: dict[str, int],
 ) -> None:
     """protocol 2.2, 4.2, 4.4, 4.7, 6.2, 6.3, 7.1, 8.1 to 8.3: every rule at once, over losses, duplicates, disorder."""
     fleet, files = recorded_fleets.fleet(seed, chaos(Random(seed)), changes=changes)
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
     groups = recorded_fleets.grouped(files, BATCHES, Random(seed))
-    wanted = wanted_of(recorded_fleets.plain_rows(groups, journal))
-    root = roots()
+    rows = recorded_fleets.plain_rows(groups, journal, **limits)
+    wanted = wanted_of(rows)
+    root = roots(**limits)
     run(root, groups, journal)
     assert len(wanted) > 10
     assert same(root.results(), wanted) == []
+    assert fleet.differences({(row.query, row.key, row.start): row for row in rows}) == []
+    assert fleet.differences(root.judged()) == []
 
 
 def test_a_crash_after_any_step_changes_nothing(roots: Callable[..., Roots]) -> None:

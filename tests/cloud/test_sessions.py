@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_agent.algebra.query.query import Query
-from tests.simulation.test_fleets import everything, lossy
 from tests.support.cloud.both_roots import plain, same, sent, through_crashes
-from tests.support.cloud.recorded_fleets import RecordedFleet
+from tests.support.simulation.faults import everything, lossy
+from tests.support.simulation.fleets import Fleet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ BATCHES = 3
 CRASHES = {0: "results:0", 1: "revisions:1"}
 
 
-class NamedFleet(RecordedFleet):
+class NamedFleet(Fleet):
     """A fleet whose queries are its own, beside those of other fleets at one root."""
 
     def __init__(self, seed: int) -> None:

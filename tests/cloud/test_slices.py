@@ -28,11 +28,11 @@ from edge_agent.algebra.sliding import prefix_blocks
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import CrashError
-from tests.support.cloud.recorded_fleets import RecordedFleet, content, grouped
-from tests.support.simulation.fleets import GRACE
+from tests.support.cloud.recorded_fleets import content, grouped
+from tests.support.simulation.faults import calm, crashing, everything, lossy
+from tests.support.simulation.fleets import GRACE, Fleet
 from tests.support.simulation.world import Chaos, RootHost
 
 States = dict[str, Any]
@@ -131,7 +131,7 @@ def united(one: States | None, other: States) -> States:
     return {**{name: later[name] for name in last if name in other}, **added, **extreme}
 
 
-class SlidingFleet(RecordedFleet):
+class SlidingFleet(Fleet):
     """A fleet whose windows are longer than four slides."""
 
     def _queries(self, random: Random) -> tuple[Query, ...]:

@@ -6,7 +6,7 @@ import pytest
 
 from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from tests.config.test_mistakes import QUERIES, SENSORS
+from tests.support.config.mistakes import QUERIES, SENSORS
 from tests.support.config.registries import item, lengths, query, removal, sensor, started
 
 

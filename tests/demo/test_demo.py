@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.processes.tree import wait_for
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.demo, pytest.mark.broker, pytest.mark.slow]
 
@@ -80,20 +79,20 @@ def test_nothing_is_left_when_the_demo_itself_is_killed() -> None:
     demo = begin("--gateways", "3")
     assert demo.stdout is not None
     folder = folder_of(demo.stdout.readline())
-    wait_for(lambda: len(left_of(folder)) >= 8, 30)
-    time.sleep(3)  # Spark's own processes too
+    eventually(lambda: len(left_of(folder)) >= 8, 30)
+    eventually(lambda: any("java" in process for process in left_of(folder)), 60)
     demo.send_signal(signal.SIGKILL)
     demo.wait()
     demo.stdout.close()
-    wait_for(lambda: not left_of(folder), 30)
+    eventually(lambda: not left_of(folder), 30)
 
 
 def test_ctrl_c_ends_the_demo_with_all_its_processes() -> None:
     demo = begin("--gateways", "2")
     assert demo.stdout is not None
     folder = folder_of(demo.stdout.readline())
-    wait_for(lambda: len(left_of(folder)) >= 7, 30)
+    eventually(lambda: len(left_of(folder)) >= 7, 30)
     demo.send_signal(signal.SIGINT)
     demo.communicate(timeout=30)
     assert demo.returncode == 130
-    wait_for(lambda: not left_of(folder), 10)
+    eventually(lambda: not left_of(folder), 10)

@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
@@ -22,6 +22,7 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Aggregate
 from tests.oracle import central_computer, functions, member_itself
 from tests.support.algebra_strategies import every_aggregate
+from tests.support.effort import examples
 from tests.support.laws.split_readings import EVERY, NODES, RANKS, assert_same, lifted, naive, parts_of, reach, terms_of
 from tests.support.tolerance import assert_close, assert_same_column
 
@@ -31,7 +32,6 @@ def _some(numbers: Mapping[str, Array], rows: Array) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("aggregate", EVERY, ids=lambda a: a.name)
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of(), random=st.randoms(use_true_random=False))
 def test_lifting_parts_and_combining_them_in_any_order_and_grouping_gives_the_oracles_answer(
     aggregate: Aggregate, case: tuple[int | None, list[Readings]], random: Random
@@ -60,7 +60,6 @@ def test_lifting_parts_and_combining_them_in_any_order_and_grouping_gives_the_or
     assert_close(got, want, terms_of(aggregate, readings))
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of(), random=st.randoms(use_true_random=False))
 def test_states_are_equal_whatever_the_order_and_grouping(
     case: tuple[int | None, list[Readings]], random: Random
@@ -76,7 +75,6 @@ def test_states_are_equal_whatever_the_order_and_grouping(
     assert_same(combine(concat([left, right]), basis, ranks=RANKS), whole, parts)
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_nothing_is_the_exact_identity_also_with_itself(case: tuple[int | None, list[Readings]]) -> None:
     scale, parts = case
@@ -91,7 +89,6 @@ def test_nothing_is_the_exact_identity_also_with_itself(case: tuple[int | None, 
             assert got.states[name].tolist() == column.tolist()
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_lift_of_coded_groups_equals_lift_of_each_group_alone(case: tuple[int | None, list[Readings]]) -> None:
     scale, parts = case
@@ -149,7 +146,7 @@ def test_what_details_tell_is_what_the_oracle_counts(case: tuple[int | None, lis
     assert {float(value): count for value, count in counts.items()} == functions.value_counts(readings)
 
 
-@settings(deadline=None, max_examples=40)  # every function at once, on a machine that does other things too
+@examples(40)
 @given(case=parts_of())
 def test_a_function_over_all_readings_at_once_gives_the_oracles_answer(case: tuple[int | None, list[Readings]]) -> None:
     """What stands in for an oracle that is not written yet (tests/oracle/member_itself.py) says what a written one

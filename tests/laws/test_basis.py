@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
@@ -40,7 +40,6 @@ def test_every_component_has_a_function_and_every_oracle_too() -> None:
     assert sorted(owners) == sorted(COLUMNS)
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(case=parts_of())
 def test_columns_have_the_types_their_kinds_promise(case: tuple[int | None, list[Readings]]) -> None:
     scale, parts = case

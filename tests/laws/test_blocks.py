@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
@@ -15,12 +15,11 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sliding.batch import in_windows_of
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, Blocks, kept_columns, kept_us, pays
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
-from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
+from tests.support.laws.sliced_partials import EVERY, RANKS, assert_same, largest, sliced, slid
 
 NODES = ["gw-b", "gw-a", "gw-c"]  # by number; RANKS is their bytewise order
 
 
-@settings(deadline=None)
 @given(data=st.data(), window=slid(), scale=st.sampled_from([None, 0, -1]), length=st.integers(1, 40))
 def test_windows_from_blocks_equal_windows_from_all_slices(
     data: st.DataObject, window: Sliding, scale: int | None, length: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.aggregates import basis_of
@@ -55,7 +55,6 @@ def test_the_group_as_a_whole_decides() -> None:
     assert plan((odd, fine), None)[0].kind == "slice"
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(
     queries=algebra_strategies.queries(),
     scale=algebra_strategies.scales,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
@@ -14,11 +14,10 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_window
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sliding.incremental import Rolling, WindowStore
 from edge_agent.algebra.windows import Sliding, Window
-from tests.laws.test_overlap import EVERY, RANKS, assert_same, largest, sliced, slid
 from tests.support import algebra_strategies
+from tests.support.laws.sliced_partials import EVERY, RANKS, assert_same, largest, sliced, slid
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(data=st.data(), window=slid(), other=algebra_strategies.windows(), scale=st.sampled_from([None, -1]))
 def test_windows_formed_step_by_step_are_those_formed_at_once(
     data: st.DataObject, window: Sliding, other: Window, scale: int | None
@@ -48,7 +47,6 @@ def test_windows_formed_step_by_step_are_those_formed_at_once(
     assert not len(rolling.rows())
 
 
-@settings(deadline=None)  # on a machine that does other things too
 @given(data=st.data(), windows=st.lists(algebra_strategies.windows(), min_size=1, max_size=3))
 def test_a_store_of_windows_lets_each_go_once_and_whole(data: st.DataObject, windows: list[Window]) -> None:
     """protocol 6.1: windows of several specs that are one range leave once; a flush and what comes after it add up."""

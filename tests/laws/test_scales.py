@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
@@ -39,7 +39,6 @@ def test_scaled_integers_are_printed_like_decimals_and_in_full(units: list[int],
             assert detail is None
 
 
-@settings(deadline=None)  # every function at once, on a machine that does other things too
 @given(part=algebra_strategies.readings(-1), finer=st.integers(0, 4))
 @example(part=Readings(np.arange(2), np.array([2**53, -(2**53)]), np.arange(2)), finer=3)  # differences leave 64 bits
 def test_a_finer_scale_and_floats_give_the_same_answers(part: Readings, finer: int) -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import sketches
@@ -25,6 +25,7 @@ from edge_agent.machines.uplink import frame_packer
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
+from tests.support.effort import examples
 
 EXACT: list[ModuleType] = [hll, theta]
 EVERY: list[ModuleType] = [hll, theta, kll]
@@ -59,7 +60,7 @@ stretches = st.lists(
 
 
 @pytest.mark.parametrize("made", EXACT, ids=NAMES[:2])
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @example(parts=[(0, 384), (100, 1)], random=Random(1))
 @example(parts=[(0, 384), (384, 1)], random=Random(1))
 @example(parts=[(0, 4_096), (4_096, 1)], random=Random(1))
@@ -75,7 +76,7 @@ def test_sketches_of_distinct_values_are_the_same_bytes_whatever_the_order_group
 
 
 @pytest.mark.parametrize("made", EVERY, ids=NAMES)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(sizes=st.lists(st.sampled_from([1, 3, 199, 201, 5_000]), min_size=1, max_size=6), spread=st.booleans())
 def test_lifting_many_groups_at_once_gives_the_sketch_of_each(made: ModuleType, sizes: list[int], spread: bool) -> None:
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -171,7 +172,7 @@ def test_a_quantile_sketch_of_counted_values_is_one_of_all_their_readings() -> N
     assert both.tolist() == kll.lift(values[[0, 0, 1, 1, 1, 0]], Segments.runs(np.array([0, 5]), 6)).tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     sizes=st.lists(st.integers(1, 3_000), min_size=1, max_size=6),
     skew=st.sampled_from([1.1, 1.5, 3.0]),
@@ -222,7 +223,6 @@ def test_what_is_made_is_let_in_and_nothing_that_differs_in_a_byte_does_harm(mad
         harmless(cell + cell[: max(cut, 0)])
 
 
-@settings(deadline=None)
 @given(
     start=st.sampled_from([b"", b"\x02\x01\x07\x0c", b"\x0a\x01\x07\x0c\0\x18", b"\x03\x03\x03\0\0\x1a\xcc\x93"])
     | st.sampled_from([b"\x05\x01\x0f\x02\xc8\0\x08\0", b"\x02\x02\x0f\x06\xc8\0\x08\0"]),

@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Receipt
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
@@ -16,19 +15,15 @@ from edge_agent.machines.events import (
     Action,
     Arrived,
     Commit,
-    Committed,
     Configured,
-    Event,
-    LinkUp,
     Read,
-    Receipted,
-    Restored,
     Tick,
 )
+from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.wire import snapshot
-from tests.machines.test_node import SENSOR, T0, Rim, S
+from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, S, SimulatedHost, gateway_host
 
 MANY_KEYS = 20_000
 LABELS = [(("k", f"a-key-of-some-length-{n}"),) for n in range(MANY_KEYS + 5)]
@@ -54,17 +49,16 @@ class Flash:
         return total
 
 
-def asking(queries: tuple[Query, ...], journal: int = 7) -> Rim:
-    rim = Rim()
-    rim.do(LinkUp(), T0)
-    rim.do(Receipted(Receipt(rim.gateway.outbox.epoch, journal, -1, (), ())), T0)
-    rim.do(Configured((SENSOR,), queries), T0 + S)
-    return rim
+def asking(queries: tuple[Query, ...], journal: int = JOURNAL) -> SimulatedHost[Gateway]:
+    host = gateway_host()
+    host.accepted(T0, journal)
+    host.do(Configured((SENSOR,), queries), T0 + S)
+    return host
 
 
-def push(rim: Rim, time_us: int, series: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+def push(host: SimulatedHost[Gateway], time_us: int, series: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
     times = np.full(len(series), time_us, np.int64)
-    rim.do(Read("s", Batch(times, series % 50, series, LABELS), position=1), time_us)
+    host.do(Read("s", Batch(times, series % 50, series, LABELS), position=1), time_us)
 
 
 def query(name: str, window: Window | Session, by: tuple[str, ...] = ()) -> Query:
@@ -74,45 +68,45 @@ def query(name: str, window: Window | Session, by: tuple[str, ...] = ()) -> Quer
 def test_two_thousand_queries_are_written_when_they_change_and_not_with_every_commit() -> None:
     """protocol 3.1: readings, windows that close: what definitions made is not written again."""
     queries = tuple(query(f"q{n}", Tumbling((n % 20 + 1) * S)) for n in range(2_000))
-    rim = asking(queries)
-    flash = Flash(rim.done)
+    host = asking(queries)
+    flash = Flash(host.done)
     assert flash.written() > 400_000
     for step in range(2, 8):  # the plan gets its number with the first rows that leave
-        push(rim, T0 + step * S, np.zeros(1, np.int64))
-        rim.do(Tick(), T0 + (step + 1) * S)
+        push(host, T0 + step * S, np.zeros(1, np.int64))
+        host.do(Tick(), T0 + (step + 1) * S)
         assert 0 < flash.written() < (5_000 if step > 3 else 50_000)
-    rim.do(Configured((SENSOR,), queries[1:]), T0 + 9 * S)
+    host.do(Configured((SENSOR,), queries[1:]), T0 + 9 * S)
     assert flash.written() > 400_000
 
 
 @pytest.mark.parametrize("window", [Tumbling(S), Session(S // 2)])
 def test_keys_are_written_once_however_many_are_known(window: Window | Session) -> None:
     """protocol 2.4, 3.1: a commit holds the keys that came and the rows that are open."""
-    rim = asking((query("q", window, ("k",)),))
-    flash = Flash(rim.done)
-    push(rim, T0 + 2 * S, np.arange(MANY_KEYS))
-    rim.do(Tick(), T0 + 3 * S)
-    rim.do(Tick(), T0 + 9 * S)
+    host = asking((query("q", window, ("k",)),))
+    flash = Flash(host.done)
+    push(host, T0 + 2 * S, np.arange(MANY_KEYS))
+    host.do(Tick(), T0 + 3 * S)
+    host.do(Tick(), T0 + 9 * S)
     assert flash.written() > MANY_KEYS * 40
-    push(rim, T0 + 10 * S, np.arange(5))
-    rim.do(Tick(), T0 + 11 * S)
+    push(host, T0 + 10 * S, np.arange(5))
+    host.do(Tick(), T0 + 11 * S)
     assert 0 < flash.written() < 5_000
-    push(rim, T0 + 12 * S, np.arange(MANY_KEYS, MANY_KEYS + 5))
-    rim.do(Tick(), T0 + 13 * S)
+    push(host, T0 + 12 * S, np.arange(MANY_KEYS, MANY_KEYS + 5))
+    host.do(Tick(), T0 + 13 * S)
     # the last slots of two tables of keys: of the slicer, and of the epoch
     assert 0 < flash.written() < 5_000 + 2 * 40 * SLOT_TEXTS
 
 
 def test_a_gateway_goes_on_from_the_parts_that_its_commits_wrote() -> None:
     """protocol 1.3: tenures, keys and what is open come back together; nothing of a group that left stays."""
-    rim = asking((query("q", Tumbling(10 * S), ("k",)),))
-    push(rim, T0 + 2 * S, np.arange(3 * SLOT_TEXTS))
-    rim.do(Tick(), T0 + 3 * S)
-    push(rim, T0 + 4 * S, np.arange(3 * SLOT_TEXTS, 4 * SLOT_TEXTS + 7))
-    rim.do(Tick(), T0 + 5 * S)
-    (slicer,) = (slicer for slicer in rim.gateway.slicers.values() if slicer.group.by)
-    again = Rim(Restored({slot: value for slot, value in rim.state.items() if value is not None}), T0 + 6 * S)
-    (twin,) = (found for group, found in again.gateway.slicers.items() if group == slicer.group)
+    host = asking((query("q", Tumbling(10 * S), ("k",)),))
+    push(host, T0 + 2 * S, np.arange(3 * SLOT_TEXTS))
+    host.do(Tick(), T0 + 3 * S)
+    push(host, T0 + 4 * S, np.arange(3 * SLOT_TEXTS, 4 * SLOT_TEXTS + 7))
+    host.do(Tick(), T0 + 5 * S)
+    (slicer,) = (slicer for slicer in host.machine.slicers.values() if slicer.group.by)
+    again = gateway_host(host.disk, T0 + 6 * S)
+    (twin,) = (found for group, found in again.machine.slicers.items() if group == slicer.group)
     assert list(twin.keys) == list(slicer.keys)
     assert twin.servings[0].start_from_us == slicer.servings[0].start_from_us
     flushed = [section for frame in again.frames for part in frame.groups for section in part.sections]
@@ -122,61 +116,49 @@ def test_a_gateway_goes_on_from_the_parts_that_its_commits_wrote() -> None:
 @pytest.mark.parametrize("window", [Tumbling(3_600 * S), Session(3_600 * S)])
 def test_of_many_open_rows_those_of_keys_that_changed_are_written(window: Window | Session) -> None:
     """protocol 3.1: an hour of many keys is open; a second of few of them does not write it again."""
-    rim = asking((query("q", window, ("k",)),))
-    flash = Flash(rim.done)
-    push(rim, T0 + 2 * S, np.arange(MANY_KEYS))
-    rim.do(Tick(), T0 + 3 * S)
+    host = asking((query("q", window, ("k",)),))
+    flash = Flash(host.done)
+    push(host, T0 + 2 * S, np.arange(MANY_KEYS))
+    host.do(Tick(), T0 + 3 * S)
     every = flash.written()
     assert every > MANY_KEYS * 30
-    push(rim, T0 + 4 * S, np.array([7, 9, 5_000]))
-    rim.do(Tick(), T0 + 5 * S)  # it tells where sessions are open, with keys and all
+    push(host, T0 + 4 * S, np.array([7, 9, 5_000]))
+    host.do(Tick(), T0 + 5 * S)  # it tells where sessions are open, with keys and all
     flash.written()
-    push(rim, T0 + 6 * S, np.array([7, 9, 5_000]))
-    rim.do(Tick(), T0 + 7 * S)
+    push(host, T0 + 6 * S, np.array([7, 9, 5_000]))
+    host.do(Tick(), T0 + 7 * S)
     assert 0 < flash.written() < 20_000
-    again = Rim(Restored({slot: value for slot, value in rim.state.items() if value is not None}), T0 + 8 * S)
+    again = gateway_host(host.disk, T0 + 8 * S)
     flushed = [section for frame in again.frames for part in frame.groups for section in part.sections]
     pushed = int((np.arange(MANY_KEYS) % 50).sum()) + 2 * (7 + 9)
     assert sum(int(section.partials.states["sum"].sum()) for section in flushed) == pushed
-    assert not [slot for slot, value in again.state.items() if slot.startswith("rows/") and value is not None]
+    assert not [slot for slot in again.disk.slots if slot.startswith("rows/")]
 
 
 def test_a_merger_writes_what_is_below_it_when_that_changes() -> None:
     """protocol 3.1, 4.5: leaves, queries and keys of a child once; a second without news writes frontiers."""
-    merger = Merger(NodeSettings("m"), Random(3), grace_us=60 * S)
-    done: list[Action] = []
-    flash, kept = Flash(done), dict[str, object]()
-
-    def hand(event: Event, now_us: int) -> None:
-        for action in merger.handle(event, now_us):
-            done.append(action)
-            if isinstance(action, Commit):
-                kept.update(action.state)
-                hand(Committed(), now_us)
-
-    rim = asking(tuple(query(f"q{n}", Tumbling(S), ("k",)) for n in range(1_000)), merger.journal)
-    push(rim, T0 + 2 * S, np.arange(5_000))
-    rim.do(Tick(), T0 + 3 * S)
-    rim.do(Tick(), T0 + 9 * S)
-    hand(LinkUp(), T0 + 9 * S)
-    hand(Receipted(Receipt(merger.outbox.epoch, 7, -1, (), ())), T0 + 9 * S)
-    births = {frame.seq: frame for action in rim.done if isinstance(action, Commit) for frame in action.replace}
-    hand(Arrived(tuple(("a", births.get(frame.seq, frame), None) for frame in rim.frames)), T0 + 10 * S)
-    hand(Tick(), T0 + 11 * S)
-    hand(Tick(), T0 + 13 * S)
+    region = SimulatedHost(Merger(NodeSettings("m"), Random(3), grace_us=60 * S))
+    flash, merger = Flash(region.done), region.machine
+    host = asking(tuple(query(f"q{n}", Tumbling(S), ("k",)) for n in range(1_000)), merger.journal)
+    push(host, T0 + 2 * S, np.arange(5_000))
+    host.do(Tick(), T0 + 3 * S)
+    host.do(Tick(), T0 + 9 * S)
+    region.accepted(T0 + 9 * S)
+    region.do(Arrived(tuple(("a", frame, None) for frame, _sent in host.disk.frames.values())), T0 + 10 * S)
+    region.do(Tick(), T0 + 11 * S)
+    region.do(Tick(), T0 + 13 * S)
     assert flash.written() > 100_000
     for second in (12, 18, 24):  # what leaves the merger gets its numbers the first time
         flash.written()
-        before = len(rim.frames)
+        before = len(host.frames)
         for step in (second, second + 2):
-            push(rim, T0 + step * S, np.arange(3))
-            rim.do(Tick(), T0 + (step + 1) * S)
-        assert rim.frames[before:]
-        hand(Arrived(tuple(("a", frame, None) for frame in rim.frames[before:])), T0 + (second + 3) * S)
-        hand(Tick(), T0 + (second + 5) * S)
+            push(host, T0 + step * S, np.arange(3))
+            host.do(Tick(), T0 + (step + 1) * S)
+        assert host.frames[before:]
+        region.do(Arrived(tuple(("a", frame, None) for frame in host.frames[before:])), T0 + (second + 3) * S)
+        region.do(Tick(), T0 + (second + 5) * S)
     assert 0 < flash.written() < 10_000
-    state = {slot: value for slot, value in kept.items() if value is not None}
-    again = Merger(NodeSettings("m"), Random(4), Restored(state), grace_us=60 * S)
+    again = Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=60 * S)
     for family in merger.parent.household.families.values():
         family.forget_history()  # no lag from before a restart counts
     assert len(merger.parent.snapshot_families()) > 1

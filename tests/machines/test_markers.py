@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker, ordinal_of, window_key
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
-from edge_agent.machines.events import Action, Commit, Committed, Configured, LinkUp, Mark, Note, Read, Restored, Tick
-from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, Tick
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.node import NodeSettings
 from edge_agent.runtime.status_and_commands import asked, marker_of
+from tests.support.machines.simulated_host import Disk, gateway_host
 
 SECOND = 1_000_000
 QUERY = Query("q", 1, "s", Punctuation(), (Aggregate("sum", "sum"),), lateness_us=0)
@@ -35,34 +34,27 @@ def batch(*readings: tuple[int, float]) -> Batch:
 
 
 class Bench:
-    """A gateway with a spool in memory."""
+    """A gateway with the sensors "s" and "state"; a microsecond passes with every event."""
 
     def __init__(self, *queries: Query) -> None:
-        self.queries = queries
-        self.state: dict[str, object] = {}
+        self.queries, self.disk = queries, Disk()
         self.frames: list[Frame] = []
         self.now_us = 10**12
         self.start()
 
     def start(self) -> None:
         settings = NodeSettings("g", commit_interval_us=1, frontier_step_us=1)
-        self.machine = Gateway(settings, Random(1), Restored(dict(self.state)))
-        sensors = tuple(Sensor(name, 1, "simulated", timeout_us=10**15, rereadable=True) for name in ("s", "state"))
-        self.do(Configured(sensors, self.queries, (), tuple(query.id for query in self.queries)))
+        sensors = [Sensor(name, 1, "simulated", timeout_us=10**15, rereadable=True) for name in ("s", "state")]
+        self.now_us += 1
+        self.host = gateway_host(self.disk, self.now_us, settings=settings, sensors=sensors, queries=self.queries)
+        self.frames += self.host.frames
         self.do(LinkUp())
 
-    def do(self, event: Any) -> list[Action]:
+    def do(self, event: Event) -> list[Action]:
         self.now_us += 1
-        out, now_us = [], self.now_us
-        waiting = self.machine.handle(event, now_us)
-        while waiting:
-            action = waiting.pop(0)
-            out.append(action)
-            if isinstance(action, Commit):
-                for slot, value in action.state.items():
-                    self.state[slot] = value
-                self.frames += action.frames
-                waiting += self.machine.handle(Committed(), now_us)
+        before = len(self.host.frames)
+        out = self.host.do(event, self.now_us)
+        self.frames += self.host.frames[before:]
         return out
 
     def rows(self) -> list[tuple[int, int, float]]:

@@ -2,74 +2,33 @@
 
 from __future__ import annotations
 
-from random import Random
-
-import numpy as np
-
-from edge_agent.algebra.frame import Frame, Receipt
-from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.query.query import Aggregate, Query, Sensor
+from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import (
     Ack,
-    Action,
     Beat,
     Commit,
-    Committed,
     Configured,
-    Event,
     Failed,
     LinkUp,
     Note,
-    Read,
     Receipted,
-    Restored,
     Tick,
 )
-from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import FAILED, QUIET_US, NodeSettings
-
-S = 1_000_000
-T0 = 1_000 * S
-SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S, rereadable=True)
-QUERY = Query("q", 1, "s", Tumbling(S), (Aggregate("sum", "sum"),), lateness_us=0)
-
-
-class Rim:
-    """A gateway with a disk in memory and nothing else."""
-
-    def __init__(self, restored: Restored | None = None, now_us: int = T0) -> None:
-        self.gateway = Gateway(NodeSettings("a"), Random(3), restored)
-        self.state: dict[str, object] = dict(restored.state) if restored else {}
-        self.frames: list[Frame] = []
-        self.done: list[Action] = []
-        self.do(Configured((SENSOR,), (QUERY,)), now_us)
-
-    def do(self, event: Event, now_us: int) -> list[Action]:
-        out = self.gateway.handle(event, now_us)
-        for action in list(out):
-            if isinstance(action, Commit):
-                self.frames += action.frames
-                self.state.update(action.state)
-                out += self.do(Committed(), now_us)
-        self.done += out
-        return out
-
-    def read(self, time_us: int, value: int, now_us: int, token: object = None) -> list[Action]:
-        one = np.ones(1, np.int64)
-        batch = Batch(one * time_us, one * value, one * 0, [()])
-        return self.do(Read("s", batch, position=1, token=token), now_us)
+from edge_agent.machines.node import FAILED, QUIET_US
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
 
 
 def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush() -> None:
     """protocol 1.1, 1.3: what was open leaves once, as the last frames of the old epoch."""
-    rim = Rim()
-    rim.read(T0, 5, T0)
-    rim.do(Tick(), T0 + S)
-    assert [f.seq for f in rim.frames] == [0]
-    again = Rim(Restored(rim.state), T0 + 5 * S)
+    host = gateway_host()
+    read(host, T0, 5, T0)
+    host.do(Tick(), T0 + S)
+    assert [f.seq for f in host.frames] == [0]
+    again = gateway_host(host.disk, T0 + 5 * S)
     flush, birth = again.frames[:2]
-    assert (flush.epoch, flush.seq, flush.flush) == (rim.frames[0].epoch, 1, 0)
+    assert (flush.epoch, flush.seq, flush.flush) == (host.frames[0].epoch, 1, 0)
     assert int(flush.groups[0].sections[0].partials.states["sum"][0]) == 5
     assert birth.birth is not None
     assert birth.birth.predecessor == (flush.epoch, 1)
@@ -81,22 +40,22 @@ def test_a_new_process_begins_an_epoch_and_ends_the_one_in_the_spool_by_a_flush(
 
 def test_a_backward_step_of_the_clock_begins_an_epoch() -> None:
     """protocol 1.1."""
-    rim = Rim()
-    first = rim.gateway.outbox.epoch
-    rim.do(Tick(), T0 + S)
-    assert rim.gateway.outbox.epoch == first
-    out = rim.do(Tick(), T0 - 3_600 * S)
+    host = gateway_host()
+    first = host.machine.outbox.epoch
+    host.do(Tick(), T0 + S)
+    assert host.machine.outbox.epoch == first
+    out = host.do(Tick(), T0 - 3_600 * S)
     assert any(isinstance(a, Note) and a.name == "clock.stepped_back" for a in out)
-    assert rim.gateway.outbox.epoch != first
-    assert rim.frames[-1].birth is not None
+    assert host.machine.outbox.epoch != first
+    assert host.frames[-1].birth is not None
 
 
 def test_messages_are_acknowledged_after_the_commit_and_an_early_one_comes_when_they_wait() -> None:
     """protocol 3.1."""
-    rim = Rim()
-    assert not any(isinstance(a, Ack) for a in rim.read(T0, 1, T0 + 1, token="m1"))
-    assert rim.gateway.wake_us <= T0 + 1 + QUIET_US
-    out = rim.do(Tick(), T0 + 1 + QUIET_US)
+    host = gateway_host()
+    assert not any(isinstance(a, Ack) for a in read(host, T0, 1, T0 + 1, token="m1"))
+    assert host.machine.wake_us <= T0 + 1 + QUIET_US
+    out = host.do(Tick(), T0 + 1 + QUIET_US)
     kinds = [type(a) for a in out]
     assert Ack((("m1"),)) in out
     assert kinds.index(Commit) < kinds.index(Ack)
@@ -104,47 +63,47 @@ def test_messages_are_acknowledged_after_the_commit_and_an_early_one_comes_when_
 
 def test_a_function_that_failed_is_told_upward_once_and_no_reading_counts_as_lost() -> None:
     """protocol 3.5: a gap record of no group touches no window."""
-    rim = Rim()
+    host = gateway_host()
     why = "lift of load (package plant 1.0): ValueError: no"
-    rim.do(Failed(why), T0 + 1)
-    rim.read(T0, 1, T0 + 2)
-    rim.do(Tick(), T0 + 5 * S)
-    (gap,) = (gap for frame in rim.frames for gap in frame.gaps)
+    host.do(Failed(why), T0 + 1)
+    read(host, T0, 1, T0 + 2)
+    host.do(Tick(), T0 + 5 * S)
+    (gap,) = (gap for frame in host.frames for gap in frame.gaps)
     assert (gap.groups, gap.readings, gap.nodes, gap.reason, gap.detail) == ((), 0, ("a",), FAILED, why)
     assert gap.end_us > gap.start_us
 
 
 def test_a_heartbeat_names_the_last_seq_and_the_committed_frontier() -> None:
     """protocol 2.5: it changes nothing but the frontier and is sent only when no frame was."""
-    rim = Rim()
-    rim.do(LinkUp(), T0)
-    rim.do(Receipted(Receipt(0, 9, 0)), T0)
-    rim.read(T0, 1, T0)
+    host = gateway_host()
+    host.do(LinkUp(), T0)
+    host.do(Receipted(Receipt(0, 9, 0)), T0)
+    read(host, T0, 1, T0)
     for i in range(1, 9):
-        rim.do(Tick(), T0 + i * S)
-    beats = [a.heartbeat for a in rim.done if isinstance(a, Beat)]
+        host.do(Tick(), T0 + i * S)
+    beats = [a.heartbeat for a in host.done if isinstance(a, Beat)]
     assert beats
-    assert beats[-1].last_seq == rim.frames[-1].seq
+    assert beats[-1].last_seq == host.frames[-1].seq
     assert dict(beats[-1].frontiers)[0] == T0 + 8 * S
 
 
 def test_an_idle_sensor_moves_time_forward_after_its_timeout() -> None:
     """protocol 4.1."""
-    rim = Rim()
-    rim.read(T0 + S // 2, 1, T0 + S // 2)
-    rim.do(Tick(), T0 + 2 * S)
-    assert not [s for f in rim.frames for p in f.groups for s in p.sections]
-    rim.do(Tick(), T0 + 4 * S)
-    (rows,) = [s for f in rim.frames for p in f.groups for s in p.sections]
+    host = gateway_host()
+    read(host, T0 + S // 2, 1, T0 + S // 2)
+    host.do(Tick(), T0 + 2 * S)
+    assert not [s for f in host.frames for p in f.groups for s in p.sections]
+    host.do(Tick(), T0 + 4 * S)
+    (rows,) = [s for f in host.frames for p in f.groups for s in p.sections]
     assert rows.partials.end.tolist() == [T0 + S]
 
 
 def test_a_query_of_a_new_group_is_served_after_the_readings_that_went_by_without_it() -> None:
     """protocol 6.3: no window may be said to hold what was read before anybody asked for it."""
-    rim = Rim()
-    rim.read(T0 + 5, 1, T0)
+    host = gateway_host()
+    read(host, T0 + 5, 1, T0)
     other = Query("later", 1, "s", Tumbling(10 * S), (Aggregate("sum", "sum"),), where="value > 0", lateness_us=0)
-    rim.do(Configured((SENSOR,), (QUERY, other)), T0 + S // 2)
-    rim.do(Tick(), T0 + S)
-    said = [serving for f in rim.frames for m in f.members for serving in m.serving]
+    host.do(Configured((SENSOR,), (QUERY, other)), T0 + S // 2)
+    host.do(Tick(), T0 + S)
+    said = [serving for f in host.frames for m in f.members for serving in m.serving]
     assert {serving.query: serving.start_from_us for serving in said} == {"q": None, "later": T0 + 6}

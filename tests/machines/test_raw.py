@@ -19,11 +19,9 @@ from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.uplink.step import StepRows
-from edge_agent.root.numpy.ordered import REASON
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import snapshot
-from tests.machines.test_root import root_of
-from tests.support.machines.scripted_child import S, Sender
+from tests.support.machines.scripted_child import S, Sender, root_of
 
 LABELS: list[Labels] = [(("k", "a"),), (("k", "b"),)]
 SEQUENCE = (Aggregate("sequence", "s"), Aggregate("count", "n"))
@@ -149,7 +147,7 @@ def test_a_position_is_given_once_every_node_has_passed_it_and_never_changes() -
     assert answers(root.step(S)) == [("k=a", 2, 4, '{"s": [3.0, 4.0]}')]
     (beyond,) = root.beyond
     assert (beyond.node, beyond.key, beyond.start, beyond.readings) == ("b", "k=a", 12 * S, 1)
-    assert beyond.reason == REASON
+    assert beyond.reason == "its place among the readings was past"
 
 
 def test_a_missing_node_holds_positions_and_skip_goes_on_without_it() -> None:

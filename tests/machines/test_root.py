@@ -12,24 +12,11 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import ExcludedLeaf, Frame, Serving
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.config.definitions.definitions import query_of
-from edge_agent.errors import ConfigError
 from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
 from edge_agent.root.numpy.rows import Row
-from tests.support.machines.scripted_child import JOURNAL, S, Sender
+from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender, root_of
 
-SUM = (Aggregate("sum", "sum"),)
 TEN = Query("ten", 1, "boiler", Tumbling(10 * S), SUM, by=("k",))
-GRACE = 60 * S
-
-
-def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
-    """A root that has heard the birth of each."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, revise_every_us=revise_every_us)
-    for sender in senders:
-        root.take(sender.node, sender.birth(), 0)
-    assert root.step(0) == []
-    return root
 
 
 def told(rows: list[Row]) -> list[tuple[str, int, float | None, int]]:
@@ -181,7 +168,7 @@ def test_an_added_query_begins_where_the_last_member_serves_it() -> None:
     """protocol 6.3: earlier windows give no row."""
     fresh = replace(TEN, id="fresh")
     a, b = Sender("a", TEN, fresh), Sender("b", TEN, fresh)
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=query_of)
+    root = NumpyRoot(JOURNAL, grace_us=GRACE)
     root.take("a", a.birth(None, [Serving("ten", 1), Serving("fresh", 1, 5 * S)]), 0)
     root.take("b", b.birth(None, [Serving("ten", 1), Serving("fresh", 1, 15 * S)]), 0)
     for sender in (a, b):
@@ -226,6 +213,18 @@ def test_beyond_the_horizon_a_late_reading_is_kept_apart() -> None:
     assert (kept.node, kept.source, kept.key, kept.start, kept.readings) == ("a", "boiler", "k=x", 9 * S, 1)
 
 
+def test_a_late_reading_of_a_window_that_just_left_the_horizon_is_kept_apart_too() -> None:
+    """protocol 4.2: whatever revises no row is beyond, also less than a window's length before the horizon."""
+    a = Sender("a", TEN)
+    root = root_of(a)
+    far_us = HORIZON_US + 25 * S
+    root.take("a", a.send((10 * S, 20 * S, "k=x", 1.0), (20 * S, 30 * S, "k=x", 1.0), frontier_us=far_us), far_us)
+    root.step(far_us)
+    root.take("a", a.send((18 * S, 19 * S, "k=x", 2.0), (21 * S, 22 * S, "k=x", 3.0), late=True), far_us)
+    assert [(row.start, row.values["sum"]) for row in root.step(far_us)] == [(20 * S, 4.0)]
+    assert [kept.start for kept in root.beyond] == [18 * S]
+
+
 def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
     """protocol 8.3: what was put off comes when the time is up, or when the holder flushes."""
     a = Sender("a", TEN)
@@ -246,15 +245,10 @@ def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
 
 def test_a_definition_of_a_newer_version_stops_nothing() -> None:
     a = Sender("a", TEN, replace(TEN, id="newer"))
-
-    def parse(text: str) -> Query:
-        query = query_of(text)
-        if query.id == "newer":
-            raise ConfigError("not supported yet")
-        return query
-
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=parse)
-    root.take("a", a.birth(), 0)
+    root, birth = NumpyRoot(JOURNAL, grace_us=GRACE), a.birth()
+    assert birth.define is not None
+    texts = tuple(text.replace("tumbling", "folding") if "newer" in text else text for text in birth.define.queries)
+    root.take("a", replace(birth, define=replace(birth.define, queries=texts)), 0)
     root.take("a", a.send((0, 10 * S, "k=x", 1.0), frontier_us=10 * S), S)
     assert [row.query for row in root.step(S)] == ["ten"]
 
@@ -269,8 +263,8 @@ def test_what_can_no_longer_be_revised_is_forgotten() -> None:
         frame = a.send((start_us, start_us + 10 * S, "k=x", 1.0), frontier_us=start_us + 10 * S)
         root.take("a", frame, start_us + 10 * S)
         assert len(root.step(start_us + 10 * S)) == 1
-    assert sum(len(holding) for holding in root._holdings.values()) <= 6
-    assert len(root._windows.shown["ten", ""]) <= 6
+    assert sum(len(index) for index in root.kept.indexes.values()) <= 6
+    assert len(root.results.rows["ten", ""]) <= 6
     assert len(root.decider.gaps) <= 6
 
 
@@ -294,7 +288,7 @@ def test_order_repetition_and_batches_change_no_final_row(seed: int) -> None:
         frames.append((sender.node, sender.send(frontier_us=60 * S)))
     sent = frames + random.choices(frames, k=5)
     random.shuffle(sent)
-    root = NumpyRoot(JOURNAL, grace_us=GRACE, parse=query_of, named=("a", "b"))
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, named=("a", "b"))
     final: dict[tuple[str, str, int], Row] = {}
     for node, frame in sent:
         root.take(node, frame, S)

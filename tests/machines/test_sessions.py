@@ -8,8 +8,7 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
 from edge_agent.root.numpy.rows import Row
-from tests.machines.test_root import SUM, root_of
-from tests.support.machines.scripted_child import S, Sender
+from tests.support.machines.scripted_child import SUM, S, Sender, root_of
 
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM, by=("k",))
 X = "k=x"
@@ -70,3 +69,21 @@ def test_the_longest_duration_cuts_at_its_multiples_and_nothing_joins_across() -
     root = root_of(a)
     root.take("a", a.send(piece(16, 19, 1.0), piece(20, 21, 2.0), piece(24, 25, 4.0), frontier_us=60 * S), S)
     assert told(root.step(S)) == [(16, 24, 1.0, 0, False), (20, 30, 6.0, 0, False)]
+
+
+def test_rows_of_sessions_are_revised_no_more_often_than_revise_every() -> None:
+    """protocol 8.3: what was put off comes when the time is up, or when the holder flushes."""
+    a = Sender("a", VISITS)
+    root = root_of(a, revise_every_us=60 * S)
+    root.take("a", a.send(piece(10, 12, 1.0), frontier_us=60 * S), S)
+    assert told(root.step(S)) == [(10, 17, 1.0, 0, False)]
+    late = [a.send(piece(at, at, 1.0), late=True) for at in (13, 14, 15, 16)]
+    root.take("a", late[0], 2 * S)
+    assert told(root.step(2 * S)) == [(10, 18, 2.0, 1, False)]
+    root.take("a", late[1], 3 * S)
+    root.take("a", late[2], 4 * S)
+    assert root.step(4 * S) == []
+    assert told(root.step(62 * S)) == [(10, 20, 4.0, 2, False)]
+    root.take("a", late[3], 63 * S)
+    assert root.step(63 * S) == []
+    assert told(root.step(63 * S, flush=True)) == [(10, 21, 5.0, 3, False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import NEVER_US
@@ -10,6 +10,7 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.gateway.slicer import Slicer
 from tests.oracle import central_computer
 from tests.support import algebra_strategies
+from tests.support.effort import examples
 from tests.support.machines.slicer_runs import Run
 from tests.support.naive_root import expected
 from tests.support.tolerance import assert_same_rows
@@ -56,7 +57,6 @@ def runs(draw: st.DrawFn, late: str) -> Run:
     return run
 
 
-@settings(deadline=None)
 @given(run=runs("revise"))
 def test_every_reading_counts_once_in_each_of_its_windows_however_late_it_comes(run: Run) -> None:
     """protocol 4.2, 6.1, 6.2: on-time slices, late partials, flushes and restarts add up to the oracle's rows."""
@@ -66,7 +66,6 @@ def test_every_reading_counts_once_in_each_of_its_windows_however_late_it_comes(
     assert run.slicer.counters["readings"] == len(readings)
 
 
-@settings(deadline=None)
 @given(run=runs("drop"))
 def test_dropped_late_readings_are_in_no_window_and_counted(run: Run) -> None:
     want = expected(run.queries, run.servings, run.readings)
@@ -74,7 +73,6 @@ def test_dropped_late_readings_are_in_no_window_and_counted(run: Run) -> None:
     assert run.slicer.counters["dropped_late"] == run.slicer.counters["late"] == len(run.late)
 
 
-@settings(deadline=None)
 @given(run=runs("per_window"))
 def test_late_readings_count_in_the_windows_that_are_still_open_and_in_no_other(run: Run) -> None:
     rows: dict[central_computer.Row, list[central_computer.Reading]] = {}
@@ -122,7 +120,7 @@ def changing(draw: st.DrawFn) -> Run:
     return run
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(run=changing())
 def test_at_changes_of_plan_every_window_of_every_serving_is_exact(run: Run) -> None:
     """protocol 6.3: every reading goes to exactly one of the plans that succeed each other, also the late ones."""

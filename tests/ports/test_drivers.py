@@ -136,7 +136,7 @@ def test_the_example_of_the_docs_is_checked_explained_and_read_as_ours_are(gauge
     assert json.loads(canonical_sensor(sensor))["every"] == "500ms"
     assert parse_definition("sensor", "g", canonical_sensor(sensor)).value == sensor
     assert rate_of(sensor, ()).per_s == 2.0
-    assert (cannot_run(sensor, live=False), cannot_run(sensor, live=True)) == ("try --live", "")
+    assert (cannot_run(sensor, live=False), cannot_run(sensor, live=True)) == ("runs only with --live", "")
     with pytest.raises(ConfigError, match="have no topic"):
         parse_sensor("g", {**table, "labels": {"site": "{topic[1]}"}})
     sensors = Sensors(clock)

@@ -15,6 +15,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors import file as module
 from edge_agent.ports.sensors.file import FileSensor
+from tests.support.effort import examples
 from tests.support.fakes import FakeClock
 
 T0 = 1_700_000_000  # s
@@ -111,7 +112,7 @@ def test_a_line_without_end_is_skipped_and_what_follows_is_read(
     driver.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(-5, 20), min_size=1, max_size=40),
     st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12),

@@ -58,7 +58,7 @@ def test_what_was_not_acknowledged_comes_again_after_a_reconnect_and_only_that(n
     net.until(lambda: len(net.messages(hears)) == 10)
     tokens = [message[2] for message in net.messages(hears)]
     hears.ack(tokens[:4])
-    net.quiet(0.2)
+    net.settled(hears)
     hears.close()
     net.reports[hears].clear()
     hears.open()
@@ -69,18 +69,19 @@ def test_what_was_not_acknowledged_comes_again_after_a_reconnect_and_only_that(n
     again = [message[2] for message in net.messages(hears)]
     assert not set(again) & set(tokens)
     hears.ack(tokens[4:])  # of the earlier connection: they mean nothing now
-    net.quiet(0.2)
+    net.settled(hears)
     hears.close()
     net.reports[hears].clear()
     hears.open()
     net.until(lambda: len(net.messages(hears)) == 6)
     hears.ack([message[2] for message in net.messages(hears)])
-    net.quiet(0.2)
+    net.settled(hears)
     hears.close()
     net.reports[hears].clear()
     hears.open()
-    net.quiet(0.5)
-    assert net.messages(hears) == []
+    says.publish("a", b"next")
+    net.until(lambda: net.messages(hears))
+    assert net.payloads(hears) == [b"next"]
 
 
 def test_the_receive_maximum_holds_back_what_is_not_acknowledged(net: Net, mosquitto: Mosquitto) -> None:
@@ -88,7 +89,8 @@ def test_the_receive_maximum_holds_back_what_is_not_acknowledged(net: Net, mosqu
     says = net.connect(link(mosquitto, "says"))
     for n in range(12):
         says.publish("a", b"%d" % n)
-    net.quiet(0.5)
+    net.until(lambda: net.count(says, Taken) == 12)
+    net.settled(hears)
     assert len(net.messages(hears)) == 5
     hears.ack([message[2] for message in net.messages(hears)])
     net.until(lambda: len(net.messages(hears)) >= 10)  # Mosquitto 2.0.11 then sends two more than it may
@@ -115,8 +117,10 @@ def test_the_last_will_is_published_when_a_client_vanishes_and_not_when_it_says_
     polite = net.connect(link(mosquitto, "polite", will=replace(will, topic="status/polite")))
     polite.publish("status/polite", b"leaving")
     polite.close()
-    net.quiet(0.3)
-    assert net.payloads(hears) == [b"leaving"]
+    net.until(lambda: "Client polite disconnected" in mosquitto.log.read_text())
+    hears.publish("status/hears", b"next")
+    net.until(lambda: b"next" in net.payloads(hears))
+    assert net.payloads(hears) == [b"leaving", b"next"]
     vanishing = net.connect(link(mosquitto, "vanishing", will=will))
     with socket.socket(fileno=os.dup(vanishing.fileno())) as cable:
         cable.shutdown(socket.SHUT_RDWR)
@@ -161,12 +165,13 @@ def test_an_oversize_message_of_a_sensor_is_skipped_and_settled(net: Net, mosqui
     assert refused.topic == "a"
     assert "larger than 100000" in refused.why
     hears.ack([message[2] for message in net.messages(hears)])
-    net.quiet(0.2)
+    net.settled(hears)
     hears.close()
     net.reports[hears].clear()
     hears.open()
-    net.quiet(0.5)
-    assert not net.messages(hears)
+    says.publish("a", b"next")
+    net.until(lambda: net.messages(hears))
+    assert net.payloads(hears) == [b"next"]
     assert not net.of(hears, RefusedPublish)  # it does not come again for ever
 
 
@@ -200,12 +205,11 @@ def test_a_filter_that_is_left_is_heard_no_more_not_even_after_a_reconnect(net: 
     hears = net.connect(link(mosquitto, "hears"), "a", "b")
     says = net.connect(link(mosquitto, "says"))
     hears.unsubscribe(["a", "never"])
-    net.quiet(0.2)
+    net.settled(hears)
     for _ in range(2):
         says.publish("a", b"no")
         says.publish("b", b"yes")
         net.until(lambda: b"yes" in net.payloads(hears))
-        net.quiet(0.1)
         assert b"no" not in net.payloads(hears)
         net.reports[hears].clear()
         mosquitto.kill()
@@ -224,7 +228,6 @@ def test_an_expired_message_is_not_delivered(net: Net, mosquitto: Mosquitto) -> 
     net.quiet(2.2)
     hears.open()
     net.until(lambda: net.payloads(hears))
-    net.quiet(0.2)
     assert net.payloads(hears) == [b"good"]
 
 

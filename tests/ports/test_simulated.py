@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
@@ -73,7 +73,6 @@ def test_a_span_of_time_holds_exactly_the_readings_of_that_time(
     assert found == [row for row in rows(simulation.readings(first, n)) if start <= row[1] < end]
 
 
-@settings(deadline=None)
 @given(definitions(), st.lists(st.integers(0, 400_000), min_size=1, max_size=8), st.sets(st.integers(0, 7)))
 def test_polls_at_any_time_and_restarts_at_any_poll_give_every_reading_once_in_order_of_arrival(
     definition: Sensor, steps: list[int], restarts: set[int]

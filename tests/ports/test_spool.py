@@ -18,6 +18,7 @@ from edge_agent.machines.events import Commit, SpooledFrame
 from edge_agent.ports import spool as module
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.spool_file import WAL_BYTES
+from tests.support.effort import examples
 from tests.support.ports.spools import EPOCH, encode, frames, reopened
 
 
@@ -68,7 +69,7 @@ def test_a_gap_record_takes_the_place_of_what_it_replaces_and_keeps_its_turn(spo
 KEYS = st.tuples(st.integers(0, 3), st.integers(0, 9))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sets(KEYS, max_size=6), st.sets(KEYS, max_size=6)), min_size=1, max_size=8))
 def test_counts_bytes_and_contents_follow_every_commit(
     tmp_path: Path, steps: list[tuple[set[tuple[int, int]], set[tuple[int, int]]]]

@@ -18,7 +18,8 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit
 from edge_agent.runtime.build import build
 from tests.support.processes.broker_clients import ask, retained
-from tests.support.processes.tree import Top, gateway, region, wait_for
+from tests.support.processes.tree import Top, commits, gateway, region
+from tests.support.waiting import eventually
 
 Begin = Callable[[ChildProcess], ChildProcess]
 Brokers = Callable[[int], list[Broker]]
@@ -43,7 +44,7 @@ def test_bad_messages_are_quarantined_and_the_line_goes_on(tmp_path: Path, ended
     with Top(high.url) as top:
         merger = ended(region("region-1", tmp_path / "region-1", high.url, "root", low.url))
         ended(gateway("gw-1", tmp_path / "gw-1", low.url, "region-1", SENSOR + QUERY))
-        wait_for(top.results)
+        eventually(top.results)
         hostile = {
             "hw/1/up/gw-1/f/region-1": (
                 b"",
@@ -69,7 +70,7 @@ def test_bad_messages_are_quarantined_and_the_line_goes_on(tmp_path: Path, ended
                     ["mosquitto_pub", "-V", "5", "-p", port, "-q", "1", "-t", topic, "-f", str(file)], check=True
                 )
         seen = max(row.start for row in top.results().values())
-        wait_for(lambda: max(row.start for row in top.results().values()) > seen + 2_000_000)
+        eventually(lambda: max(row.start for row in top.results().values()) > seen + 2_000_000)
         starts = sorted(row.start for row in top.results().values())
         assert starts == list(range(starts[0], starts[-1] + 1, 500_000))
     lines = (merger.folder / "quarantine.jsonl").read_text().splitlines()
@@ -87,9 +88,9 @@ def test_a_frame_damaged_on_disk_becomes_a_gap_record_and_the_next_ones_arrive(
     (broker,) = brokers(1)
     agent = ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root", SENSOR + QUERY))
     with Top(broker.url) as top:
-        wait_for(top.results)
+        eventually(top.results)
         broker.kill()
-        time.sleep(2)
+        commits(agent, 10)  # at least two windows end
         agent.kill()
         with sqlite3.connect(agent.folder / "spool.db") as spool:
             epoch, seq = spool.execute("SELECT epoch, seq FROM frames ORDER BY id LIMIT 1 OFFSET 1").fetchone()
@@ -98,7 +99,7 @@ def test_a_frame_damaged_on_disk_becomes_a_gap_record_and_the_next_ones_arrive(
         broker.start()
         agent.start()
         goal_us = int(time.time() * 1e6)
-        wait_for(lambda: any(row.start > goal_us for row in top.results().values()), 30)
+        eventually(lambda: any(row.start > goal_us for row in top.results().values()), 30)
         gaps = [gap for _, gap in top.root.decider.gaps]
     assert [gap.reason for gap in gaps] == ["damaged"]
     assert gaps[0].detail.startswith("sha256 ")
@@ -112,7 +113,7 @@ def test_a_spool_that_cannot_be_read_is_set_aside(tmp_path: Path, ended: Begin, 
     (folder / "spool.db").write_bytes(b"no database" * 1000)
     agent = ended(gateway("gw-1", folder, broker.url, "root", SENSOR + QUERY))
     with Top(broker.url) as top:
-        wait_for(top.results)
+        eventually(top.results)
     assert (folder / "spool.db.corrupt-1").exists()
     assert "spool.set_aside" in agent.tail(50)
 
@@ -162,7 +163,7 @@ def test_run_once_ends_when_its_files_are_read_and_receipted(tmp_path: Path, bro
     with Top(broker.url) as top:
         done = headwater("run", "--once", str(file))
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: sum(row.readings for row in top.results().values()) == 100)
+        eventually(lambda: sum(row.readings for row in top.results().values()) == 100)
     assert retained(broker.url, "hw/1/up/gw-1/status")["online"] is False
 
 
@@ -170,7 +171,7 @@ def test_run_once_ends_when_its_files_are_read_and_receipted(tmp_path: Path, bro
 def test_a_node_that_is_not_ours_to_configure_is_told_so(tmp_path: Path, ended: Begin, brokers: Brokers) -> None:
     (broker,) = brokers(1)
     ended(region("region-1", tmp_path / "region-1", broker.url, "root"))
-    wait_for(lambda: retained(broker.url, "hw/1/up/region-1/status"))
+    eventually(lambda: retained(broker.url, "hw/1/up/region-1/status"))
     assert ask(broker.url, "region-1", "reload", "reload")["ok"] is False
     assert ask(broker.url, "region-1", "diagnose", "diagnose")["children"] == {}
 
@@ -179,7 +180,7 @@ def test_a_node_that_is_not_ours_to_configure_is_told_so(tmp_path: Path, ended: 
 def test_two_devices_with_one_id_are_named_in_a_clear_line(tmp_path: Path, ended: Begin, brokers: Brokers) -> None:
     (broker,) = brokers(1)
     twins = [ended(gateway("gw-1", tmp_path / folder, broker.url, "root")) for folder in ("one", "two")]
-    wait_for(lambda: any("does another client use 'gw-1'?" in twin.tail(50) for twin in twins), 30)
+    eventually(lambda: any("does another client use 'gw-1'?" in twin.tail(50) for twin in twins), 30)
 
 
 def test_what_is_wrong_at_the_start_is_one_line_with_the_next_step(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_what_is_wrong_at_the_start_is_one_line_with_the_next_step(tmp_path: Pat
 
 def test_two_processes_on_one_spool_are_refused(tmp_path: Path, ended: Begin) -> None:
     agent = ended(gateway("gw-1", tmp_path, "mqtt://127.0.0.1:9", "root", SENSOR))
-    wait_for((tmp_path / "spool.db").exists)
+    eventually((tmp_path / "spool.db").exists)
     done = headwater("run", str(tmp_path / "headwater.toml"))
     assert done.returncode == 3
     assert f"in use by process {agent.pid}" in done.stderr

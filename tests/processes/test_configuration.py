@@ -13,7 +13,8 @@ import pytest
 
 from edge_agent.demo.processes import Broker, ChildProcess
 from tests.support.processes.broker_clients import ask, publish, retained
-from tests.support.processes.tree import Top, gateway, region, wait_for
+from tests.support.processes.tree import Top, commits, gateway, region
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -58,21 +59,20 @@ def test_a_definition_without_revision_is_numbered_passed_on_below_and_comes_int
         ended(gateway("gw-1", tmp_path / "gw-1", low.url, "region-1"))
         publish(high.url, "hw/1/all/cfg/sensor/boiler", text(SENSOR))
         publish(high.url, "hw/1/all/cfg/query/half", text(QUERY))
-        wait_for(lambda: len(top.results("half")) >= 2)
+        eventually(lambda: len(top.results("half")) >= 2)
         assert retained(low.url, "hw/1/all/cfg/query/half")["revision"] == 1
         assert item(low.url, "gw-1", "query/half") == {"ok": True, "revision": 1}
 
         publish(low.url, "hw/1/down/gw-1/cfg/query/own", text(QUERY, aggregates=["count"]))  # one node, below
-        wait_for(lambda: len(top.results("own")) >= 2)
+        eventually(lambda: len(top.results("own")) >= 2)
         assert all(row.readings == 25 for row in top.results("own").values())
 
         publish(high.url, "hw/1/all/cfg/query/half", "")  # an empty payload removes
-        wait_for(lambda: item(low.url, "gw-1", "query/half").get("removed"))
+        eventually(lambda: item(low.url, "gw-1", "query/half").get("removed"))
         assert retained(high.url, "hw/1/all/cfg/query/half") == {"removed": True, "revision": 2}
-        time.sleep(1)
-        count = len(top.results("half"))
-        time.sleep(1)
-        assert len(top.results("half")) == count
+        removed_us = int(time.time() * 1e6)
+        eventually(lambda: any(row.start > removed_us + 1_000_000 for row in top.results("own").values()))
+        assert max(row.start for row in top.results("half").values()) <= removed_us
 
 
 def test_a_bad_configuration_never_replaces_a_good_one_and_state_says_why(
@@ -84,7 +84,7 @@ def test_a_bad_configuration_never_replaces_a_good_one_and_state_says_why(
         ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root"))
         publish(broker.url, "hw/1/all/cfg/sensor/boiler", text(SENSOR, revision=1))
         publish(broker.url, topic, text(QUERY, revision=5))
-        wait_for(lambda: top.results("half"))
+        eventually(lambda: top.results("half"))
         bad = {
             "window.slide": text(QUERY, revision=6, window={"type": "sliding", "length": "10m", "slide": "11m"}),
             "": "{not json",
@@ -92,11 +92,11 @@ def test_a_bad_configuration_never_replaces_a_good_one_and_state_says_why(
         }
         for at, payload in bad.items():
             publish(broker.url, topic, payload)
-            said = wait_for(partial(refusal, broker.url, at))
+            said = eventually(partial(refusal, broker.url, at))
             assert said["in_force"] == 5
             grows(top)
         publish(broker.url, topic, text(QUERY, revision=6))
-        wait_for(lambda: item(broker.url, "gw-1", "query/half") == {"ok": True, "revision": 6})
+        eventually(lambda: item(broker.url, "gw-1", "query/half") == {"ok": True, "revision": 6})
 
 
 def test_a_definition_that_cannot_be_read_and_is_deleted_is_gone_and_the_log_names_the_newest(
@@ -107,12 +107,12 @@ def test_a_definition_that_cannot_be_read_and_is_deleted_is_gone_and_the_log_nam
     publish(broker.url, "hw/1/all/cfg/sensor/outside", text({"driver": "mqtt", "topic": "a", "revision": 1}))
     for name in ("first", "second"):
         publish(broker.url, f"hw/1/all/cfg/query/{name}", "{not json")
-        wait_for(partial(logged, agent, "definitions.refused", f"item=query/{name}"))
-    assert wait_for(lambda: item(broker.url, "gw-1", "sensor/outside"))["ok"] is True
-    assert wait_for(lambda: logged(agent, "sensors.elsewhere", "sensor=outside"))
+        eventually(partial(logged, agent, "definitions.refused", f"item=query/{name}"))
+    assert eventually(lambda: item(broker.url, "gw-1", "sensor/outside"))["ok"] is True
+    assert eventually(lambda: logged(agent, "sensors.elsewhere", "sensor=outside"))
     publish(broker.url, "hw/1/all/cfg/query/first", "")
     publish(broker.url, "hw/1/all/cfg/query/second", text(QUERY, revision=1))
-    wait_for(lambda: item(broker.url, "gw-1", "query/second").get("waiting"))
+    eventually(lambda: item(broker.url, "gw-1", "query/second").get("waiting"))
     assert item(broker.url, "gw-1", "query/first") == {}
 
 
@@ -129,15 +129,14 @@ def test_a_gateway_boots_without_its_broker_with_what_it_had_and_loses_nothing(
         agent = ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root"))
         publish(broker.url, "hw/1/all/cfg/sensor/boiler", text(SENSOR, revision=1))
         publish(broker.url, "hw/1/all/cfg/query/half", text(QUERY, revision=1))
-        wait_for(lambda: len(top.results("half")) >= 2)
+        eventually(lambda: len(top.results("half")) >= 2)
         broker.kill()
         agent.kill()
         agent.start()  # no broker: it goes on from its spool
-        time.sleep(2.5)
-        assert agent.alive
+        commits(agent, 6)
         goal_us = int(time.time() * 1e6)
         broker.start()
-        wait_for(lambda: any(row.start > goal_us for row in top.results("half").values()), 30)
+        eventually(lambda: any(row.start > goal_us for row in top.results("half").values()), 30)
         starts = sorted(row.start for row in top.results("half").values())
         assert starts == list(range(starts[0], starts[-1] + 1, 500_000))
         whole = [row for row in top.results("half").values() if row.start != starts[0]]  # the sensor began in that one
@@ -149,19 +148,19 @@ def test_an_absent_broker_at_the_first_start_is_waited_for(tmp_path: Path, ended
     broker.kill()
     config = f'[sensor.boiler]\ndriver = "simulated"\nrate = 50\n{local_query()}'
     agent = ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root", config))
-    wait_for(lambda: "link.down" in agent.tail(50), 30)  # on a busy machine a process takes its time to start
-    time.sleep(1)
+    eventually(lambda: "link.down" in agent.tail(50), 30)  # on a busy machine a process takes its time to start
+    commits(agent, 6)  # at least one window ends
     began_us = int(time.time() * 1e6)
     broker.start()
     with Top(broker.url) as top:
-        wait_for(lambda: len(top.results("half")) >= 4, 30)
+        eventually(lambda: len(top.results("half")) >= 4, 30)
         assert min(row.start for row in top.results("half").values()) < began_us  # spooled while it waited
 
 
 def grows(top: Top) -> None:
     """Rows keep coming."""
     seen = len(top.results("half"))
-    wait_for(lambda: len(top.results("half")) > seen)
+    eventually(lambda: len(top.results("half")) > seen)
 
 
 def local_query() -> str:
@@ -179,7 +178,7 @@ def test_two_tiers_on_one_broker_use_one_connection_each(tmp_path: Path, ended: 
         ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "region-1"))
         publish(broker.url, "hw/1/all/cfg/sensor/boiler", text(SENSOR))
         publish(broker.url, "hw/1/all/cfg/query/half", text(QUERY))
-        wait_for(lambda: len(top.results("half")) >= 4)
+        eventually(lambda: len(top.results("half")) >= 4)
         assert {row.received for row in top.results("half").values()} == {1}
         log = (broker.folder / "broker-0.log").read_text()
         assert log.count("as region-1 ") == log.count("as region-2 ") == 1
@@ -190,7 +189,7 @@ def test_a_node_says_who_it_is_answers_commands_and_says_goodbye(
 ) -> None:
     (broker,) = brokers(1)
     agent = ended(gateway("gw-1", tmp_path / "gw-1", broker.url, "root", local_query()))
-    status = wait_for(lambda: retained(broker.url, "hw/1/up/gw-1/status"))
+    status = eventually(lambda: retained(broker.url, "hw/1/up/gw-1/status"))
     assert (status["online"], status["role"], status["parent"]) == (True, "gateway", "root")
     assert int(status["epoch"], 16)
     assert status["clock"] == {"synced": True}
@@ -208,6 +207,6 @@ def test_a_node_says_who_it_is_answers_commands_and_says_goodbye(
     assert agent.stop() == 0
     assert retained(broker.url, "hw/1/up/gw-1/status")["online"] is False
     ended(agent)
-    wait_for(lambda: retained(broker.url, "hw/1/up/gw-1/status")["online"])
+    eventually(lambda: retained(broker.url, "hw/1/up/gw-1/status")["online"])
     agent.kill()
-    wait_for(lambda: not retained(broker.url, "hw/1/up/gw-1/status")["online"])  # the last will
+    eventually(lambda: not retained(broker.url, "hw/1/up/gw-1/status")["online"])  # the last will

@@ -17,7 +17,8 @@ from edge_agent.machines.node import FAILED
 from edge_agent.packages import load
 from edge_agent.root.completeness import Decider, Decision
 from tests.support.processes.broker_clients import retained
-from tests.support.processes.tree import Top, gateway, wait_for
+from tests.support.processes.tree import Top, gateway
+from tests.support.waiting import eventually
 
 TROUBLE = """
 import time
@@ -109,18 +110,18 @@ def test_functions_that_raise_or_are_slow_cost_their_own_results_and_nothing_els
         def failing() -> dict[str, str]:
             return {one["function"]: one["why"] for one in (retained(broker.url, status) or {}).get("failing", ())}
 
-        wait_for(lambda: len(failing()) == 2)
+        eventually(lambda: len(failing()) == 2)
         assert failing() == {
             "raises": "ValueError: no such valve",
             "naps": "took 0.3 s (limit 0.25 s), 3 calls in a row; switched off",
         }
-        start = max(row.start for row in wait_for(top.results).values())
-        row = wait_for(lambda: [row for row in top.results().values() if row.start > start])[0]
+        start = max(row.start for row in eventually(top.results).values())
+        row = eventually(lambda: [row for row in top.results().values() if row.start > start])[0]
         assert row.values["count"] == 25
         assert row.values["raises"] is None
         assert row.values["naps"] is None
         assert row.values["works"] is not None
-        wait_for(lambda: {gap.reason for gap in declared} == {FAILED} and len(declared) >= 2)
+        eventually(lambda: {gap.reason for gap in declared} == {FAILED} and len(declared) >= 2)
     gaps = {gap.detail.partition(" of ")[2].partition(" ")[0]: gap for gap in declared}
     assert gaps.keys() == {"raises", "naps"}
     assert gaps["raises"].detail == "lift of raises (package trouble 1.0): ValueError: no such valve; queries half"

@@ -12,7 +12,8 @@ import pytest
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.demo.processes import Broker, ChildProcess
-from tests.support.processes.tree import Top, gateway, region, truth, wait_for
+from tests.support.processes.tree import Top, gateway, region, truth
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SECOND = 1_000_000
@@ -50,7 +51,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(
         agents.append(ended(gateway(f"gw-{n}", tmp_path / f"gw-{n}", low.url, "region-1", config)))
     merger = ended(region("region-1", tmp_path / "region-1", high.url, "root", low.url))
     with Top(high.url) as top:
-        wait_for(lambda: len(top.results()) >= 2)
+        eventually(lambda: len(top.results()) >= 2)
         victims = [*agents, merger, low, high]
         until = time.monotonic() + 12
         while time.monotonic() < until:
@@ -60,8 +61,8 @@ def test_kills_at_random_moments_lose_and_double_nothing(
             time.sleep(chance.choice((0.0, 0.3)))
             victim.start()
         goal_us = int(time.time()) * SECOND + SECOND
-        wait_for(lambda: any(row.start >= goal_us for row in top.results().values()), 40)
-        wait_for(lambda: all(row.complete for row in top.results().values()), 20)
+        eventually(lambda: any(row.start >= goal_us for row in top.results().values()), 40)
+        eventually(lambda: all(row.complete for row in top.results().values()), 20)
         rows = {row.start: row for row in top.results().values()}
     first = min(rows)
     expected = {s: v for s, v in truth(sensors, begin_us, SECOND, goal_us + SECOND).items() if s >= first}

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from edge_agent.demo.processes import ChildProcess, free_ports, mosquitto
-from tests.support.processes.tree import wait_for
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -88,7 +88,7 @@ def end(group: int) -> None:
     """End all processes of a group: asked first, killed after some seconds."""
     try:
         os.killpg(group, signal.SIGTERM)
-        wait_for(lambda: not alive(group), 15)
+        eventually(lambda: not alive(group), 15)
     except ProcessLookupError:
         return
     except AssertionError:

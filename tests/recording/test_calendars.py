@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from edge_agent.recording.parser import parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
-from edge_agent.recording.tree import Tree
-from tests.support.recording.seeded import expected, reach, told_rows
+from tests.support.effort import seeds
+from tests.support.recording.seeded import answered, expected, reach, told_rows
 from tests.support.recording.seeded_calendars import made_calendars
 from tests.support.tolerance import close
 
-SEEDS = 40
 
-
-def answered(given: dict[str, Any]) -> list[Told]:
-    recording = parse(json.dumps(given), "made")
-    assert not recording.refused
-    return RowRenderer(recording).final(Tree(recording).run())
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 40))
 def test_days_weeks_months_and_bands_give_the_rows_of_the_oracle(seed: int) -> None:
     """protocol 6.2, 6.1 and 4.2 where windows are of unequal length, or only one."""
     given = made_calendars(seed)
@@ -31,7 +19,7 @@ def test_days_weeks_months_and_bands_give_the_rows_of_the_oracle(seed: int) -> N
     assert got.keys() == want.keys()
     for place, numbers in want.items():
         pairs = zip(got[place].values(), numbers.values(), strict=True)
-        assert all(close(a, b, reach(given)) for a, b in pairs), (place, got[place], numbers)
+        assert all(close(a, b, reach(given, place[0])) for a, b in pairs), (place, got[place], numbers)
 
 
 def days(tz: str, offset: str, *hours: int) -> list[tuple[float, float, int]]:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from edge_agent.recording.parser import parse
-from tests.recording.test_run import answered
-from tests.support.recording.seeded import UNITS, expected, key_text, reach
+from tests.support.effort import seeds
+from tests.support.recording.seeded import UNITS, answered, expected, key_text, reach
 from tests.support.recording.seeded_ordered import expected_central, made_central
 from tests.support.tolerance import close
 
-SEEDS = 40
 Rows = dict[tuple[str, str, int, int], list[Any]]
 
 
@@ -29,7 +28,8 @@ def rows_of(given: dict[str, Any]) -> Rows:
     return out
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 40))
 def test_central_windows_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
     """protocol 7.4, 6.2: through any tree, beside windows of time over the same source."""
     given = made_central(seed)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.streams import FAR_US
 from edge_agent.recording.tree import JOURNAL, Tree
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames
-from tests.support.recording.probes import PROBES, Place, Probe, ones, query, tree
+from tests.support.recording.probes import PROBES, Probe, ones, query, rows_of, tree
 
 
 def recording_of(probe: Probe, name: str = "probe") -> Recording:
@@ -24,11 +22,6 @@ def recording_of(probe: Probe, name: str = "probe") -> Recording:
     recording = parse(json.dumps(probe.given), name)
     assert not recording.refused
     return recording
-
-
-def rows_of(told: list[Told]) -> dict[Place, Any]:
-    """Rows as a probe says them."""
-    return {(t["query"], t["key"], t["start"], t["end"]): t.get("value", t.get("values")) for t in told}
 
 
 def holds_rows(payload: bytes) -> bool:
@@ -66,7 +59,7 @@ def test_a_message_delivered_twice_counts_once() -> None:
     running = Tree(recording)
     list(running.run())
     named = sorted({message.node for message in running.messages})
-    root = NumpyRoot(JOURNAL, grace_us=FAR_US, parse=query_of, named=named, horizon_us=FAR_US)
+    root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=named, horizon_us=FAR_US)
     rows: list[Row] = []
     known = next(n for n, message in enumerate(running.messages) if holds_rows(message.payload))
     for message in [*running.messages[:known], *sorted(running.messages[known:], key=lambda m: m.node)]:
@@ -84,7 +77,7 @@ def test_a_child_that_never_speaks_is_missing_from_a_row_not_a_reason_to_wait() 
     list(running.run())
     speaking = running.messages[0].node
     grace_us = 60_000_000
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, parse=query_of, named=(speaking, "silent"))
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, named=(speaking, "silent"))
     for message in running.messages:
         root.take(message.node, frames.decode(message.payload), message.received_us)
     now_us = running.messages[-1].received_us

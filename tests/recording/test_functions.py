@@ -16,10 +16,10 @@ from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer, functions, member_itself
 from tests.support import algebra_strategies
+from tests.support.effort import seeds
 from tests.support.recording.seeded import UNITS, Row, Value, expected, judged, made, reach, told_rows
 from tests.support.tolerance import close
 
-SEEDS = 12  # some hundred more were run while this was written
 ESTIMATES = {"approx_distinct", "theta_distinct", "approx_quantile", "approx_median", "top_k"}  # see tests/laws
 TOLD = {  # functions whose answer is in the details
     "collect": lambda readings, _: central_computer.collected(readings),
@@ -51,14 +51,16 @@ def asked(seed: int) -> dict[str, Any]:
     return {**given, "queries": queries}
 
 
-@pytest.mark.parametrize("seed", range(1_000, 1_000 + SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(1_000, 12))
 def test_every_function_gives_the_answer_of_the_oracle(seed: int, told: None) -> None:
     """protocol 7.1, 7.2 and 7.3, through mergers and frames."""
     given = asked(seed)
     check(given, expected(given, "made"))
 
 
-@pytest.mark.parametrize("seed", range(2_000, 2_000 + SEEDS // 2))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(2_000, 6))
 def test_every_function_gives_the_answer_of_the_oracle_over_sessions(seed: int, told: None) -> None:
     """protocol 5.3 and 7.3, through mergers and frames."""
     given = {**asked(seed), "watermarks": {"mode": "end_of_stream", "allowed_lateness_ms": 0, "implicit_lag_ms": 0}}

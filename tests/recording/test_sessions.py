@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from edge_agent.root.numpy.result_rows import NewRow, ResultRows
 from edge_agent.root.numpy.rows import Row
-from edge_agent.root.numpy.sessions import ShownSessions
-from tests.recording.test_run import answered
-from tests.support.recording.seeded import reach, told_rows
+from tests.support.effort import seeds
+from tests.support.recording.seeded import answered, reach, told_rows
 from tests.support.recording.seeded_sessions import expected_sessions, made_sessions
 from tests.support.tolerance import close
 
-SEEDS = 40
 
-
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(0, 40))
 def test_sessions_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
     """protocol 5.1 to 5.4, 4.2: rows that were joined are not there any more."""
     given = made_sessions(seed)
     got, want = told_rows(answered(given), given), expected_sessions(given, "made")
-    most = reach(given)
     assert got.keys() == want.keys()
     for place, numbers in want.items():
         pairs = zip(got[place].values(), numbers.values(), strict=True)
-        assert all(close(a, b, most) for a, b in pairs), (place, got[place], numbers)
+        assert all(close(a, b, reach(given, place[0])) for a, b in pairs), (place, got[place], numbers)
 
 
 def test_rows_that_stand_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round of late readings touches a few sessions; the hundreds that stand cost a look."""
     made: list[int] = []
-    put = ShownSessions.put
+    put = ResultRows.put
 
-    def counted(self: ShownSessions, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
-        made.append(row.start)
-        return put(self, row, gap_us, max_us)
+    def counted(self: ResultRows, new: NewRow) -> Row | None:
+        made.append(new.start_us)
+        return put(self, new)
 
-    monkeypatch.setattr(ShownSessions, "put", counted)
+    monkeypatch.setattr(ResultRows, "put", counted)
     stream: list[list[Any]] = []
     for turn in range(300):
         stream += [[10 * turn, 0, 1], ["wm", 10 * turn + 3]]

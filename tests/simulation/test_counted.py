@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.root.completeness import GroupView
-from edge_agent.root.numpy import ordered
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
+from edge_agent.root.decision import ordered_queries
+from tests.support.effort import exploring, seeds
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.ordered_fleets import counted
 
 SEEDS = 8  # a test; some 0.3 s each
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize(("chaos", "least"), [(calm, SEEDS), (lossy, 3), (crashing, SEEDS // 2), (everything, 3)])
 def test_windows_of_positions_are_those_of_one_central_computer(chaos: object, least: int) -> None:
     """protocol 7.4, 6.2, 3, 1.3: crashes, restarts, losses and disorder change no position.
@@ -19,18 +21,19 @@ def test_windows_of_positions_are_those_of_one_central_computer(chaos: object, l
     least: fleets in which every reading found its place; in others a gateway was first heard of after that.
     """
     assert callable(chaos)
-    wrong, whole = counted(3_000, SEEDS, chaos)
+    wrong, whole = counted(seeds(3_000, SEEDS), chaos)
     assert wrong == []
-    assert whole >= least
+    assert exploring() or whole >= least
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize(("chaos", "least"), [(calm, SEEDS), (everything, 3)])
 def test_a_changed_query_counts_on_without_a_reading_in_two_revisions(chaos: object, least: int) -> None:
     """protocol 6.3, 7.4: also where its new revision is of another group."""
     assert callable(chaos)
-    wrong, whole = counted(4_000, SEEDS, chaos, changes=True)
+    wrong, whole = counted(seeds(4_000, SEEDS), chaos, changes=True)
     assert wrong == []
-    assert whole >= least
+    assert exploring() or whole >= least
 
 
 def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +42,6 @@ def test_the_simulation_finds_a_root_that_does_not_wait_for_all(monkeypatch: pyt
     def furthest(_query: object, view: GroupView) -> int:
         return max(view.leaves.values(), default=-(2**62))
 
-    monkeypatch.setattr(ordered, "decided_us", furthest)
-    wrong, whole = counted(3_000, SEEDS, calm)
+    monkeypatch.setattr(ordered_queries, "decided_us", furthest)
+    wrong, whole = counted(range(3_000, 3_000 + SEEDS), calm)
     assert wrong or whole < SEEDS

@@ -2,59 +2,52 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.root.decision.root_state import RootLimits
+from tests.support.effort import seeds
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.fleets import fleets
-from tests.support.simulation.world import MS, SECOND, Chaos
-
-SEEDS = 40  # a test; some 0.2 s each
+from tests.support.simulation.world import SECOND
 
 
-def calm(_random: Random) -> Chaos:
-    return Chaos()
-
-
-def lossy(random: Random) -> Chaos:
-    delay_us = random.choice([50 * MS, 500 * MS, 5 * SECOND])
-    return Chaos(random.choice([0.1, 0.4]), random.choice([0.1, 0.4]), delay_us, broker=0.01, partition=0.005)
-
-
-def crashing(random: Random) -> Chaos:
-    return Chaos(crash=random.choice([0.001, 0.005, 0.02]))
-
-
-def everything(random: Random) -> Chaos:
-    chaos = lossy(random)
-    chaos.crash = random.choice([0.001, 0.005])
-    return chaos
-
-
+@pytest.mark.seeded
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
-@pytest.mark.parametrize("first", [0, SEEDS])
+@pytest.mark.parametrize("first", [0, 40])
 def test_final_rows_equal_the_oracle_and_nothing_is_stuck(chaos: object, first: int) -> None:
     """protocol 1.1 to 1.3, 2, 3.1 to 3.4, 4, 6, 7: every rule at once."""
     assert callable(chaos)
-    assert fleets(first, SEEDS, chaos) == []
+    assert fleets(seeds(first, 40), chaos) == []
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("chaos", [calm, lossy])
 def test_queries_come_and_go_at_run_time_without_a_wrong_row(chaos: object) -> None:
     """protocol 6.3: what is there is exact, what others ask for is untouched, a new query begins for all at once."""
     assert callable(chaos)
-    assert fleets(1_000, SEEDS // 2, chaos, changes=True) == []
+    assert fleets(seeds(1_000, 20), chaos, changes=True) == []
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
 def test_sessions_equal_the_oracle_whatever_happens(chaos: object) -> None:
     """protocol 5: joined across gateways, complete by frontier and hint, none stuck, none a lie (4.7)."""
     assert callable(chaos)
-    assert fleets(2_000, SEEDS // 2, chaos, sessions=True) == []
+    assert fleets(seeds(2_000, 20), chaos, sessions=True) == []
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("sessions", [False, True])
+@pytest.mark.parametrize(
+    "limits", [RootLimits(7 * SECOND), RootLimits(0, 12 * SECOND), RootLimits(3 * SECOND, 30 * SECOND)]
+)
+def test_a_root_with_limits_gives_the_oracle_s_rows_within_them(limits: RootLimits, sessions: bool) -> None:
+    """protocol 4.2, 5.4, 8.3: revised no more often than revise_every, flushed at the end; too late is said so."""
+    assert fleets(seeds(5_000, 10), everything, sessions=sessions, limits=limits) == []
 
 
 def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:
@@ -96,7 +89,7 @@ def test_the_simulation_finds_what_the_rules_forbid(
     wrong = []
     for seed in range(12):
         try:
-            wrong += fleets(seed, 1, lossy)
+            wrong += fleets([seed], lossy)
         except (AssertionError, KeyError, ValueError):
             wrong.append(f"seed {seed} broke an invariant")
     assert wrong

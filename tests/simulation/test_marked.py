@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_fleets import calm, crashing, everything, lossy
+from tests.support.effort import seeds
+from tests.support.simulation.faults import calm, crashing, everything, lossy
 from tests.support.simulation.marker_fleets import marked
 
-SEEDS = 6  # a test; some 0.5 s each
 
-
+@pytest.mark.seeded
 @pytest.mark.parametrize("chaos", [calm, lossy, crashing, everything])
 def test_windows_between_markers_and_of_one_gateway_are_the_oracles(chaos: object) -> None:
     """protocol 1.3, 3.1, 4, 5.1, 5.4, 6.2 and 8.3: complete in the end, none missing, none twice."""
     assert callable(chaos)
-    assert marked(4_000, SEEDS, chaos) == []
+    assert marked(seeds(4_000, 6), chaos) == []

@@ -52,7 +52,8 @@ class NaiveRoot:
         served = {(s.query, s.revision): s for s in servings}
         out: dict[central_computer.Row, dict[str, float | None]] = {}
         for (query_id, revision, key, start, end), cell in self._rows.items():
-            if _covers(served.get((query_id, revision)), start, end):
+            serving = served.get((query_id, revision))
+            if serving is not None and serving.covers(start, end):
                 assert (query_id, key, start, end) not in out, "two revisions give one row"
                 out[query_id, key, start, end] = self._lowered(self._queries[query_id, revision], cell)
         return out
@@ -83,17 +84,8 @@ def expected(
     out: dict[central_computer.Row, dict[str, float | None]] = {}
     for serving in servings:
         rows = central_computer.results([queries[serving.query, serving.revision]], readings)
-        out.update({row: values for row, values in rows.items() if _covers(serving, row[2], row[3])})
+        out.update({row: values for row, values in rows.items() if serving.covers(row[2], row[3])})
     return out
-
-
-def _covers(serving: Serving | None, start: int, end: int) -> bool:
-    return (
-        serving is not None
-        and (serving.start_from_us is None or start >= serving.start_from_us)
-        and (serving.start_until_us is None or start < serving.start_until_us)
-        and (serving.end_until_us is None or end <= serving.end_until_us)
-    )
 
 
 def _windows(query: Query, kind: str, low: int, high: int) -> Iterator[tuple[int, int]]:

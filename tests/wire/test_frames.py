@@ -29,20 +29,11 @@ from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
 from tests.support.wire import frame_strategies as any_
+from tests.support.wire.one_window import START, one_window
 from tests.support.wire.same import same
 
 SECOND = 1_000_000
-START = 1_790_000_000 * SECOND
 PLAN = Plan(b"12345678", "slice", ("count", "sum"), None, SECOND, (("q", 1),))
-
-
-def one_window(keys: int, seq: int = 1_000, frontier_us: int = START + 1_234_567, seed: int = 1) -> Frame:
-    """A frame of one tumbling 1 s avg window: count of at most 255 and a float sum for each key."""
-    random = np.random.default_rng(seed)
-    start = np.full(keys, START)
-    states = {"count": random.integers(100, 256, keys), "sum": random.normal(20, 5, keys) * 200}
-    section = Section(0, Partials(start, start + SECOND, np.arange(keys), states))
-    return Frame(0xDEADBEEF, seq, groups=(GroupPart(0, frontier_us, (section,)),))
 
 
 @given(any_.frames())

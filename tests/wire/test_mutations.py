@@ -16,7 +16,7 @@ from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.wire import frames, heads, landing, readings, receipts, snapshot
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire.hostile_bytes import DECODERS, U8, Tag, settle, wrapped
-from tests.wire.test_frames import START, one_window
+from tests.support.wire.one_window import START, one_window
 
 
 def mutated(payload: bytes, random_: random.Random) -> bytes:
@@ -59,10 +59,10 @@ def samples() -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
 
 
 def drawn(strategy: st.SearchStrategy[Any], n: int) -> list[Any]:
-    """n examples, always the same."""
+    """Examples of the strategy, at most n; always the same unless the profile is "explore"."""
     out: list[Any] = []
 
-    @settings(max_examples=n, derandomize=True, database=None)
+    @settings(max_examples=n)
     @given(strategy)
     def keep(value: Any) -> None:
         out.append(value)

@@ -15,16 +15,16 @@ import cbor2
 import numpy as np
 import pytest
 from cddl_verifier import Validator
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads, landing, readings, receipts
+from tests.support.effort import examples
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire import meaning
-from tests.support.wire.hostile_bytes import wrapped
-from tests.wire.test_bodies import BODIES
+from tests.support.wire.hostile_bytes import BODIES, wrapped
 
 SCHEMAS: Final = Path(__file__).resolve().parents[2] / "schemas"
 VECTORS: Final = SCHEMAS / "vectors"
@@ -41,13 +41,13 @@ def conforms(schema: Any, payload: bytes, rule: str | None = None) -> bool:
 # --- the schema and the code agree ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(any_.frames())
 def test_every_frame_conforms_to_the_schema(frame: Frame) -> None:
     assert conforms(FRAME, frames.encode(frame), "frame")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(any_.frames())
 def test_every_part_of_the_frame_table_conforms_to_the_schema(frame: Frame) -> None:
     for part in heads.head(frames.encode(replace(frame, define=None)))[1]:
@@ -96,7 +96,6 @@ def test_the_schema_refuses_bodies_of_a_wrong_shape(name: str) -> None:
     assert not allowed or name in RULES_BEYOND_SHAPE
 
 
-@settings(deadline=None)
 @given(any_.frames(), st.data())
 def test_what_the_code_reads_the_schema_allows(frame: Frame, data: st.DataObject) -> None:
     """Bytes that were changed and still decode are frames by the schema too: the code is nowhere wider."""

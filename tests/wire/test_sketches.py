@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from edge_agent.algebra import sketches as algebra
 from edge_agent.algebra.partials.arrays import Array
@@ -19,7 +19,6 @@ from edge_agent.wire.columns import sketches
 from tests.support.wire import frame_strategies as any_
 
 
-@settings(deadline=None)
 @given(any_.sketches(3, 300) | any_.sketches(3, 1_500))
 def test_a_column_of_sketches_comes_back_as_it_was(column: Array) -> None:
     item = cbor.loads(cbor.dumps(sketches.encode(column)), "x")

@@ -1,7 +1,9 @@
-"""Checks a table of declared keys, and names every mistake with its place and what to do.
+"""The checker of configurations.
 
-- checker: keys, reports, one line a problem
-- value_types, quantities, composite_types: what may stand at a key, with its unit, in lists and tables
-- documents: JSON or TOML to plain values, with the line of every key
-- durations: numbers with a unit, to integers and back
+checker          reads tables of declared keys and collects every mistake
+documents        JSON or TOML to plain values, with the line of every key
+value_types      types of a value: text, word, number, address
+quantities       types with a unit: duration, size, moment
+composite_types  types of types: lists, tables
+durations        durations and sizes as people write them
 """

@@ -1,6 +1,11 @@
-"""Sensors and queries as people define them.
+"""Definitions of sensors and queries.
 
-- definitions: what all have in common: id, revision, nodes; reading, writing, schemas
-- sensors: the keys of every sensor; drivers: the record of a driver, and the registry; label_templates: `{topic[1]}`
-- queries: the keys of a query; window_table, aggregate_entries, conditions: its parts
+definitions        text to a definition and back; the one reader for topics, files and recordings
+queries            the keys of a query
+sensors            the keys of a sensor
+drivers            the record of a sensor driver, and the registry of drivers
+window_table       the `window` of a query
+aggregate_entries  the `aggregates` of a query
+conditions         conditions on a reading: `where`, and the ends of state windows
+label_templates    labels from a topic or payload
 """

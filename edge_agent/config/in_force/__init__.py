@@ -1,8 +1,9 @@
-"""Which definitions a node runs.
+"""Definitions on a running node.
 
-- registry: revisions, scopes and limits; the document of the `state` topic
-- rejection: why the newest revision of a definition is not in force
-- crosscheck: limits, missing sensors and labels; capacity: the same counted along, so that thousands stay cheap
-- revision_numbering: a parent numbers definitions without a revision and passes them down
-- unserved_report: what of a file a gateway would not run, for `headwater check`
+registry            which definitions are in force, and what `state` reports
+rejection           why a definition is not in force
+capacity            how much of each limit is used
+crosscheck          checks that need several definitions
+unserved_report     definitions of a file that a gateway would not serve, for `check`
+revision_numbering  a parent numbers definitions and passes them down
 """

@@ -1,6 +1,6 @@
-"""headwater.toml, the local file of a node.
+"""The settings file of a node.
 
-- settings: reads the file and checks its tables against each other
-- node_tables: one dataclass a table, with its keys
-- sample: the file that `headwater init` writes
+node_tables  its tables, keys and defaults
+settings     reads and checks it
+sample       the commented file that `headwater init` writes
 """

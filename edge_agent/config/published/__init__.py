@@ -1,5 +1,5 @@
-"""Pages and schemas made from the checker's own tables, so that they cannot differ from it.
+"""Generated from the checker, so that pages and schemas cannot differ from it.
 
-- reference: the tables of docs/configure.md
-- schema: schemas/*.schema.json
+reference  the tables of docs/configure.md
+schema     JSON Schemas
 """

@@ -1,68 +1,87 @@
-"""Texts and their numbers, and rows of many children brought under the holder's own numbers."""
+"""Texts and their numbers, and rows of many epochs brought under one table of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.store import ranks_of
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.algebra.query.key import EpochKey
+
+MOST_EPOCHS: Final = 10_000  # whose maps are kept: a map that was dropped is made again from the texts
 
 
-class NumberedTexts:
-    """An append-only table of texts and the number of each."""
+class EpochTexts(Protocol):
+    """What the key and node numbers of an epoch mean; both lists only grow."""
+
+    @property
+    def keys(self) -> Sequence[str]: ...
+
+    @property
+    def nodes(self) -> Sequence[str]: ...
+
+
+class TextNumbers:
+    """An append-only table of texts. Numbers count from 0 in the order of first use."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.texts = list(texts)
-        self.numbers = {text: n for n, text in enumerate(self.texts)}
+        self.texts: list[str] = []
+        self.numbers: dict[str, int] = {}
+        for text in texts:
+            self.number(text)
 
     def number(self, text: str) -> int:
-        """Its number, given at first use."""
-        number = self.numbers.get(text)
-        if number is None:
-            number = self.numbers[text] = len(self.texts)
+        """Return the number of a text; a new text gets the next one."""
+        number = self.numbers.setdefault(text, len(self.texts))
+        if number == len(self.texts):
             self.texts.append(text)
         return number
 
+    def of(self, texts: Iterable[str]) -> Ints:
+        """Return the number of each text."""
+        return np.array([self.number(text) for text in texts], np.int64)
+
 
 class Renumbering:
-    """Key and node numbers of children's epochs -> those of the holder's own tables `keys` and `nodes`."""
+    """Maps key and node numbers of epochs to the numbers of the tables `keys` and `nodes`."""
 
     def __init__(self) -> None:
-        self.keys, self.nodes = NumberedTexts(), NumberedTexts()
-        self._maps: dict[tuple[str, str, int], Ints] = {}
+        self.keys, self.nodes = TextNumbers(), TextNumbers()
+        self._maps: dict[EpochKey, tuple[Ints, Ints]] = {}
         self._ranks: Ints = NO_INTS
 
-    def rows(self, node: str, epoch: int, book: EpochDictionary, plan: Plan, rows: Partials) -> Partials:
-        """Rows of a child's epoch, columns named by the basis, under our numbers."""
-        keys = self._map("keys", node, epoch, book.keys, self.keys)[rows.key]
+    def rows(self, epoch: EpochKey, texts: EpochTexts, rows: Partials) -> Partials:
+        """Return rows of an epoch under our numbers. Columns have the names of the basis."""
+        keys, nodes = self.maps(epoch, texts)
         states = rows.states
-        if any(COLUMNS[name].kind in OF_NODES for name in plan.basis):
-            nodes = self._map("nodes", node, epoch, book.nodes, self.nodes)
-            states = renumbered(states, plan.basis, lambda codes: nodes[codes])
-        return Partials(rows.start, rows.end, keys, states)
+        if any(COLUMNS[name].kind in OF_NODES for name in states):
+            states = renumbered(states, tuple(states), nodes.__getitem__)
+        return Partials(rows.start, rows.end, keys[rows.key], states)
 
-    def forget(self, node: str, epoch: int) -> None:
-        """An epoch is over and its book is gone."""
-        self._maps.pop(("keys", node, epoch), None)
-        self._maps.pop(("nodes", node, epoch), None)
+    def maps(self, epoch: EpochKey, texts: EpochTexts) -> tuple[Ints, Ints]:
+        """Return our number of each key and of each node of an epoch."""
+        keys, nodes = self._maps.get(epoch, (NO_INTS, NO_INTS))
+        if len(keys) < len(texts.keys) or len(nodes) < len(texts.nodes) or epoch not in self._maps:
+            keys = np.concatenate([keys, self.keys.of(texts.keys[len(keys) :])])
+            nodes = np.concatenate([nodes, self.nodes.of(texts.nodes[len(nodes) :])])
+            if len(self._maps) >= MOST_EPOCHS:
+                self._maps.clear()
+            self._maps[epoch] = keys, nodes
+        return keys, nodes
+
+    def forget(self, epoch: EpochKey) -> None:
+        """Drop the map of an epoch that is over."""
+        self._maps.pop(epoch, None)
 
     def ranks(self) -> Ints | None:
-        """Place of each node number in the bytewise order of ids (docs/protocol.md 7.3); None without nodes."""
+        """Return the place of each node number in the bytewise order of ids (protocol 7.3); None without nodes."""
         texts = self.nodes.texts
         if len(texts) != len(self._ranks):
             self._ranks = ranks_of(texts)
         return self._ranks if len(self._ranks) else None
-
-    def _map(self, kind: str, node: str, epoch: int, texts: list[str], names: NumberedTexts) -> Ints:
-        known = self._maps.get((kind, node, epoch))
-        if known is None or len(known) < len(texts):
-            known = np.array([names.number(text) for text in texts], np.int64)
-            self._maps[kind, node, epoch] = known
-        return known

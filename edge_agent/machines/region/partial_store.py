@@ -19,6 +19,7 @@ from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
@@ -27,14 +28,6 @@ from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
-
-
-def named(section: Section, basis: tuple[str, ...]) -> Partials:
-    """Rows with their columns under the names of the basis; a decoded section has them by position only."""
-    rows = section.partials
-    if tuple(rows.states) == basis:
-        return rows
-    return Partials(rows.start, rows.end, rows.key, dict(zip(basis, rows.states.values(), strict=True)))
 
 
 class PartialStore:
@@ -56,7 +49,7 @@ class PartialStore:
         """Take the rows of one section of a child's frame."""
         _, plan = book.plans[section.plan]
         self._books[node, epoch] = book
-        self._raw.setdefault((node, epoch, section.plan, late), []).append(named(section, plan.basis))
+        self._raw.setdefault((node, epoch, section.plan, late), []).append(section.rows(plan.basis))
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Put what was added under our own numbers, on time or late by the published frontier of its group."""
@@ -64,7 +57,7 @@ class PartialStore:
             book = self._books[node, epoch]
             group, plan = book.plans[number]
             key = (group, plan.hash)
-            rows = self._numbers.rows(node, epoch, book, plan, concat(raw))
+            rows = self._numbers.rows(EpochKey(node, epoch), book, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
             after_us = group.cut.gap_us  # a session is complete when the frontier is past last + gap
@@ -81,7 +74,7 @@ class PartialStore:
     def forget(self, node: str, epoch: int) -> None:
         """An epoch is over and its book is gone."""
         self._books.pop((node, epoch), None)
-        self._numbers.forget(node, epoch)
+        self._numbers.forget(EpochKey(node, epoch))
 
     def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:

@@ -85,6 +85,7 @@ def step(
         ordering=tuple(ordering for ordering, _ in now.ordered),
         gone=tuple(marks.gone),
         over=over,
+        coverages={cover.id: cover.coverage for cover in used},
     )
 
 
@@ -198,8 +199,8 @@ class _Step:
     def _due(self, run: QueryAtDecision) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
         floor_us = run.view.frontier_us - self.ledger.limits.horizon_us
-        ranges = join([*self.ledger.pending.pop(run.place, []), *self.touched.get(run.place, [])])
-        ranges = [(max(after, floor_us), upto) for after, upto in ranges if upto > floor_us]
+        touched = [(max(after, floor_us), upto) for after, upto in self.touched.get(run.place, []) if upto > floor_us]
+        ranges = join([*self.ledger.pending.pop(run.place, []), *touched])  # what was put off does not expire
         if ranges and not self._may_revise(run.place):
             self.ledger.pending[run.place] = ranges
             return []

@@ -65,11 +65,7 @@ def ordering(
     target, orders: see Ordering. gaps: all known.
     """
     query, group, view = run.query, run.group, run.view
-    serving = view.serving[query.id, query.revision]
-    if serving.start_from_us is not None:
-        after_us = max(after_us, serving.start_from_us)
-    for until_us in (serving.start_until_us, serving.end_until_us):
-        upto_us = upto_us if until_us is None else min(upto_us, until_us)
+    after_us, upto_us = view.serving[query.id, query.revision].readings(after_us, upto_us)
     if upto_us <= after_us or not orders:  # none has sent a reading of it yet
         return None
     begins: Mapping[str, int] = view.begins.get((query.id, query.revision), {})

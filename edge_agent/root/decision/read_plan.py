@@ -62,12 +62,9 @@ class ReadPlan:
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
         for comb in query.time_window.runs(after_us, upto_us) if after_us < upto_us else ():
-            low_us = max(serving.start_from_us or 0, comb.after_us + 1 - comb.length_us, 0)
-            high_us = comb.upto_us - comb.length_us
-            if serving.start_until_us is not None:
-                high_us = min(high_us, serving.start_until_us - 1)
-            if serving.end_until_us is not None:
-                high_us = min(high_us, serving.end_until_us - comb.length_us)
+            least_us, most_us = serving.starts(comb.length_us)
+            low_us = max(least_us, comb.after_us + 1 - comb.length_us, 0)
+            high_us = min(most_us, comb.upto_us - comb.length_us)
             whole = WindowRange(
                 *(query.id, query.revision, shape, comb.after_us, comb.upto_us),
                 *(comb.length_us, comb.slide_us, comb.offset_us, low_us, high_us),

@@ -167,10 +167,18 @@ class RootState:
     def need(self, decision: Decision) -> None:
         """Find out where the rows begin that any query still waits for."""
         served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
-        self.needed_us = min((us for place in served if (us := self._needs(place)) is not None), default=NEVER_US)
+        self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
-    def _needs(self, place: Place) -> int | None:
-        """The same of one query: its open sessions; windows that have not closed."""
+    def settled_us(self, place: Place, frontier_us: int) -> int:
+        """No row of a query that ends by then can change any more."""
+        track = self.sessions.tracks.get(place)
+        times = [frontier_us - self.limits.horizon_us, *(after_us for after_us, _ in self.pending.get(place, ()))]
+        if track is not None and track.touched is not None:
+            times.append(track.touched[0])
+        return min(times)
+
+    def needs(self, place: Place) -> int | None:
+        """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
         query = self.query(place[:2])
         if query is None:
             return None

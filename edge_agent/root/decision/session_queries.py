@@ -5,17 +5,18 @@ Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
 from edge_agent.root.decision.session_tracker import ClosableSessions, OpenSessions, Pieces, SessionDecisionView
-from edge_agent.root.decision.text_numbers import TextNumbers
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Islands, SessionKey
 
@@ -25,11 +26,10 @@ Line = tuple[str, int]  # node and epoch
 
 @dataclass(slots=True)
 class SessionQueries:
-    """tracks: what is open, by query, revision and node. names: numbers of their keys."""
+    """tracks: what is open, by query, revision and node. numbers: of their keys."""
 
     tracks: dict[Place, OpenSessions] = field(default_factory=dict)
-    names: TextNumbers = field(default_factory=TextNumbers)
-    _codes: dict[Line, Ints] = field(default_factory=dict)
+    numbers: Renumbering = field(default_factory=Renumbering)
 
     @property
     def waiting(self) -> bool:
@@ -40,31 +40,24 @@ class SessionQueries:
         """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
         came: dict[Place, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
-            line = (effect.node, effect.epoch)
+            line = EpochKey(effect.node, effect.epoch)
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
                     group, plan = books[line].plans[section.plan]
                     if plan.kind == "session":
                         key, start, end = section.pieces()
-                        pieces = (self._coded(line, books[line])[key], start, end)
+                        pieces = (self.numbers.maps(line, books[line])[0][key], start, end)
                         for query in plan.queries:
                             came.setdefault((*query, group.node), (group, []))[1].append(pieces)
         for place, (group, found) in came.items():
             view = decision.groups.get(group)
             floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
             track = self.tracks.setdefault(place, OpenSessions())
-            track.add(found, self.names, group.cut.gap_us, group.cut.max_us, floor_us)
-
-    def _coded(self, line: Line, book: EpochDictionary) -> Ints:
-        """The number of each key of an epoch here."""
-        codes = self._codes.get(line)
-        if codes is None or len(codes) < len(book.keys):
-            codes = self._codes[line] = self.names.of(book.keys)
-        return codes
+            track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, floor_us)
 
     def ended(self, place: Place, now: SessionDecisionView) -> ClosableSessions | None:
         """What of a query gets rows now; None: nothing."""
-        return self.tracks.setdefault(place, OpenSessions()).step(now, self.names)
+        return self.tracks.setdefault(place, OpenSessions()).step(now, self.numbers.keys)
 
     def stretch(self, place: Place, longest_us: int) -> None:
         """Rows of a query have been made that reach as far, of others."""
@@ -107,3 +100,15 @@ class SessionQueries:
             cells=cells,
         )
         return islands, covers
+
+    def snapshot(self) -> list[object]:
+        """Plain values."""
+        return [[*place, track.snapshot(self.numbers.keys)] for place, track in self.tracks.items()]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> SessionQueries:
+        """The inverse of `snapshot`."""
+        made = cls()
+        for query, revision, node, found in state:
+            made.tracks[query, revision, node] = OpenSessions.restore(found, made.numbers.keys)
+        return made

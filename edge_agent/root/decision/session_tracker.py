@@ -23,8 +23,8 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import breaks
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.downlink.renumbering import TextNumbers
 from edge_agent.root.completeness import GroupView
-from edge_agent.root.decision.text_numbers import TextNumbers
 
 NO_FLAGS: Final[NDArray[np.bool_]] = np.zeros(0, np.bool_)
 Pieces = tuple[Ints, Ints, Ints]  # key code, start, end, a row a piece

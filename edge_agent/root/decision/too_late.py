@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.algebra.windows import extent_us
+from edge_agent.algebra.windows import Window, evenly, extent_us
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.root_state import RootState
@@ -35,12 +37,26 @@ def beyond(
         return
     if view is None or view.frontier_us == NEVER_US:
         return
-    longest_us = max(extent_us(query.window) for query in queries)
-    before_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us) - longest_us + 1
-    # it may have begun long ago: its last reading says when it was
-    lasting = plan.kind == "session" or isinstance(group.cut, PunctuationCut)
-    if (part.earliest_end_us - 1 if lasting else part.first_start_us) < before_us:
-        yield TooLate(*place, source, before_us, lasting=lasting)
+    settled_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us)
+    if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
+        before_us = settled_us - max(extent_us(query.window) for query in queries) + 1
+        if part.earliest_end_us - 1 < before_us:
+            yield TooLate(*place, source, before_us, lasting=True)
+    elif part.first_start_us < settled_us:
+        before_us = min(_first_open_us(query.time_window, settled_us) for query in queries)
+        if part.first_start_us < before_us:
+            yield TooLate(*place, source, before_us)
+
+
+def _first_open_us(window: Window, settled_us: int) -> int:
+    """Start of the first window that ends after `settled_us`: rows that start before are in windows that have ended."""
+    even = evenly(window)
+    if even is not None:
+        number = (settled_us - even.length_us - even.offset_us) // even.slide_us + 1
+        return even.offset_us + max(number, 0) * even.slide_us
+    at = np.array([settled_us])
+    starts = window.assign(at, at + 1)[1]
+    return int(starts.min(initial=settled_us))
 
 
 def _closed_us(ledger: RootState, queries: list[Query], group: Group) -> int:

@@ -17,16 +17,21 @@ MOST_RANGES: Final = 32  # of one query: beyond, neighbours are joined; more is 
 
 @dataclass(frozen=True, slots=True)
 class CoverageRef:
-    """A coverage with its name in ops.coverage: equal content, equal id, in whatever batch."""
+    """A coverage with its id in ops.coverage, a hash: equal content has an equal id in every batch."""
 
     id: str
-    missing: tuple[tuple[str, str], ...]
+    coverage: Coverage
+
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """(leaf, reason) of the leaves that are missing."""
+        return self.coverage.missing
 
     @classmethod
     def of(cls, coverage: Coverage) -> CoverageRef:
-        """Named by its content."""
+        """Hash a coverage."""
         text = repr((coverage.expected, coverage.missing)).encode()
-        return cls(hashlib.blake2b(text, digest_size=8).hexdigest(), coverage.missing)
+        return cls(hashlib.blake2b(text, digest_size=8).hexdigest(), coverage)
 
 
 def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> list[tuple[int, int]]:

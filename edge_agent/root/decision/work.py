@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, Final, Self
 
-from edge_agent.algebra.frame import Plan
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.algebra.coverage import Coverage
+from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.wire import snapshot
 
@@ -163,6 +168,11 @@ class Islands:
     cells: tuple[CoverageCell, ...]
 
     @property
+    def serving(self) -> Serving:
+        """Which islands may give rows (docs/protocol.md 6.3)."""
+        return Serving(self.query, self.revision, self.start_from_us, self.start_until_us, self.end_until_us)
+
+    @property
     def revises(self) -> bool:
         """Whether rows may change."""
         return self.due and (self.touch is not None or any(k.touch is not None for k in self.keys))
@@ -203,6 +213,15 @@ class TooLate:
     decided: bool = False
     lasting: bool = False
 
+    @property
+    def reason(self) -> str:
+        """Why, for ops.late."""
+        return "its place among the readings was past" if self.decided else "beyond the correction horizon"
+
+    def concerns(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
+        """Which rows of the part hold such readings: shape (n,) each."""
+        return (end - 1 if self.lasting else start) < self.before_us
+
 
 @dataclass(frozen=True, slots=True)
 class RefusedFrame:
@@ -237,7 +256,8 @@ class Work:
 
     closing: windows that get their first rows; revising: windows whose rows are computed again; islands: of sessions,
     both; ordering: what gets positions. unread: messages of the batch that could not be read. The rows for the other
-    tables stand here as they will stand there; nodes None: ops.nodes stays as it is.
+    tables stand here as they will stand there; nodes None: ops.nodes stays as it is. coverages: by coverage_id, all
+    that this work names; not in `dumps`, because rows of tables hold the id and ops.coverage the rest.
     """
 
     number: int
@@ -257,6 +277,7 @@ class Work:
     ordering: tuple[Ordering, ...] = ()
     gone: tuple[WithdrawnWindow, ...] = ()
     over: tuple[SupersededRows, ...] = ()
+    coverages: Mapping[str, Coverage] = field(default_factory=dict)
 
     def dumps(self) -> bytes:
         """As bytes for the decision's row."""
@@ -287,7 +308,7 @@ class Work:
 def _record(kind: type[Any], values: Sequence[Any]) -> Any:
     """values: as `astuple` gives them."""
     within, held = WITHIN.get(kind, {}), list(values)
-    for place, field in enumerate(fields(kind)):
-        if field.name in within:
-            held[place] = tuple(_record(within[field.name], each) for each in held[place])
+    for place, column in enumerate(fields(kind)):
+        if column.name in within:
+            held[place] = tuple(_record(within[column.name], each) for each in held[place])
     return kind(*held)

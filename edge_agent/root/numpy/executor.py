@@ -1,47 +1,31 @@
-"""The plain-Python root: frames in, rows of results out. What the Spark job must equal (cloud_job/).
+"""The numpy root: frames in, rows of results out. Replays, `headwater simulate` and the simulation run it.
 
-Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for a window
-that has closed revises its row, so does a change of its coverage (4.2, 4.7); beyond the correction horizon nothing is
-revised (4.2); a window belongs to the revision in force at its start (6.3); partials add up, of kind `window` in the
-window equal to their range only (6.1, 6.2); a revision is a change of the set of frames or of coverage (7.2); a window
-is revised at most once in `revise_every` (8.3).
+The decision is the one that the Spark job takes too (root/decision); here its Work is carried out on rows in memory.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, GroupPart, Heartbeat, Receipt
-from edge_agent.algebra.partials.arrays import Ints
-from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut
-from edge_agent.algebra.query.query import Group, Query
-from edge_agent.algebra.windows import extent_us
-from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.errors import ConfigError
-from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.inbox import Effect
-from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.query import Query
 from edge_agent.machines.events import BadFrame
-from edge_agent.machines.region.partial_store import named as by_name
-from edge_agent.root.completeness import Decider, Decision, GroupView
-from edge_agent.root.instant_slices import sliced
-from edge_agent.root.numpy.ordered import OrderedResults
-from edge_agent.root.numpy.partial_index import PartialIndex
-from edge_agent.root.numpy.punctuation_rows import PunctuationRows
-from edge_agent.root.numpy.rows import DecisionView, Row, TooLateReadings
-from edge_agent.root.numpy.sessions import SessionRows
-from edge_agent.root.numpy.time_window_rows import TimeWindowRows
-from edge_agent.root.punctuation_windows import reached_us
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.root.decision import decide
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import Islands, WindowRange, Work
+from edge_agent.root.numpy import time_windows
+from edge_agent.root.numpy.kept_rows import KeptRows
+from edge_agent.root.numpy.ordered import OrderedRows
+from edge_agent.root.numpy.result_rows import NewRow, ResultRows
+from edge_agent.root.numpy.rolling_windows import RollingWindows
+from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
+from edge_agent.root.numpy.sessions import SessionRows, SessionSource
+from edge_agent.wire.heads import parts_of
 
-KINDS: Final = ("slice", "window", "session", "raw", "marker")  # kinds of rows that this root forms windows from
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
-
-Key = tuple[str, int]  # query and its revision
-Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
 
 
 class NumpyRoot:
@@ -52,27 +36,23 @@ class NumpyRoot:
         journal: int,
         *,
         grace_us: int,
-        parse: Callable[[str], Query],
         named: Iterable[str] = (),
         horizon_us: int = HORIZON_US,
         revise_every_us: int = 0,
     ) -> None:
-        """journal: as children know this parent. parse: a definition's text to a Query, or ConfigError.
-
-        grace_us, named: see Household. revise_every_us: rows of a query are revised no more often; 0: at once.
-        """
+        """journal: as children know this parent. grace_us, named: see Decider. Others: see RootLimits."""
         self.decider = Decider(journal, grace_us, named)
-        self.queries: dict[Key, Query] = {}
-        self.beyond: list[TooLateReadings] = []
-        self._parse = parse
-        self._horizon_us, self._revise_every_us = horizon_us, revise_every_us
-        self._numbers = Renumbering()
-        self._central = OrderedResults(self._numbers)
-        self._marked = PunctuationRows()
-        self._holdings: dict[tuple[Group, bytes], PartialIndex] = {}
-        self._windows = TimeWindowRows(self._numbers)
-        self._sessions = SessionRows(self._numbers)
-        self._closed: dict[Place, int] = {}  # windows that end up to there have had their rows
+        self.state = RootState(RootLimits(revise_every_us, horizon_us))
+        self.kept = KeptRows()
+        self.results = ResultRows()
+        self._sessions = SessionRows(self.results)
+        self._ordered = OrderedRows(self.kept.numbers)
+        self._rolling: dict[tuple[str, int, str], RollingWindows] = {}
+
+    @property
+    def beyond(self) -> list[TooLateReadings]:
+        """Readings that are in no result, in the order in which they came."""
+        return self.kept.beyond
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message of a child, in the order of arrival; received_us never falls."""
@@ -83,165 +63,104 @@ class NumpyRoot:
         return self.decider.parent.inbox.receipt(node, epoch)
 
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
-        """Rows that are new or revised since the last step, by query, start and key. flush: put nothing off."""
+        """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""
         decision = self.decider.decide(now_us)
-        for text in decision.queries:
-            self._learn(text)
-        touched: defaultdict[Place, list[Ints]] = defaultdict(list)
+        dictionaries, gaps = self.decider.parent.books, self.decider.gaps
+        parts = {
+            (effect.node, effect.epoch, effect.seq): parts_of(effect.frame)
+            for effect in decision.effects
+            if effect.frame is not None and effect.frame.groups
+        }
+        work = decide.step(self.state, decision, parts, dictionaries, gaps, flush=flush)
+        self.decider.release(decision, self.state.limits.horizon_us, self.state.reach)
+        too_late = {(each.node, each.epoch, each.seq, each.part): each for each in work.beyond}
         for effect in decision.effects:
-            for group, holding, rows in self._hold(effect, decision):
-                self._touch(group, holding, rows, touched)
-        for place, starts in self._windows.recovered(decision, self.queries):
-            touched[place].append(starts)
-        gaps = tuple(gap for _, gap in self.decider.gaps)
-        now = DecisionView(decision, gaps, now_us if flush else now_us - self._revise_every_us, self._horizon_us)
-        out: list[Row] = list(self._withdrawn(decision))
-        raw: list[tuple[Query, Group, GroupView]] = []
-        for group, view in decision.groups.items():
-            for key in view.serving:
-                if key not in self.queries:
-                    continue
-                query, place = self.queries[key], (*key, group.node)
-                closed_us, reached = self._closed.get(place, NEVER_US), view.frontier_us
-                if isinstance(group.cut, PunctuationCut):
-                    reached = reached_us(group, view)
-                elif isinstance(group.cut, SessionCut):
-                    out += () if group in decision.ended else self._sessions.step(now, query, group, self._held)
-                elif isinstance(group.cut, OrderedCut):
-                    if isinstance(query.group.cut, OrderedCut):  # else not what the definition says
-                        raw.append((query, group, view))
-                    continue
-                else:
-                    its = touched.get(place, ())
-                    out += self._windows.step(now, query, group, self._held, closed_us=closed_us, touched=its)
-                self._closed[place] = max(closed_us, reached)
-        for query, group, view in sorted(raw, key=lambda one: (one[0].id, one[0].revision)):  # the older one first
-            older = [(other, its) for other, of, its in raw if (other.id, of.node) == (query.id, group.node)]
-            out += self._central.step(query, group, view, gaps, older)
-        out += self._marked.step(now, self.queries, self._held, self._numbers.keys.texts, self._numbers.ranks())
+            if effect.frame is not None:
+                self.kept.take(effect, dictionaries[effect.node, effect.epoch], self.state, too_late)
+        rows = [*self._carried_out(work)]
         self._free(decision)
-        return out
+        return rows
 
-    # --- what came ------------------------------------------------------------------------------------------------
+    # --- carry out ------------------------------------------------------------------------------------------------
 
-    def _learn(self, text: str) -> None:
-        try:
-            query = self._parse(text)
-        except ConfigError:  # of a newer version: its rows are held, no more
+    def _carried_out(self, work: Work) -> Iterator[Row]:
+        """The rows that a work asks for, in the order in which the Spark job writes them."""
+        for over in work.over:
+            yield from self.results.supersede(over)
+        for span in work.closing:
+            yield from self._windows(work, span, closes=True)
+        for span in work.revising:
+            yield from self._windows(work, span, closes=False)
+        for gone in work.gone:
+            yield from self.results.withdraw(gone)
+        for found in work.islands:
+            yield from self._islands(work, found)
+        for ordering in sorted(work.ordering, key=lambda each: each.revision):  # an older revision's readings first
+            raw = [self.kept.raw[plan] for plan in self._plans(work, ordering.orders) if plan in self.kept.raw]
+            query = self._query(ordering.query, ordering.revision)
+            yield from self._ordered.made(ordering, query, raw, work.coverages)
+
+    def _windows(self, work: Work, span: WindowRange, *, closes: bool) -> Iterator[Row]:
+        """The rows of a range of windows that differ from what stands."""
+        indexes = [
+            (number, index)
+            for number in span.orders
+            if (index := self.kept.indexes.get(work.orders[number].plan)) is not None
+        ]
+        if not indexes:
             return
-        self.queries.setdefault((query.id, query.revision), query)
+        every, shape, ranks = [index for _, index in indexes], work.shapes[span.shape], self.kept.numbers.ranks()
+        if span.picks:
+            made = time_windows.picked(span, indexes, shape, ranks)
+        elif closes and RollingWindows.serves(span, every):
+            rolling = self._rolling.setdefault((span.query, span.revision, span.node), RollingWindows())
+            made = time_windows.rolled(span, every, shape, ranks, rolling)
+        else:
+            made = time_windows.formed(span, every, shape, ranks)
+        if len(made.rows):
+            yield from self._put(work, span, made)
 
-    def _held(self, group: Group, key: Key) -> list[PartialIndex]:
-        """The rows of a query, by plan."""
-        return [h for (of, _), h in self._holdings.items() if of == group and key in h.plan.queries]
+    def _put(self, work: Work, span: WindowRange, made: WindowStates) -> Iterator[Row]:
+        answers = made.answers(self._query(span.query, span.revision))
+        coverage, texts = work.coverages[span.coverage_id], self.kept.numbers.keys.texts
+        columns = (column.tolist() for column in (made.rows.start, made.rows.end, made.rows.key))
+        for at, (start_us, end_us, code) in enumerate(zip(*columns, strict=True)):
+            new = NewRow(span.node, texts[code], start_us, end_us, answers, at, coverage, span.by_end)
+            row = self.results.put(new)
+            if row is not None:
+                yield row
 
-    def _hold(self, effect: Effect, decision: Decision) -> Iterator[tuple[Group, PartialIndex, Partials]]:
-        """Keep the rows of a frame that took effect; answers them by plan."""
-        if effect.frame is None:
-            return
-        book = self.decider.parent.books[effect.node, effect.epoch]
-        for part in effect.frame.groups:
-            yield from self._hold_part(effect, part, book, decision)
+    def _islands(self, work: Work, found: Islands) -> Iterator[Row]:
+        indexes = [self.kept.indexes[plan] for plan in self._plans(work, found.orders) if plan in self.kept.indexes]
+        query, shape = self._query(found.query, found.revision), work.shapes[found.shape]
+        source = SessionSource(query, indexes, shape, self.kept.numbers, work.coverages)
+        yield from self._sessions.first(found, source)
+        if found.revises:
+            touched = self._sessions.touched(found)
+            self.state.sessions.stretch((found.query, found.revision, found.node), touched.longest_us)
+            yield from self._sessions.again(found, source, touched)
 
-    def _hold_part(
-        self, effect: Effect, part: GroupPart, book: EpochDictionary, decision: Decision
-    ) -> Iterator[tuple[Group, PartialIndex, Partials]]:
-        for late, sections in ((False, part.sections), (True, part.late)):
-            for section in sections:
-                group, plan = book.plans[section.plan]
-                if plan.kind not in KINDS:
-                    continue
-                rows = by_name(section, plan.basis)
-                rows = self._numbers.rows(effect.node, effect.epoch, book, plan, rows)
-                if plan.kind == "marker":
-                    self._marked.tell(group, plan, self._numbers.keys.texts, rows)
-                    continue
-                if plan.kind == RAW and group.cut.central:
-                    plan, rows = sliced(group, plan, rows, self.queries, self._numbers.keys.texts)
-                elif plan.kind == RAW:
-                    self.beyond += self._central.hold(effect.node, group, plan, rows, self.queries)
-                    continue
-                holding = self._holdings.setdefault((group, plan.hash), PartialIndex(plan))
-                rows = self._set_aside(effect.node, group, holding, rows, decision)
-                if len(rows):
-                    holding.add(rows, late=late)
-                    yield group, holding, rows
+    def _query(self, name: str, revision: int) -> Query:
+        query = self.state.query((name, revision))
+        assert query is not None, (name, revision)
+        return query
 
-    def _set_aside(
-        self, node: str, group: Group, holding: PartialIndex, rows: Partials, decision: Decision
-    ) -> Partials:
-        """The rows that some window may still show; the others are beyond the horizon."""
-        keys = [key for key in holding.plan.queries if key in self.queries]
-        view = decision.groups.get(group)
-        if view is None or not keys or not len(rows):
-            return rows
-        longest_us = max(extent_us(self.queries[key].window) for key in keys)
-        closed_us = min(self._closed.get((*key, group.node), NEVER_US) for key in keys)
-        lasted = holding.plan.kind == "session" or isinstance(group.cut, PunctuationCut)  # nobody knows how long
-        latest = rows.end - 1 if lasted else rows.start
-        old = latest <= min(closed_us, view.frontier_us - self._horizon_us) - longest_us
-        if not old.any():
-            return rows
-        gone = rows.take(old)
-        texts, source = self._numbers.keys.texts, self.queries[keys[0]].source
-        columns = (gone.key, gone.start, gone.end, gone.states["count"])
-        for key, start, end, readings in zip(*(column.tolist() for column in columns), strict=True):
-            self.beyond.append(TooLateReadings(node, source, texts[key], start, end, readings))
-        return rows.take(~old)
+    @staticmethod
+    def _plans(work: Work, orders: Iterable[int]) -> list[bytes]:
+        return [work.orders[number].plan for number in orders]
 
-    def _touch(self, group: Group, holding: PartialIndex, rows: Partials, touched: Mapping[Place, list[Ints]]) -> None:
-        """Closed windows in which rows count. touched: takes the starts of time windows."""
-        if holding.plan.kind == "session":
-            return
-        if isinstance(group.cut, PunctuationCut):
-            self._marked.touch(group, holding.plan, rows)
-            return
-        for key in holding.plan.queries:
-            if key in self.queries:
-                place = (*key, group.node)
-                closed_us = self._closed.get(place, NEVER_US)
-                touched[place].append(self._windows.touched(self.queries[key], holding, rows, closed_us))
-
-    # --- what goes ------------------------------------------------------------------------------------------------
-
-    def _withdrawn(self, decision: Decision) -> Iterator[Row]:
-        """Rows that a revision gave for windows which turn out to be a newer one's (docs/protocol.md 6.3)."""
-        for (group, (query, revision)), from_us in decision.narrowed.items():
-            floor_us = decision.groups[group].frontier_us - self._horizon_us
-            place = (query, group.node)
-            shown: list[MutableMapping[Any, Row]] = [*self._windows.shown.get(place, {}).values()]
-            shown += self._sessions.shown[place].rows.values() if place in self._sessions.shown else ()
-            for rows in shown:
-                for at, row in rows.items():
-                    mine = row.definition_revision == revision and not row.withdrawn
-                    if mine and row.start >= from_us and row.end > floor_us:
-                        rows[at] = replace(row, withdrawn=True, revision=row.revision + 1)
-                        yield rows[at]
-
-    def _reach(self, key: Key) -> int | None:
-        """How long after a reading a row of a query that holds it may end."""
-        return extent_us(self.queries[key].window) if key in self.queries else None
+    # --- let go ---------------------------------------------------------------------------------------------------
 
     def _free(self, decision: Decision) -> None:
-        """Forget what nothing can revise any more."""
-        for (group, _), holding in self._holdings.items():
-            view = decision.groups.get(group)
-            lengths = [extent_us(self.queries[key].window) for key in holding.plan.queries if key in self.queries]
-            if view is not None and lengths:
-                below_us = view.frontier_us - self._horizon_us - max(lengths)
-                if group.cut.central:  # a window that is made again needs its slices from the first on
-                    below_us = min([below_us, *self._marked.kept_us(holding.plan)])
-                holding.free(below_us)
-        self._central.free(decision.groups, self.queries, self._horizon_us)
-        self.decider.release(decision, self._horizon_us, self._reach)
+        """Forget rows that nothing can revise any more."""
         for group, view in decision.groups.items():
-            floor_us = view.frontier_us - self._horizon_us
-            for query, _ in view.serving:
-                self._sessions.free(query, group.node, floor_us)
-                self._windows.free(query, group.node, floor_us)
+            for query, revision in view.serving:
+                floor_us = self.state.settled_us((query, revision, group.node), view.frontier_us)
+                if isinstance(group.cut, PunctuationCut):
+                    marked = self.state.markers.marked.get((query, revision))
+                    floor_us = floor_us if marked is None else marked.floor_us
+                self._sessions.forget(self.results.free(query, group.node, floor_us))
         for group in decision.ended:
-            for place in [(*key, group.node) for key in decision.groups[group].serving]:
-                self._closed.pop(place, None)
-                self._windows.end(place)
-            for plan in [plan for of, plan in self._holdings if of == group]:
-                del self._holdings[group, plan]
+            for key in decision.groups[group].serving:
+                self._rolling.pop((*key, group.node), None)
+        self.kept.free(self.state, decision)

@@ -1,21 +1,19 @@
-"""The rows that the plain-Python root holds of one plan, until no window needs them any more."""
+"""The rows of one plan that the numpy root keeps until no window needs them any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, convert
-from edge_agent.algebra.frame import Plan
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.partial import Partials, concat
-from edge_agent.algebra.query.query import Aggregate, Group
-from edge_agent.algebra.windows import Window
+from edge_agent.algebra.query.query import Aggregate
 
-_CHUNKS: Final = 64  # a holding looks at each chunk's bounds; so many before they are joined and cut anew
+_CHUNKS: Final = 64  # every look-up compares the bounds of each chunk; more chunks than this are joined and cut anew
 _CHUNK_ROWS: Final = 65_536
 
 
@@ -41,6 +39,7 @@ class PartialIndex:
         self.added = 0  # rows that ever came
         self._chunks: list[_Chunk] = []
         self._most = _CHUNKS
+        self._below_us = NEVER_US  # nothing needs rows that end before
 
     def __len__(self) -> int:
         return sum(len(chunk.rows) for chunk in self._chunks)
@@ -61,6 +60,14 @@ class PartialIndex:
             if inside.any():
                 yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
 
+    def touching(self, low_us: int, high_us: int) -> Iterator[tuple[Partials, bool]]:
+        """(rows, late) of all rows with start < high and end > low."""
+        for chunk in self._chunks:
+            if chunk.high_us > low_us and chunk.low_us < high_us:
+                inside = (chunk.rows.start < high_us) & (chunk.rows.end > low_us)
+                if inside.any():
+                    yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+
     def ending(self, after_us: int, upto_us: int) -> Iterator[tuple[Partials, bool]]:
         """(rows, late) of all rows with an end in (after, upto]."""
         for chunk in self._chunks:
@@ -69,17 +76,9 @@ class PartialIndex:
                 if inside.any():
                     yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
 
-    def beyond(self, upto_us: int) -> int:
+    def ending_after(self, upto_us: int) -> int:
         """How many rows end after that."""
         return sum(int(np.count_nonzero(c.rows.end > upto_us)) for c in self._chunks if c.high_us > upto_us)
-
-    def windows(self, rows: Partials, window: Window) -> tuple[Ints, Ints]:
-        """(row index, window start) of the windows in which rows count (docs/protocol.md 6.2)."""
-        index, start = window.assign(rows.start, rows.end)
-        if self.plan.kind == "window":
-            equal = (rows.start[index] == start) & (rows.end[index] == window.ends(start))
-            return index[equal], start[equal]
-        return index, start
 
     def states(self, rows: Partials, aggregates: tuple[Aggregate, ...], scale: int | None) -> Partials:
         """The rows with the states of these aggregates only, at a scale (docs/protocol.md 7.1)."""
@@ -88,7 +87,8 @@ class PartialIndex:
         return Partials(rows.start, rows.end, rows.key, {name: states[name] for name in basis_of(aggregates, scale)})
 
     def free(self, below_us: int) -> None:
-        """Let go what ends below."""
+        """Drop rows that end below: whole chunks now, single rows when chunks are joined."""
+        self._below_us = below_us
         self._chunks = [chunk for chunk in self._chunks if chunk.high_us >= below_us]
 
     def _join(self) -> None:
@@ -96,16 +96,8 @@ class PartialIndex:
         joined: list[_Chunk] = []
         for late in (False, True):
             rows = concat([chunk.rows for chunk in self._chunks if chunk.late == late])
+            rows = rows.take(rows.end >= self._below_us)
             order = np.argsort(rows.start, kind="stable")
             cuts = range(0, len(order), _CHUNK_ROWS)
             joined += [_Chunk.of(rows.take(order[cut : cut + _CHUNK_ROWS]), late=late) for cut in cuts]
         self._chunks, self._most = joined, max(_CHUNKS, 2 * len(joined))
-
-
-Held = Callable[[Group, tuple[str, int]], list[PartialIndex]]  # the rows of a group for a (query, revision), by plan
-
-
-def common_scale(holdings: Sequence[PartialIndex]) -> int | None:
-    """The scale at which plans meet: the finest, floats where one is of floats (docs/protocol.md 7.1)."""
-    scales = {holding.plan.scale for holding in holdings}
-    return None if None in scales else min((s for s in scales if s is not None), default=None)

@@ -1,4 +1,4 @@
-"""What the plain-Python root answers: rows as in gold.results, made from the combined states of windows."""
+"""Rows of results as in gold.results, made from the combined states of windows."""
 
 from __future__ import annotations
 
@@ -7,22 +7,10 @@ from dataclasses import dataclass
 
 from edge_agent.algebra.aggregates import Lowered, lower
 from edge_agent.algebra.coverage import Coverage
-from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import key_labels
-from edge_agent.algebra.query.query import Query
-from edge_agent.root.completeness import Decision
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionView:
-    """What a step of the root knows. gaps: all. due_us: rows are revised that were not since then."""
-
-    decision: Decision
-    gaps: Sequence[Gap]
-    due_us: int
-    horizon_us: int
+from edge_agent.algebra.query.query import Aggregate, Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TooLateReadings:
-    """Readings that came after the correction horizon: in no result. reason: why, for people."""
+    """Readings that are in no result. reason: as in ops.late."""
 
     node: str
     source: str
@@ -74,36 +62,35 @@ class TooLateReadings:
     start: int
     end: int
     readings: int
-    reason: str = "beyond the correction horizon"
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
     """Answers of windows of one query, one at each place: values and details by aggregate name, counts of readings."""
 
+    query: Query
     values: Mapping[str, Sequence[float | None]]
     details: Mapping[str, Sequence[str | None]]
     readings: Sequence[int]
     late: Sequence[int]
 
     @classmethod
-    def of(cls, answers: Mapping[str, Lowered], readings: Ints, late: Ints) -> WindowAnswers:
+    def of(cls, query: Query, answers: Mapping[str, Lowered], readings: Ints, late: Ints) -> WindowAnswers:
         """From columns, all of the same length."""
         values = {
             name: [None if null else value for value, null in zip(each.value.tolist(), each.null.tolist(), strict=True)]
             for name, each in answers.items()
         }
         details = {name: each.details for name, each in answers.items() if each.details is not None}
-        return cls(values, details, readings.tolist(), late.tolist())
+        return cls(query, values, details, readings.tolist(), late.tolist())
 
-    def row(
-        self, at: int, query: Query, place: tuple[str, str, int, int], coverage: Coverage, *, revision: int = 0
-    ) -> Row:
+    def row(self, at: int, place: tuple[str, str, int, int], coverage: Coverage, *, revision: int = 0) -> Row:
         """The row of one place. place: node, key, start and end of the window."""
         node, key, start_us, end_us = place
         return Row(
-            query.id,
-            query.revision,
+            self.query.id,
+            self.query.revision,
             node,
             key,
             key_labels(key),
@@ -121,16 +108,17 @@ class WindowAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WindowStates:
-    """Combined states, a row a (window, key), sorted by them. late: readings in each that came late. scale: of all."""
+    """Combined states, a row a (window, key). late: readings in each that came late. shape: aggregates and scale."""
 
     rows: Partials
     late: Ints
-    scale: int | None
+    shape: tuple[tuple[Aggregate, ...], int | None]
 
-    def cells(self, query: Query) -> WindowAnswers:
+    def answers(self, query: Query) -> WindowAnswers:
         """Their answers to a query, a place a row."""
-        answers = {each.name: lower(each, self.rows.states, self.scale) for each in query.aggregates}
-        return WindowAnswers.of(answers, self.rows.states["count"], self.late)
+        aggregates, scale = self.shape
+        answers = {each.name: lower(each, self.rows.states, scale) for each in aggregates}
+        return WindowAnswers.of(query, answers, self.rows.states["count"], self.late)
 
 
 def details_of(texts: Mapping[str, str | None]) -> str | None:

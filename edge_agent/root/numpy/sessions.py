@@ -1,196 +1,219 @@
-"""Rows of sessions at the plain-Python root: made from the pieces it holds, and what becomes of rows that one joins.
+"""Rows of sessions: the islands of an Islands request, from the pieces that are kept.
 
-Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap (5.1); pieces and rows
-within one gap form islands, each computed again from all its pieces; every other row an island touched is withdrawn
-with the next revision (5.4); a leaf is missing from a row while its own bound of the key is not past last + gap (4.7).
+Rules (docs/protocol.md): pieces within one gap form islands (5.3); an island that is made again replaces every row that
+it touches, which are withdrawn with the next revision (5.4); nothing joins across a cut of the maximum duration (5.5).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.coverage import Coverage, session_coverage
-from edge_agent.algebra.frame import NEVER_US, Gap, Serving
+from edge_agent.algebra.coverage import Coverage
+from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.sessions import join
-from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.renumbering import Renumbering
-from edge_agent.root.completeness import GroupView
-from edge_agent.root.numpy.partial_index import Held, PartialIndex, common_scale
-from edge_agent.root.numpy.rows import DecisionView, Row, WindowStates
+from edge_agent.root.decision.work import CoverageCell, Islands
+from edge_agent.root.numpy.partial_index import PartialIndex
+from edge_agent.root.numpy.result_rows import NewRow, ResultRows
+from edge_agent.root.numpy.rolling_windows import Shape
+from edge_agent.root.numpy.rows import Row, WindowStates
+from edge_agent.root.work_rows import cells_of
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSource:
+    """What the islands of one request are made of. indexes: of the plans that feed the query. numbers: of their rows.
+
+    coverages: by coverage_id.
+    """
+
+    query: Query
+    indexes: Sequence[PartialIndex]
+    shape: Shape
+    numbers: Renumbering
+    coverages: Mapping[str, Coverage]
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRange:
+    """Where islands lie that are made again: from the lowest start to the highest last + gap, us; empty: nowhere.
+
+    longest_us: at most how far a row of it ends from its start.
+    """
+
+    low_us: int
+    high_us: int
+    longest_us: int
 
 
 class SessionRows:
-    """All queries of sessions at the plain root. shown: by query and node."""
+    """The rows of all queries of sessions, found by key and time."""
 
-    def __init__(self, numbers: Renumbering) -> None:
-        """numbers: the root's own, of keys and nodes."""
-        self.shown: dict[tuple[str, str], ShownSessions] = {}
-        self._numbers = numbers
+    def __init__(self, results: ResultRows) -> None:
+        """results: where rows stand, of whatever kind."""
+        self._results = results
+        self._starts: dict[tuple[str, str], dict[str, list[int]]] = {}  # (query, node) -> key -> starts in order
 
-    def step(self, now: DecisionView, query: Query, group: Group, held: Held) -> Iterator[Row]:
-        """Rows of a query that are new, revised or withdrawn."""
-        key, view = (query.id, query.revision), now.decision.groups[group]
-        made = islands(query, held(group, key), self._numbers.ranks())
+    def first(self, found: Islands, source: SessionSource) -> Iterator[Row]:
+        """Rows of islands that get their first one."""
+        if found.low_us is not None:
+            yield from self._made(found, source, (found.low_us, FAR_US), revising=False)
+
+    def again(self, found: Islands, source: SessionSource, touched: TouchedRange) -> Iterator[Row]:
+        """Rows of islands that are made again, and those that they replace."""
+        low_us, high_us = touched.low_us, touched.high_us
+        if low_us > high_us:
+            return
+        if found.start_from_us is not None and low_us <= found.crossing_us:
+            low_us = min(low_us, found.start_from_us - found.gap_us)
+        yield from self._made(found, source, (low_us, high_us + 1), revising=True)
+
+    def touched(self, found: Islands) -> TouchedRange:
+        """The rows that a request touches, as far as they reach, with its own ranges of keys."""
+        touches = [(k.key, *k.touch) for k in found.keys if k.touch is not None]
+        low_us = min((low for _, low, _ in touches), default=FAR_US)
+        high_us = max((high for _, _, high in touches), default=-FAR_US)
+        longest_us, lasted_us = max((high - low for _, low, high in touches), default=0), 0
+        every = self._starts.get((found.query, found.node), {}) if found.touch is not None else ()
+        for key, low, high in (*touches, *((key, *(found.touch or (0, 0))) for key in every)):
+            for row in self._touching(found, key, low, high):
+                low_us, high_us = min(low_us, row.start), max(high_us, row.end)
+                lasted_us = max(lasted_us, row.end - row.start)
+        return TouchedRange(low_us, high_us, longest_us + 2 * lasted_us)  # one on either side
+
+    def _made(
+        self, found: Islands, source: SessionSource, between: tuple[int, int], *, revising: bool
+    ) -> Iterator[Row]:
+        """Rows of the islands in [low, high) that differ from what stands."""
+        made = islands(source, found.gap_us, found.max_us, between)
         if made is None:
             return
-        cells = made.cells(query)
-        shown = self.shown.setdefault((query.id, group.node), ShownSessions())
-        whole_us, whole = whole_until(group, view, now.gaps, view.begins.get(key, {}))
-        columns = (made.rows.start, made.rows.end, made.rows.key)
-        for i, (start, end, code) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            text, last_us = self._numbers.keys.texts[code], end - 1
-            end_us = last_us + group.cut.gap_us
-            if end_us < whole_us and shown.stands(text, (start, end_us), cells.readings[i], whole):
+        until = made.rows.end - 1 + found.gap_us
+        wanted = _wanted(found, made.rows, until, source.numbers, between[1], revising=revising)
+        if not wanted.any():
+            return
+        made, until = WindowStates(made.rows.take(wanted), made.late[wanted], made.shape), until[wanted]
+        cells = _cells(found, made.rows, until, source.numbers, revising=revising)
+        answers = made.answers(source.query)
+        columns = zip(made.rows.key.tolist(), made.rows.start.tolist(), until.tolist(), cells, strict=True)
+        for at, (code, start_us, end_us, cell) in enumerate(columns):
+            key, coverage = source.numbers.keys.texts[code], source.coverages[cell.coverage_id]
+            yield from self._put(NewRow(found.node, key, start_us, end_us, answers, at, coverage), found)
+
+    def _put(self, new: NewRow, found: Islands) -> Iterator[Row]:
+        """Write a row instead of all that it touches."""
+        cut = (lambda us: us // found.max_us) if found.max_us else (lambda _us: 0)
+        for other in [*self._touching(found, new.key, new.start_us, new.end_us)]:
+            if other.start != new.start_us and cut(other.start) == cut(new.start_us):
+                yield self._results.withdraw_row(other)
+        row = self._results.put(new)
+        if row is not None:
+            if not row.revision:
+                starts = self._starts.setdefault((row.query, row.node), {})
+                insort(starts.setdefault(row.key, []), row.start)
+            yield row
+
+    def _touching(self, found: Islands, key: str, low_us: int, high_us: int) -> Iterator[Row]:
+        """The rows of a key and revision that touch [low, high], latest first."""
+        starts = self._starts.get((found.query, found.node), {}).get(key, ())
+        for start_us in reversed(starts[: bisect_right(starts, high_us)]):
+            row = self._results.stands(found.query, found.node, key, start_us)
+            if row is None or row.definition_revision != found.revision:
                 continue
-            if view.bound_us(text) <= end_us or not belongs(view.serving[key], start, end_us):
-                continue
-            coverage = coverage_of(query, group, view, now.gaps, key=text, span=(start, last_us))
-            row = cells.row(i, query, (group.node, text, start, end_us), coverage)
-            yield from shown.put(row, group.cut.gap_us, group.cut.max_us)
+            if row.end < low_us:
+                return  # what stands does not overlap: rows before it end before it
+            yield row
 
-    def free(self, query: str, node: str, floor_us: int) -> None:
-        """Forget rows that end by then."""
-        if (query, node) in self.shown:
-            self.shown[query, node].free(floor_us)
+    def forget(self, rows: Iterator[Row]) -> None:
+        """Rows that stand no more."""
+        for row in rows:
+            keys = self._starts.get((row.query, row.node), {})
+            starts = keys.get(row.key, [])
+            at = bisect_left(starts, row.start)
+            if at < len(starts) and starts[at] == row.start:
+                del starts[at]
+                if not starts:
+                    del keys[row.key]
 
 
-def islands(query: Query, holdings: Sequence[PartialIndex], ranks: Ints | None) -> WindowStates | None:
-    """Sessions, complete or not, from the pieces of all plans that serve the query; None for none.
+def islands(source: SessionSource, gap_us: int, max_us: int, between: tuple[int, int]) -> WindowStates | None:
+    """Islands of the pieces that touch [low, high), complete or not; None without pieces.
 
-    Rows are [first, last + 1 us), sorted by (key, start). Scales meet as for windows.
+    Rows are [first, last + 1 us), sorted by (key, start).
     """
-    scale = common_scale(holdings)
     parts: list[Partials] = []
-    late_parts: list[Partials] = []
-    for holding in holdings:
-        for rows, late in holding.within(NEVER_US, FAR_US):
-            parts.append(holding.states(rows, query.aggregates, scale))
-            late_parts += parts[-1:] if late else []
+    late: list[Partials] = []
+    for index in source.indexes:
+        for rows, came_late in index.touching(*between):
+            parts.append(index.states(rows, *source.shape))
+            late += parts[-1:] if came_late else []
     if not parts:
         return None
-    group = query.group
-    sessions = join(concat(parts), basis_of(query.aggregates, scale), group.cut.gap_us, group.cut.max_us, ranks)
-    counts = np.zeros(len(sessions), np.int64)
-    for part in late_parts:
-        np.add.at(counts, _islands_of(sessions, part), part.states["count"])
-    return WindowStates(sessions, counts, scale)
+    found = join(concat(parts), basis_of(*source.shape), gap_us, max_us, source.numbers.ranks())
+    counts = np.zeros(len(found), np.int64)
+    for part in late:
+        np.add.at(counts, _islands_of(found, part), part.states["count"])
+    return WindowStates(found, counts, source.shape)
 
 
-def _islands_of(sessions: Partials, part: Partials) -> Ints:
-    """The session of each piece; sessions are sorted by (key, start) and hold them all."""
+def _islands_of(found: Partials, part: Partials) -> Ints:
+    """The island of each piece; islands are sorted by (key, start) and hold them all."""
     order = np.lexsort(
         (
-            np.concatenate([np.zeros(len(sessions)), np.ones(len(part))]),
-            np.concatenate([sessions.start, part.start]),
-            np.concatenate([sessions.key, part.key]),
+            np.concatenate([np.zeros(len(found)), np.ones(len(part))]),
+            np.concatenate([found.start, part.start]),
+            np.concatenate([found.key, part.key]),
         )
     )
-    own = np.cumsum(order < len(sessions)) - 1
+    own = np.cumsum(order < len(found)) - 1
     place = np.empty(len(order), np.int64)
     place[order] = own
-    found: Ints = place[len(sessions) :]
-    return found
+    of: Ints = place[len(found) :]
+    return of
 
 
-@dataclass(slots=True)
-class ShownSessions:
-    """Rows of one query by key and start, withdrawn ones too: a start that comes back goes on with its revision."""
-
-    rows: dict[str, dict[int, Row]] = field(default_factory=dict)
-    starts: dict[str, list[int]] = field(default_factory=dict)  # of the rows of each key, in order
-
-    def stands(self, key: str, span: tuple[int, int], readings: int, coverage: Coverage) -> bool:
-        """Whether that row, start and end in span, is shown already: nothing has to be made for it."""
-        row = self.rows.get(key, {}).get(span[0])
-        if row is None or row.withdrawn:
-            return False
-        return (row.end, row.readings) == (span[1], readings) and row.coverage == coverage
-
-    def put(self, row: Row, gap_us: int, max_us: int) -> Iterator[Row]:
-        """Show a row instead of all that it touches; answers what changed, nothing if it is shown already.
-
-        Across a cut of the maximum duration or of a change of the definition nothing touches (5.5, 6.3).
-        """
-        rows, touched = self.rows.setdefault(row.key, {}), self._touched(row, max_us)
-        before = rows.get(row.start)
-        if len(touched) == 1 and before is touched[0] and _same(before, row):
-            return
-        if before is not None and before.definition_revision > row.definition_revision:
-            return  # it stays: the window is the newer revision's (6.3)
-        for other in touched:
-            if other.start != row.start:
-                rows[other.start] = replace(other, withdrawn=True, revision=other.revision + 1)
-                yield rows[other.start]
-        if before is None:
-            insort(self.starts.setdefault(row.key, []), row.start)
-        rows[row.start] = row if before is None else replace(row, revision=before.revision + 1)
-        yield rows[row.start]
-
-    def _touched(self, row: Row, max_us: int) -> list[Row]:
-        """The rows that one of its key replaces, in order."""
-        rows, starts = self.rows[row.key], self.starts.get(row.key, [])
-        found: list[Row] = []
-        for i in reversed(range(bisect_right(starts, row.end))):
-            other = rows[starts[i]]
-            if other.withdrawn:
-                continue
-            if other.end < row.start:
-                break  # what stands does not overlap: rows before it end before it
-            if other.definition_revision == row.definition_revision and not (
-                max_us and other.start // max_us != row.start // max_us
-            ):
-                found.append(other)
-        return found[::-1]
-
-    def free(self, below_us: int) -> None:
-        """Forget rows that end below."""
-        for key in list(self.rows):
-            kept = {start: row for start, row in self.rows[key].items() if row.end > below_us}
-            if kept:
-                self.rows[key], self.starts[key] = kept, sorted(kept)
-            else:
-                del self.rows[key], self.starts[key]
+def _wanted(
+    found: Islands, rows: Partials, until: Ints, numbers: Renumbering, high_us: int, *, revising: bool
+) -> NDArray[np.bool_]:
+    """Which islands get a row now. until: last + gap of each. high_us: pieces that begin there were not read."""
+    size = len(numbers.keys.texts)
+    bound, shut = np.full(size, found.bound_us), np.full(size, found.shut_us)
+    low, high = np.full(size, FAR_US), np.full(size, NEVER_US)
+    for each in found.keys:
+        number = numbers.keys.numbers.get(each.key)
+        if number is not None:
+            bound[number], shut[number] = each.bound_us, each.shut_us
+            low[number], high[number] = each.touch or (FAR_US, NEVER_US)
+    code = rows.key
+    own = (rows.start <= high[code]) & (until >= low[code])
+    done = (until < bound[code]) & found.serving.covered(rows.start, until)
+    if not revising:
+        return done & (until >= shut[code]) & ~own
+    every_low, every_high = found.touch or (FAR_US, NEVER_US)
+    every = (rows.start <= every_high) & (until >= every_low) & (until < shut[code])
+    return done & (own | every) & ((rows.start >= high_us) | (until < high_us))
 
 
-def _same(before: Row, row: Row) -> bool:
-    return (before.end, before.readings, before.coverage) == (row.end, row.readings, row.coverage)
-
-
-def belongs(serving: Serving, start_us: int, end_us: int) -> bool:
-    """Whether a session may give a row of this revision (6.3)."""
-    if serving.start_from_us is not None and start_us < serving.start_from_us:
-        return False
-    if serving.start_until_us is not None and start_us >= serving.start_until_us:
-        return False
-    return serving.end_until_us is None or end_us <= serving.end_until_us
-
-
-def whole_until(group: Group, view: GroupView, gaps: Sequence[Gap], begins: Mapping[str, int]) -> tuple[int, Coverage]:
-    """(time, coverage): a session that ends before, last + gap, lacks nothing; what that coverage is.
-
-    begins: as for session_coverage; where a leaf joined later, or a loss is known, no time is that early.
-    """
-    whole = Coverage(tuple(sorted(view.leaves)), ())
-    if begins or any(group in gap.groups for gap in gaps):
-        return NEVER_US, whole
-    registers = (us for own in view.registers.values() for us in own.values())
-    return min(
-        min((view.bounds[leaf] for leaf in view.leaves), default=NEVER_US), min(registers, default=FAR_US)
-    ), whole
-
-
-def coverage_of(
-    query: Query, group: Group, view: GroupView, gaps: Sequence[Gap], *, key: str, span: tuple[int, int]
-) -> Coverage:
-    """Coverage of a session row of a key; span: first and last reading."""
-    bounds = {leaf: view.leaf_bound_us(leaf, key) for leaf in view.leaves}
-    begins = view.begins.get((query.id, query.revision), {})
-    return session_coverage(bounds, gaps, group, *span, begins=begins)
+def _cells(found: Islands, rows: Partials, until: Ints, numbers: Renumbering, *, revising: bool) -> list[CoverageCell]:
+    """The coverage cell of each island."""
+    by_key: dict[str, list[CoverageCell]] = {}
+    for cell in found.cells:
+        if cell.revising == revising:
+            by_key.setdefault(cell.key, []).append(cell)
+    common = by_key.pop("", [])
+    out = [common[i] for i in cells_of(common, rows.start, until).tolist()]
+    for key, cells in by_key.items():
+        mine = np.flatnonzero(rows.key == numbers.keys.numbers.get(key[1:], -1))
+        for at, i in zip(mine.tolist(), cells_of(cells, rows.start[mine], until[mine]).tolist(), strict=True):
+            out[at] = cells[i]
+    return out

@@ -1,134 +1,82 @@
-"""Time windows of one query from the rows of all plans that serve it: those that close, and those made again.
+"""States of the windows of a WindowRange, from the rows of all plans that feed its query.
 
-Rules (docs/protocol.md): a window belongs to the revision in force at its start (6.3); partials add up, of kind
-`window` in the window equal to their range only (6.1, 6.2); plans of unequal scales meet at the finest (7.1).
+Rules (docs/protocol.md): partials add up, of kind `window` in the window equal to their range only (6.1, 6.2); plans of
+unequal scales meet at the finest (7.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
-from edge_agent.algebra.partials.segments import begins_run
-from edge_agent.algebra.query.query import Query
-from edge_agent.algebra.sliding.batch import in_windows_of
-from edge_agent.root.numpy.partial_index import PartialIndex, common_scale
-from edge_agent.root.numpy.rolling_windows import RollingWindows
+from edge_agent.root.decision.work import WindowRange
+from edge_agent.root.numpy.partial_index import PartialIndex
+from edge_agent.root.numpy.rolling_windows import RollingWindows, Shape
 from edge_agent.root.numpy.rows import WindowStates
+from edge_agent.root.work_rows import windows_in
 
 
-@dataclass(frozen=True, slots=True)
-class WantedWindows:
-    """Windows of one query: those with an end in (after_us, upto_us], and those of `starts` (sorted), all in us.
-
-    serving: only those that belong to this revision (docs/protocol.md 6.3). Nothing closes if upto_us <= after_us.
-    """
-
-    query: Query
-    serving: Serving
-    after_us: int
-    upto_us: int
-    starts: Ints
-
-    def runs(self) -> list[tuple[int, int]]:
-        """What holds all of them, as few as make sense: (lowest, highest) start, in no order; they may meet."""
-        window = self.query.time_window
-        found = []
-        if self.upto_us > self.after_us:
-            shortest_us = window.longest_us if window.one_length else 0
-            found.append((self.after_us + 1 - window.longest_us, self.upto_us - shortest_us))
-        if len(self.starts):  # windows that share no rows apart from each other
-            new = np.flatnonzero(np.diff(self.starts) >= window.longest_us) + 1
-            found += [(int(run[0]), int(run[-1])) for run in np.split(self.starts, new)]
-        return found
-
-    def mask(self, start: Ints) -> NDArray[np.bool_]:
-        """Which windows with these starts are wanted."""
-        end = self.query.time_window.ends(start)
-        wanted = (end > self.after_us) & (end <= self.upto_us)
-        if len(self.starts):
-            wanted |= np.isin(start, self.starts)
-        if self.serving.start_from_us is not None:
-            wanted &= start >= self.serving.start_from_us
-        if self.serving.start_until_us is not None:
-            wanted &= start < self.serving.start_until_us
-        if self.serving.end_until_us is not None:
-            wanted &= end <= self.serving.end_until_us
-        return wanted
-
-
-def windows(
-    wanted: WantedWindows, holdings: Sequence[PartialIndex], ranks: Ints | None, rolled: RollingWindows | None = None
-) -> WindowStates | None:
-    """The windows that hold a reading, from the rows of all plans that serve the query; None for none.
-
-    Plans of unequal scales meet at the finest, and at floats where one is of floats. ranks: of node numbers. rolled:
-    what the query's steps have left, so that the next one costs no more than what is new.
-    """
-    scale, runs, made = common_scale(holdings), wanted.runs(), list[WindowStates]()
-    if rolled is not None and wanted.upto_us > wanted.after_us and rolled.serves(wanted.query, holdings):
-        ends = (wanted.after_us, wanted.upto_us)
-        rows, late = rolled.close(wanted.query, holdings, scale, ends, ranks)
-        made.append(_told(wanted, rows, [late], scale))
-        runs = runs[1:]
-    made += [_run(wanted, run, holdings, scale, ranks) for run in runs]
-    found = [run for run in made if len(run.rows)]
-    if not found:
-        return None
-    if len(found) == 1:
-        return found[0]
-    every, behind = concat([run.rows for run in found]), np.concatenate([run.late for run in found])
-    place = np.lexsort((every.key, every.start))  # runs may meet: a window is then the same in both
-    start, key = every.start[place], every.key[place]
-    new = begins_run(start, key)
-    return WindowStates(every.take(place[new]), behind[place[new]], scale)
-
-
-def _run(
-    wanted: WantedWindows, run: tuple[int, int], holdings: Sequence[PartialIndex], scale: int | None, ranks: Ints | None
+def rolled(
+    span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None, rolling: RollingWindows
 ) -> WindowStates:
-    """The windows wanted with a start in a run, lowest to highest."""
-    query, window = wanted.query, wanted.query.time_window
-    basis = basis_of(query.aggregates, scale)
-    slices: list[Partials] = []
-    late_slices: list[Partials] = []
-    whole: list[Partials] = []
-    late_whole: list[Partials] = []
-    for holding in holdings:
-        for held, late in holding.within(run[0], run[1] + window.longest_us):
-            rows = holding.states(held, query.aggregates, scale)
-            if holding.plan.kind == "window":
-                index, start = holding.windows(rows, window)
-                rows = rows.take(index)
-                whole.append(Partials(start, rows.end, rows.key, rows.states))
-                late_whole += whole[-1:] if late else []
-            else:
-                slices.append(rows)
-                late_slices += [rows] if late else []
-    made = in_windows_of(concat(slices), window, basis, run, ranks) if slices else NOTHING
-    if whole:
-        made = combine(concat([made, *whole]), basis, None, ranks)
-    if late_slices:
-        late_whole.append(in_windows_of(_counts(concat(late_slices)), window, ("count",), run))
-    return _told(wanted, made, late_whole, scale)
+    """The same as `formed` for windows that close, at the cost of the rows that are new. rolling: of the query."""
+    made, late = rolling.close(span, indexes, shape, ranks)
+    made, late = (rows.take((rows.start >= span.low_us) & (rows.start <= span.high_us)) for rows in (made, late))
+    return _states(made, [late], shape)
 
 
-def _told(wanted: WantedWindows, made: Partials, late: Sequence[Partials], scale: int | None) -> WindowStates:
-    """Those of the windows that are wanted, with how many of their readings came late. late: counts of some windows."""
-    made = made.take(wanted.mask(made.start))
+def formed(span: WindowRange, indexes: Sequence[PartialIndex], shape: Shape, ranks: Ints | None) -> WindowStates:
+    """The windows of a range that hold a reading, sorted by (start, key)."""
+    basis = basis_of(*shape)
+    made: list[Partials] = []
+    late: list[Partials] = []
+    for exact in (False, True):
+        mine = [index for index in indexes if (index.plan.kind == "window") == exact]
+        found = [(index.states(rows, *shape), came) for index in mine for rows, came in index.within(*_extent(span))]
+        if found:
+            made.append(windows_in(concat([rows for rows, _ in found]), span, basis, ranks, exact=exact))
+        behind = [_counts(rows) for rows, came_late in found if came_late]
+        if behind:
+            late.append(windows_in(concat(behind), span, ("count",), None, exact=exact))
+    whole = made[0] if len(made) == 1 else combine(concat(made), basis, None, ranks) if made else NOTHING
+    return _states(whole, late, shape)
+
+
+def picked(
+    span: WindowRange, indexes: Sequence[tuple[int, PartialIndex]], shape: Shape, ranks: Ints | None
+) -> WindowStates:
+    """The window between markers of a range, from the rows that it picks. indexes: by number of the read request."""
+    parts: list[Partials] = []
+    late: list[Partials] = []
+    for number, index in indexes:
+        for _, low_us, high_us in (pick for pick in span.picks if pick[0] == number):
+            for kept, came_late in index.within(low_us, high_us):
+                chosen = kept if span.within else kept.take((kept.start == low_us) & (kept.end == high_us))
+                if len(chosen):
+                    rows = index.states(chosen, *shape)
+                    start, end = (np.full(len(rows), us) for us in (span.low_us, span.low_us + span.length_us))
+                    parts.append(Partials(start, end, rows.key, rows.states))
+                    late += parts[-1:] if came_late else []
+    whole = combine(concat(parts), basis_of(*shape), None, ranks) if parts else NOTHING
+    return _states(whole, late, shape)
+
+
+def _states(made: Partials, late: Sequence[Partials], shape: Shape) -> WindowStates:
+    """Windows with how many of their readings came late. late: counts of some of them."""
     counts = np.zeros(len(made), np.int64)
     for part in late:
-        shown = part.take(wanted.mask(part.start))
-        if len(shown):
-            np.add.at(counts, _places(made, shown), shown.states["count"])
-    return WindowStates(made, counts, scale)
+        if len(part):
+            np.add.at(counts, _places(made, part), part.states["count"])
+    return WindowStates(made, counts, shape)
+
+
+def _extent(span: WindowRange) -> tuple[int, int]:
+    """Where the rows of its windows lie."""
+    return span.low_us, span.high_us + span.length_us
 
 
 def _counts(rows: Partials) -> Partials:

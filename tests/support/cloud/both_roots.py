@@ -1,4 +1,4 @@
-"""What fleets sent, through the Spark job with crashes and through the plain-Python root: rows side by side."""
+"""Runs the same landing files through the Spark job, with crashes, and through the plain-Python root."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 
 from cloud_job.delta import tables
 from cloud_job.spark.job import FAILPOINT, Job, JobSettings
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
-from tests.support.cloud.recorded_fleets import File, RecordedFleet, content, grouped
-from tests.support.simulation.fleets import GRACE
+from tests.support.cloud.recorded_fleets import File, content, grouped
+from tests.support.simulation.fleets import GRACE, Fleet
 from tests.support.simulation.world import RootHost
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class CrashedError(Exception):
     """The process is gone."""
 
 
-def sent(fleets: Iterable[RecordedFleet], batches: int, random: Random) -> list[list[Sent]]:
+def sent(fleets: Iterable[Fleet], batches: int, random: Random) -> list[list[Sent]]:
     """What the landers of all fleets wrote, in the order of time, as micro-batches."""
     files: list[Any] = []
     for fleet in fleets:
@@ -46,7 +45,7 @@ def sent(fleets: Iterable[RecordedFleet], batches: int, random: Random) -> list[
 
 def plain(groups: list[list[Sent]], place_of: Callable[[Row], Place]) -> dict[Place, Row]:
     """The rows of the plain-Python root as they stand at the end."""
-    root = NumpyRoot(0, grace_us=GRACE, parse=query_of)
+    root = NumpyRoot(0, grace_us=GRACE)
     rows: dict[Place, Row] = {}
     for group in groups:
         for (_, objects), journal in group:

@@ -1,4 +1,4 @@
-"""Frames of raw readings, made by hand: what a gateway sends where the root forms the windows."""
+"""Frames of raw readings, written by hand, for windows that the root forms; and a naive count window over them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.query import Query
 from tests.support.cloud.child_frames import Child
 
 
@@ -41,3 +42,19 @@ def raw_rows(child: Child, frontier_us: int, readings: Sequence[Reading], *, lat
         sections = (Section.of(0, child.plan, rows),)
     on_time, behind = ((), sections) if late else (sections, ())
     return child._next(groups=(GroupPart(0, frontier_us, on_time, behind),))
+
+
+def naive(
+    asked: Query, readings: Sequence[Reading], length: int, slide: int
+) -> dict[tuple[str, str, int], tuple[int, dict[str, float | None]]]:
+    """Sort, count, slice."""
+    out: dict[tuple[str, str, int], tuple[int, dict[str, float | None]]] = {}
+    for key in {reading.key for reading in readings}:
+        line = sorted((r for r in readings if r.key == key), key=lambda r: (r.time_us, r.node.encode(), r.order))
+        for start in range(0, len(line) - length + 1, slide):
+            values = [reading.value for reading in line[start : start + length]]
+            out[asked.id, key, start] = (
+                start + length,
+                {"sum": float(sum(values)), "first": values[0], "last": values[-1]},
+            )
+    return out

@@ -1,4 +1,4 @@
-"""What simulated fleets sent to the root, as landing files: one central source of frames with every fault in them."""
+"""Landing files of simulated fleets, with every fault of the network in them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
-from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor, query_of
-from edge_agent.machines.events import BadFrame, Configured
+from edge_agent.machines.events import BadFrame
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.wire import frames, landing
@@ -20,23 +19,9 @@ from tests.support.simulation.world import SECOND, Chaos, RootHost
 File = tuple[int, tuple[tuple[str, Any, int], ...]]  # the lander's time, (child, message, receive time)
 
 
-class RecordedFleet(Fleet):
-    """A fleet whose definitions travel as they do in production."""
-
-    def configuration(self, version: int) -> Configured:
-        queries = super().configuration(version).queries
-        texts = tuple(canonical_query(query) for query in queries)
-        return Configured((self.sensor,), queries, (canonical_sensor(self.sensor),), texts)
-
-    def _root(self, journal: int) -> NumpyRoot:
-        return NumpyRoot(journal, grace_us=GRACE, parse=query_of)
-
-
-def fleet(
-    seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False
-) -> tuple[RecordedFleet, list[File]]:
+def fleet(seed: int, chaos: Chaos, *, changes: bool = False, sessions: bool = False) -> tuple[Fleet, list[File]]:
     """A fleet run to its end, and the files its lander wrote. changes: a query is added and one removed meanwhile."""
-    made = RecordedFleet(seed, chaos, changes=changes, sessions=sessions)
+    made = Fleet(seed, chaos, changes=changes, sessions=sessions)
     assert made.run() == []
     root = made.world.hosts["root"]
     assert isinstance(root, RootHost)
@@ -72,7 +57,7 @@ def write(files: Iterable[File], journal: int, folder: Path, first: int = 0) -> 
 
 def plain_rows(groups: Iterable[Sequence[File]], journal: int, **settings: Any) -> list[Row]:
     """The rows, every revision, of the plain-Python root over the same batches; nothing put off at the end."""
-    root = NumpyRoot(journal, grace_us=GRACE, parse=query_of, **settings)
+    root = NumpyRoot(journal, grace_us=GRACE, **settings)
     rows: list[Row] = []
     at_us = 0
     for group in groups:
@@ -84,4 +69,23 @@ def plain_rows(groups: Iterable[Sequence[File]], journal: int, **settings: Any) 
     return rows + root.step(at_us, flush=True)
 
 
-__all__ = ["SECOND", "Chaos", "RecordedFleet", "content", "fleet", "grouped", "plain_rows", "write"]
+__all__ = ["SECOND", "Chaos", "content", "fleet", "grouped", "plain_rows", "write"]
+
+
+def wanted_of(rows: list[Any]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The last revision of each row of the plain root, as a row of gold.results."""
+    return {
+        (r.query, r.key, r.start): {
+            "end": r.end,
+            "values": dict(r.values),
+            "details": r.details,
+            "readings": r.readings,
+            "revision": r.revision,
+            "late": r.late,
+            "expected": r.expected,
+            "received": r.received,
+            "complete": r.complete,
+            "labels": dict(r.labels),
+        }
+        for r in rows
+    }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloud_job.ingest.intake import Intake, Parts
+from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decider
@@ -18,6 +18,7 @@ from edge_agent.root.decision.decide import step
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Islands, Work
 from edge_agent.wire import heads
+from edge_agent.wire.heads import Parts
 from tests.support.cloud.recorded_fleets import File, content
 from tests.support.simulation.fleets import GRACE
 

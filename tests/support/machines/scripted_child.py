@@ -1,4 +1,4 @@
-"""A child that says what a test wants it to say: real frames, without a slicer or a clock."""
+"""A child with frames that a test chooses: real bytes, without a slicer or a clock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from edge_agent.algebra.frame import ExcludedLeaf, Frame, Gap, GroupPart, Leaf, 
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
-from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
+from edge_agent.root.numpy.executor import NumpyRoot
 
 JOURNAL = 77
 S = 1_000_000
@@ -98,3 +99,16 @@ class Sender:
         codes = np.array([self._keys.index(key) for key in keys], np.int64)
         rows = Partials(np.array(start, np.int64), np.array(end, np.int64), codes, states)
         return StepRows(made, late, rows, self._keys, [self.node])
+
+
+SUM = (Aggregate("sum", "sum"),)
+GRACE = 60 * S
+
+
+def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
+    """A root that has heard the birth of each."""
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us)
+    for sender in senders:
+        root.take(sender.node, sender.birth(), 0)
+    assert root.step(0) == []
+    return root

@@ -1,4 +1,4 @@
-"""Some connections at a real broker, driven by one waiter, for tests."""
+"""Connections at a real broker, driven by one waiter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from edge_agent.ports.link import Link, Messages, Report, Subscribed
+from edge_agent.ports.link import Link, Messages, Report, Subscribed, Taken
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
 from edge_agent.ports.waiter import Waiter
@@ -49,7 +49,13 @@ class Net:
             assert time.monotonic() < end, self.reports
             self.turn()
 
+    def settled(self, connection: Connection) -> None:
+        """Waits until the broker has taken all that the connection sent so far, and sent what was due to it."""
+        token = connection.publish("settled", b"")
+        self.until(lambda: any(taken.token == token for taken in self.of(connection, Taken)))
+
     def quiet(self, seconds: float) -> None:
+        """Time passes, where that is what is tested."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.turn()

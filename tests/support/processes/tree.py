@@ -1,17 +1,14 @@
-"""Parts of a real tree for tests: node processes with a folder each, and a plain-Python root at the top in a thread."""
+"""Processes of a tree, a folder each, and a plain-Python root above them in a thread."""
 
 from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config import topics
-from edge_agent.config.definitions.definitions import query_of
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.machines.events import BadEnvelope
@@ -24,6 +21,7 @@ from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.runtime.region import heard
 from edge_agent.wire import receipts
+from tests.support.waiting import eventually
 
 RowKey = tuple[str, str, str, int]
 
@@ -58,7 +56,7 @@ class Top:
 
     def __init__(self, broker: str, name: str = "root", grace_us: int = 60_000_000) -> None:
         self.name = name
-        self.root = NumpyRoot(4711, grace_us=grace_us, parse=query_of)
+        self.root = NumpyRoot(4711, grace_us=grace_us)
         self.rows: dict[RowKey, Row] = {}
         self.revisions = 0
         self.payload_bytes = 0
@@ -127,14 +125,19 @@ class Top:
             return {key: row for key, row in self.rows.items() if query in (None, key[0]) and not row.withdrawn}
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """The first true answer; fails after that many seconds."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if answer := what():
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+def commits(node: ChildProcess, count: int) -> None:
+    """Waits until a node has committed so often: the only sign of life of a node without a broker.
+
+    Its spool cannot be opened meanwhile, but every commit writes to the log of the database.
+    """
+    log, seen = node.folder / "spool.db-wal", set[int]()
+
+    def committed() -> bool:
+        if log.exists():
+            seen.add(log.stat().st_mtime_ns)
+        return len(seen) > count
+
+    eventually(committed)
 
 
 def truth(sensors: Mapping[str, Sensor], begin_us: int, window_us: int, until_us: int) -> dict[int, tuple[int, int]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from edge_agent.recording.row_rendering import RenderedRow
+
 Place = tuple[str, Any, int, int]  # query, key, start, end
 Item = list[Any]
 
@@ -220,3 +222,8 @@ PROBES: Final[dict[str, Probe]] = {
     "late-joins": _late_joins(),
     "slide-beside-length": _slide_beside_length(),
 }
+
+
+def rows_of(told: list[RenderedRow]) -> dict[Place, Any]:
+    """Rows as a probe says them."""
+    return {(t["query"], t["key"], t["start"], t["end"]): t.get("value", t.get("values")) for t in told}

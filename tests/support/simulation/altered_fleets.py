@@ -5,19 +5,17 @@ The other query, where there is one, may be removed with the same change, and co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.machines.events import Configured
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
-from tests.support.simulation.fleets import GRACE, LABELS, START, Fleet, GatewayHost, _text
+from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost
 from tests.support.simulation.world import MS, SECOND, Chaos, Host, RootHost
 from tests.support.tolerance import close
 
@@ -30,7 +28,7 @@ Place = tuple[str, str, int]
 
 
 class AlteringFleet(Fleet):
-    """ahead: the new revision says from when it holds, early enough for all. late: one gateway learns of it late."""
+    """ahead: the new revision has an effective_from that every gateway learns in time. late: one learns of it late."""
 
     def __init__(
         self, seed: int, chaos: Chaos, *, ahead: bool, late: bool = False, sessions: bool = False, prefix: str = ""
@@ -64,13 +62,7 @@ class AlteringFleet(Fleet):
         if version:
             kept = () if self.removed else self.queries[1:]
             queries = (self.altered, *kept, *(self.again if version > 1 else ()))
-        return Configured((self.sensor,), queries, (), tuple(_text(q) for q in queries))
-
-    def _root(self, journal: int) -> NumpyRoot:
-        def parse(text: str) -> Query:  # asked for when everything is made
-            return {_text(q): q for q in (*self.queries, self.altered, *self.again)}[text]
-
-        return NumpyRoot(journal, grace_us=GRACE, parse=parse)
+        return self.configured(queries)
 
     def wrong(self) -> list[str]:
         """Rows that are not their own revision's, rows that two revisions share, rows that are not there."""
@@ -146,11 +138,11 @@ class AlteringFleet(Fleet):
 
 
 def altering(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, ahead: bool, late: bool = False, sessions: bool = False
+    seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, ahead: bool, late: bool = False, sessions: bool = False
 ) -> list[str]:
     """Run many; one line a seed that went wrong."""
     out = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         wrong = AlteringFleet(seed, chaos(Random(seed)), ahead=ahead, late=late, sessions=sessions).run()
         if wrong:
             out.append(f"seed {seed}: {len(wrong)} wrong: " + "; ".join(wrong[:2]))

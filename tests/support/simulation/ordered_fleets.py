@@ -1,10 +1,10 @@
-"""Fleets with count and state windows: one order of all readings, whatever happens on their way."""
+"""Random fleets with count and state windows."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
@@ -16,7 +16,7 @@ from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.oracle import central_computer
-from tests.support.simulation.fleets import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost, _text
+from tests.support.simulation.fleets import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost
 from tests.support.simulation.world import MS, SECOND, Chaos, Host, RootHost
 from tests.support.tolerance import close
 
@@ -55,15 +55,11 @@ class CountedFleet(Fleet):
     def configuration(self, version: int) -> Configured:
         """The definitions after that many changes."""
         queries = (self.queries[0], self.altered, *self.queries[2:]) if version else self.queries
-        return Configured((self.sensor,), queries, (), tuple(_text(query) for query in queries))
-
-    def _root(self, journal: int) -> NumpyRoot:
-        by_text = {_text(query): query for query in (*self.queries, *self.later)}
-        return NumpyRoot(journal, grace_us=GRACE, parse=by_text.__getitem__)
+        return self.configured(queries)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
         settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.load, grace_us=GRACE // 2, named=named)
+        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
 
     @property
     def later(self) -> tuple[Query, ...]:
@@ -145,12 +141,10 @@ def _within(serving: Serving) -> tuple[float, float]:
     return -math.inf if serving.start_from_us is None else serving.start_from_us, min(ends, default=math.inf)
 
 
-def counted(
-    first: int, count: int, chaos: Callable[[Random], Chaos], *, changes: bool = False
-) -> tuple[list[str], int]:
+def counted(seeds: Iterable[int], chaos: Callable[[Random], Chaos], *, changes: bool = False) -> tuple[list[str], int]:
     """(one line a seed that went wrong, how many had every reading in its place)."""
     out, whole = [], 0
-    for seed in range(first, first + count):
+    for seed in seeds:
         fleet = CountedFleet(seed, chaos(Random(seed)), changes=changes)
         wrong = fleet.run()
         whole += not fleet.root.beyond

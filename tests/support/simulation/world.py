@@ -1,17 +1,18 @@
-"""A whole fleet in one thread under a seed: real machines, simulated clock, disks, network and crashes.
+"""A fleet in one thread, drawn from a seed: real machines; simulated clock, disks, network and crashes.
 
-Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and
-reorders; a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves
-what was committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
+The network loses, repeats, delays and reorders messages; a broker restart loses all in flight. A crash happens between
+any two actions of a machine; what was committed stays. Disks are atomic: tests/ports tests the spool's own crash safety
+on real files. `fleets.py` compares the rows with the oracle.
 """
 
 from __future__ import annotations
 
 import copy
 import heapq
+import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
@@ -32,13 +33,13 @@ from edge_agent.machines.events import (
     Restored,
     SendReceipt,
     Sent,
-    SpooledFrame,
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.completeness import Decider
+from tests.support.machines.simulated_host import Disk
 
 MS = 1_000
 SECOND = 1_000_000
@@ -46,34 +47,6 @@ SECOND = 1_000_000
 
 class CrashError(Exception):
     """The process died at a failpoint; what it had committed is on its disk."""
-
-
-@dataclass(slots=True)
-class Disk:
-    """A spool: slots and frames, changed by whole commits only."""
-
-    slots: dict[str, Any] = field(default_factory=dict)
-    frames: dict[tuple[int, int], tuple[Frame, bool]] = field(default_factory=dict)
-
-    def commit(self, commit: Commit) -> None:
-        for slot, value in commit.state.items():
-            if value is None:
-                self.slots.pop(slot, None)
-            else:
-                self.slots[slot] = copy.deepcopy(value)
-        for frame in commit.frames:
-            assert (frame.epoch, frame.seq) not in self.frames, "a seq is used twice"
-            self.frames[frame.epoch, frame.seq] = (frame, False)
-        for frame in commit.replace:
-            self.frames[frame.epoch, frame.seq] = (frame, self.frames[frame.epoch, frame.seq][1])
-        for key in commit.mark_sent:
-            self.frames[key] = (self.frames[key][0], True)
-        for key in commit.forget:
-            self.frames.pop(key, None)
-
-    def restored(self) -> Restored:
-        frames = tuple(SpooledFrame(e, s, sent, 0, frame) for (e, s), (frame, sent) in self.frames.items())
-        return Restored(copy.deepcopy(self.slots), frames)
 
 
 @dataclass(slots=True)
@@ -157,9 +130,6 @@ class Host:
         self.started(now_us)
         self.do(LinkUp(), now_us)
 
-    def load(self, epoch: int, seq: int) -> Frame:
-        return self.disk.frames[epoch, seq][0]
-
     def do(self, event: Event, now_us: int) -> None:
         """One event; a crash leaves the machine gone and the disk as it was at that moment."""
         if self.machine is None:
@@ -238,6 +208,7 @@ class RootHost:
         self.root: Any = build(self.journal)
         self.read_files = 0
         self.rows: list[Any] = []
+        self.revised: dict[str, list[int]] = {}  # query -> times of the batches in which rows of it were revised
 
     def start(self, now_us: int) -> None:
         del now_us
@@ -275,6 +246,10 @@ class RootHost:
         if self.world.random.random() < 0.5:
             self.batch()
 
+    def flush(self) -> None:
+        """The rows that were put off."""
+        self.rows += self.root.step(self.files[-1][0] if self.files else 0, flush=True)
+
     def batch(self) -> None:
         """One micro-batch of the root over the files that came since."""
         files = self.files[self.read_files :]
@@ -284,10 +259,14 @@ class RootHost:
         for _, objects in files:
             for sender, content, received_us in objects:
                 self.root.take(sender, content, received_us)
-        self.rows += self.root.step(files[-1][0])
+        at_us = files[-1][0]
+        rows = self.root.step(at_us)
+        for query in {row.query for row in rows if row.revision}:
+            self.revised.setdefault(query, []).append(at_us)
+        self.rows += rows
         household = self.root.decider.parent.household
         fresh = Decider(self.journal, household.grace_us, household.named)
-        fresh.restore(copy.deepcopy(self.root.decider.snapshot(lambda f: f)), lambda f: f)
+        fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
         self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row
 
 

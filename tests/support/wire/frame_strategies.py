@@ -1,4 +1,4 @@
-"""Any frame, heartbeat, receipt that a node may send, small ones first."""
+"""Hypothesis strategies for every frame, heartbeat and receipt that a node may send."""
 
 from __future__ import annotations
 

@@ -1,0 +1,118 @@
+"""The rows that took effect, by plan, until no window needs them; those that came too late for any result, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from edge_agent.algebra.frame import Plan
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.windows import extent_us
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.decision.read_plan import KINDS
+from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.work import TooLate, identity
+from edge_agent.root.instant_slices import basis_of_all, reaches, slices_of
+from edge_agent.root.numpy.ordered import RawRows
+from edge_agent.root.numpy.partial_index import PartialIndex
+from edge_agent.root.numpy.rows import TooLateReadings
+from edge_agent.root.work_rows import too_late_rows
+
+
+@dataclass(slots=True)
+class KeptRows:
+    """Rows of plans by `identity`, under the numbers of one table.
+
+    indexes: of slices, windows and pieces of sessions. raw: raw readings that wait for positions.
+    """
+
+    numbers: Renumbering = field(default_factory=Renumbering)
+    indexes: dict[bytes, PartialIndex] = field(default_factory=dict)
+    raw: dict[bytes, RawRows] = field(default_factory=dict)
+    beyond: list[TooLateReadings] = field(default_factory=list)
+
+    def take(
+        self,
+        effect: Effect,
+        dictionary: EpochDictionary,
+        state: RootState,
+        too_late: Mapping[tuple[str, int, int, int], TooLate],
+    ) -> None:
+        """Keep the rows of a frame that took effect. too_late: by node, epoch, seq and number of the part."""
+        assert effect.frame is not None
+        epoch, number = EpochKey(effect.node, effect.epoch), 0
+        for part in effect.frame.groups:
+            for late, sections in ((False, part.sections), (True, part.late)):
+                for section in sections:
+                    number += 1  # as wire.heads.parts_of counts
+                    group, plan = dictionary.plans[section.plan]
+                    if plan.kind not in KINDS:
+                        continue
+                    rows = self.numbers.rows(epoch, dictionary, section.rows(plan.basis))
+                    beyond = too_late.get((*epoch, effect.seq, number))
+                    if beyond is not None:
+                        rows = self._without(rows, beyond)
+                    if len(rows):
+                        self._keep(group, plan, rows, state, late=late)
+
+    def _keep(self, group: Group, plan: Plan, rows: Partials, state: RootState, *, late: bool) -> None:
+        name = identity(group, plan)
+        if plan.kind == "raw" and not group.cut.central:
+            self.raw.setdefault(name, RawRows(plan.scale)).parts.append(rows)
+            return
+        if plan.kind == "raw":
+            basis = basis_of_all(state.of(plan), plan.scale)
+            rows = slices_of(rows, basis, plan.scale, self.numbers.keys.texts, reaching=reaches(group))
+            plan = replace(plan, kind="slice", basis=basis)
+        self.indexes.setdefault(name, PartialIndex(plan)).add(rows, late=late)
+
+    def _without(self, rows: Partials, beyond: TooLate) -> Partials:
+        """Note the readings of a part that are in no result; return the other rows."""
+        gone, texts = too_late_rows(rows, beyond), self.numbers.keys.texts
+        columns = (gone.key, gone.start, gone.end, gone.states["count"])
+        for key, start, end, readings in zip(*(column.tolist() for column in columns), strict=True):
+            about = (beyond.node, beyond.source, texts[key], start, end, readings)
+            self.beyond.append(TooLateReadings(*about, reason=beyond.reason))
+        if beyond.decided:  # a raw row may have readings whose place is still to come
+            return rows
+        return rows.take(~beyond.concerns(rows.start, rows.end))
+
+    def free(self, state: RootState, decision: Decision) -> None:
+        """Drop rows that no window needs any more, and those of groups that have ended."""
+        for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
+            self.indexes.pop(name, None)
+            self.raw.pop(name, None)
+        for name, index in self.indexes.items():
+            below_us = _needed_us(*state.plans[name], state, decision)
+            if below_us is not None:
+                index.free(below_us)
+        for name, raw in self.raw.items():
+            group, plan = state.plans[name]
+            view, known = decision.groups.get(group), state.of(plan)
+            if view is not None and not known:
+                raw.free(view.frontier_us - state.limits.horizon_us)
+            elif view is not None and all((query.id, query.revision) in view.serving for query in known):
+                raw.free(min(state.closed_us((query.id, query.revision, group.node)) for query in known))
+
+
+def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -> int | None:
+    """No row of the plan that ends before is needed any more; None: not known."""
+    view: GroupView | None = decision.groups.get(group)
+    queries = state.of(plan)
+    if view is None or not queries:
+        return None
+    longest_us = max(extent_us(query.window) for query in queries)
+    needed: list[int | None] = [view.frontier_us - state.limits.horizon_us - longest_us]
+    for query in queries:
+        key = (query.id, query.revision)
+        if key in view.serving:
+            place = (*key, group.node)
+            needed += [state.needs(place), state.settled_us(place, view.frontier_us) - longest_us]
+        if key in state.markers.marked:  # a window that is made again needs its rows from the first on
+            needed.append(state.markers.marked[key].kept_us)
+    return min(us for us in needed if us is not None)

@@ -1,0 +1,110 @@
+"""The rows of results as they stand: what gold.results is for Spark.
+
+Rules (docs/protocol.md): a revision is a change of the set of readings or of the coverage (7.2); a newer definition's
+row replaces an older one's, never the other way round (6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from edge_agent.algebra.coverage import Coverage
+from edge_agent.root.decision.work import SupersededRows, WithdrawnWindow
+from edge_agent.root.numpy.rows import Row, WindowAnswers
+
+Name = tuple[str, int]  # key, and the end where rows of one start may have several, else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A row that was made. at: its place in `answers`. by_end: rows of one start may have several ends."""
+
+    node: str
+    key: str
+    start_us: int
+    end_us: int
+    answers: WindowAnswers
+    at: int
+    coverage: Coverage
+    by_end: bool = False
+
+    @property
+    def name(self) -> Name:
+        """What names it among the rows of its start."""
+        return self.key, self.end_us if self.by_end else 0
+
+
+@dataclass(slots=True)
+class ResultRows:
+    """rows: (query, node) -> start -> name -> row, withdrawn ones too, so that they go on with their revision."""
+
+    rows: dict[tuple[str, str], dict[int, dict[Name, Row]]] = field(default_factory=dict)
+
+    def put(self, new: NewRow) -> Row | None:
+        """Write a row; return it as it stands now, None where it stood already or a newer definition's does."""
+        query = new.answers.query
+        starts = self.rows.setdefault((query.id, new.node), {})
+        named = starts.get(new.start_us)
+        before = None if named is None else named.get(new.name)
+        if before is not None:
+            if before.definition_revision > query.revision:
+                return None
+            if before.definition_revision == query.revision and not before.withdrawn:
+                like = (new.end_us, new.answers.readings[new.at], new.coverage)
+                if (before.end, before.readings, before.coverage) == like:
+                    return None
+        row = new.answers.row(
+            new.at,
+            (new.node, new.key, new.start_us, new.end_us),
+            new.coverage,
+            revision=0 if before is None else before.revision + 1,
+        )
+        if named is None:
+            named = starts[new.start_us] = {}
+        named[new.name] = row
+        return row
+
+    def stands(self, query: str, node: str, key: str, start_us: int) -> Row | None:
+        """The row of a session as it stands, None where there is none or it is withdrawn."""
+        row = self.rows.get((query, node), {}).get(start_us, {}).get((key, 0))
+        return None if row is None or row.withdrawn else row
+
+    def supersede(self, over: SupersededRows) -> Iterator[Row]:
+        """Withdraw rows of a revision that turn out to be a newer one's."""
+        for start_us, named in self.rows.get((over.query, over.node), {}).items():
+            if start_us >= over.from_us:
+                yield from self._withdrawn(named, over.revision, over.after_us)
+
+    def withdraw(self, gone: WithdrawnWindow) -> Iterator[Row]:
+        """Withdraw the rows of a window between markers that another has joined."""
+        named = self.rows.get((gone.query, gone.node), {}).get(gone.start_us, {})
+        yield from self._withdrawn(named, gone.revision, gone.end_us - 1, gone.end_us)
+
+    def withdraw_row(self, row: Row) -> Row:
+        """Withdraw the row of a session."""
+        gone = replace(row, withdrawn=True, revision=row.revision + 1)
+        self.rows[row.query, row.node][row.start][row.key, 0] = gone
+        return gone
+
+    @staticmethod
+    def _withdrawn(named: dict[Name, Row], revision: int, after_us: int, upto_us: int | None = None) -> Iterator[Row]:
+        """Of the rows of one start those of a revision with an end in (after, upto]."""
+        for name, row in named.items():
+            mine = row.definition_revision == revision and not row.withdrawn
+            if mine and row.end > after_us and (upto_us is None or row.end <= upto_us):
+                named[name] = replace(row, withdrawn=True, revision=row.revision + 1)
+                yield named[name]
+
+    def free(self, query: str, node: str, floor_us: int) -> Iterator[Row]:
+        """Forget rows that end by then, and return them. Rows mostly came in the order of time: ends at the first later
+        one.
+        """
+        starts = self.rows.get((query, node), {})
+        old = []
+        for start_us, named in starts.items():
+            if any(row.end > floor_us for row in named.values()):
+                break
+            old.append(start_us)
+        for start_us in old:
+            yield from starts.pop(start_us).values()
