@@ -68,9 +68,13 @@ _IN_TURN: Final = tuple(dict.fromkeys(CODECS.values()))
 
 def encode(column: Array, start: Ints) -> object:
     """A column as a CBOR item. column: shape (n,), n >= 1. start: of each row. Raises: ValueError."""
+    if column.dtype != object:  # most are numbers
+        return numbers.encode(_saturated(column))
     return next(codec for codec in _IN_TURN if codec.holds(column)).encode(column, start)
 
 
 def decode(item: object, n: int, room: int, what: str, start: Ints) -> tuple[Array, int]:
     """A column of n rows, and the rows or values that it holds. room: values allowed. Raises: WireError."""
+    if type(item) is not list:  # most are numbers
+        return numbers.decode(item, n, what), n
     return next(codec for codec in _IN_TURN if codec.matches(item)).decode(item, n, room, what, start)
