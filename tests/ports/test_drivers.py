@@ -83,6 +83,7 @@ def test_the_record_is_true_of_what_its_class_does(name: str, clock: FakeClock, 
     sensors = Sensors(clock)
     sensors.configure([sensor], {})
     reads = [read for _ in range(3) for read in sensors.poll(clock.pass_s(1), everything=True)]
+    assert sensor.own_clock == driver.own_clock
     assert sensor.rereadable == driver.rereadable(sensor) == any(read.position is not None for read in reads)
     assert driver.own_clock == any(read.clock_us is not None for read in reads)
     assert driver.ends == any(read.ended for read in reads)

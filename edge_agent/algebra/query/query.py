@@ -142,7 +142,8 @@ class Sensor:
     scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
     timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
     nan: 'skip' (count and leave out) or 'quarantine'.
-    rereadable: whether it goes on at a committed position; follows from the driver and its options.
+    rereadable: whether it goes on at a committed position. own_clock: whether it is read from its beginning, by a clock
+    of its own. Both follow from the driver and its options.
     """
 
     id: str
@@ -157,6 +158,7 @@ class Sensor:
     delay_us: int = 0
     nan: str = "skip"
     rereadable: bool = field(default=False, compare=False)
+    own_clock: bool = field(default=False, compare=False)
 
     def option(self, name: str, default: object = None) -> object:
         """One of the driver's own fields, or the default."""

@@ -124,7 +124,7 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
         delay_us=values["delay"],
         nan=values["nan"],
     )
-    return replace(sensor, rereadable=driver.rereadable(sensor))
+    return replace(sensor, rereadable=driver.rereadable(sensor), own_clock=driver.own_clock)
 
 
 def _driver_names() -> Choice:

@@ -183,7 +183,7 @@ class Gateway(Node):
 
         Windows of other forms begin at their own readings or markers.
         """
-        from_start = source.newest_us > NEVER_US or source.sensor.driver in REREADABLE
+        from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
             return ()
         since_us = source.heard_us
