@@ -44,7 +44,7 @@ class Driver:
     templates: of TEMPLATES, what `{topic[1]}` and `{/pointer}` in labels may take text from.
     rate: readings a second of one key, from the sensor and the labels of the key; None if the definition does not say.
     rereadable: whether a sensor goes on at its last committed position, so that a stop of the node loses nothing.
-    own_clock: whether the source is read from its beginning by a clock of its own (docs/protocol.md 3.1, 4.1): its first
+    own_clock: whether the source is read from its beginning by a clock of its own (protocol 3.1, 4.1): its first
     window is complete, and `simulate` runs it faster than real time.
     ends: whether the source has an end, which `run --once` waits for.
     local: whether it reads the broker of [local]. Then start is (clock) -> one MqttSensors for all its sensors.
