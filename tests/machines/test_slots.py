@@ -29,7 +29,7 @@ from edge_agent.wire import frames
 S = 1_000_000
 T0 = 1_000 * S
 OLD = Path(__file__).with_name("spools_of_version_1")
-SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S)
+SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S, rereadable=True, own_clock=True)
 SUM, MEDIAN = (Aggregate("sum", "sum"),), (Aggregate("median", "median"),)
 QUERIES = (
     Query("time", 1, "s", Tumbling(10 * S), SUM, by=("k",), lateness_us=0),

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
-from edge_agent.algebra.aggregates import COLUMNS, NUMBERED
+from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.columns import NUMBERED
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials

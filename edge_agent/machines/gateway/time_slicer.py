@@ -11,7 +11,7 @@ from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials, in_windows
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.sliding.incremental import WindowStore
@@ -312,7 +312,7 @@ class SliceExtents:
         order = np.argsort(start, kind="stable")
         start, low, high = start[order], low[order], high[order]
         if len(start):
-            first = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1]]))
+            first = np.flatnonzero(begins_run(start))
             start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
         if len(start) and edges is not None:  # one read in part below the frontier must not move without that
             open_ = (edges.around(start)[1] > closed_us) | (high >= closed_us)
