@@ -71,7 +71,7 @@ def expired_before(state: bytes, limits: RootLimits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, ledger, _parts = loads(state, limits, 0)
     lengths = [extent_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
-    frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
+    frontiers = [_reached_us(group, family) for group, family in decider.parent.children.memberships.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US
     kept = [us for marked in ledger.markers.marked.values() if (us := marked.kept_us) is not None]

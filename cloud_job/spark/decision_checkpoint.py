@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
+from edge_agent.algebra.frame import Extent, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
@@ -85,7 +86,7 @@ def _ledger(ledger: RootState) -> dict[str, object]:
         "decided": ledger.decided_us,
         "queries": [[*key, text] for key, text in ledger.queries.items()],
         "scales": [[*key, sorted(scales, key=repr)] for key, scales in ledger.scales.items()],
-        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in ledger.plans.values()],
+        "plans": encode(list(ledger.plans.values())),
         "closed": [[*key, us] for key, us in ledger.closed.items()],
         "revised": [[*key, us] for key, us in ledger.revised.items()],
         "pending": [[*key, [list(r) for r in ranges]] for key, ranges in ledger.pending.items()],
@@ -102,7 +103,7 @@ def _ledger(ledger: RootState) -> dict[str, object]:
 
 
 def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
-    plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
+    plans = decode(list[tuple[Group, Plan]], plain["plans"])
     return RootState(
         limits,
         plain["number"],

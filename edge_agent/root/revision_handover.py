@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 
 Key = tuple[str, int]  # query and revision
@@ -18,7 +19,9 @@ Servings = Mapping[Group, Mapping[Key, Serving]]
 Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query, node) -> revision -> its servings
 
 
-def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
+def agreed(
+    before: Servings, told: Mapping[Group, Mapping[QueryKey, Serving]], frontiers: Mapping[Group, int]
+) -> dict[Group, dict[Key, Serving]]:
     """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups
     at the decision before this one, up to where rows have been given.
 

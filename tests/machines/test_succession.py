@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.revision_handover import Key, Servings, agreed, narrowed
 
@@ -32,7 +33,7 @@ def owners(servings: Servings, start_us: int) -> list[Key]:
 
 @given(said=st.lists(st.tuples(TOLD, st.integers(0, 60)), min_size=1, max_size=5))
 def test_what_was_agreed_gets_narrower_and_what_is_lost_is_told(
-    said: list[tuple[dict[Group, dict[Key, Serving]], int]],
+    said: list[tuple[dict[Group, dict[QueryKey, Serving]], int]],
 ) -> None:
     """protocol 6.3: told once, from when it holds does not move; it never ends later than it was once said to."""
     before: dict[Group, dict[Key, Serving]] = {}
@@ -59,9 +60,9 @@ def test_what_was_agreed_gets_narrower_and_what_is_lost_is_told(
 
 def test_a_revision_that_nobody_dates_begins_after_the_rows_of_the_one_before() -> None:
     """protocol 6.3: a gateway that comes up with the second revision while those with the first are away."""
-    first = agreed({}, {ONE: {("q", 1): Serving("q", 1)}}, {ONE: 10})
-    second = agreed(first, {ONE: {("q", 2): Serving("q", 2)}}, {ONE: 40})
+    first = agreed({}, {ONE: {QueryKey("q", 1): Serving("q", 1)}}, {ONE: 10})
+    second = agreed(first, {ONE: {QueryKey("q", 2): Serving("q", 2)}}, {ONE: 40})
     assert second[ONE]["q", 2].start_from_us == second[ONE]["q", 1].start_until_us == 40
     assert not narrowed(first, second, {ONE: 40})
-    alone = agreed({}, {ONE: {("q", 2): Serving("q", 2)}}, {ONE: 40})
+    alone = agreed({}, {ONE: {QueryKey("q", 2): Serving("q", 2)}}, {ONE: 40})
     assert alone[ONE]["q", 2].start_from_us is None

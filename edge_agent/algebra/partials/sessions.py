@@ -10,7 +10,7 @@ A piece is a row [first, last + 1 us) of Partials. Everything is one sort and on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -156,10 +156,10 @@ class SessionStore:
             self._rows.add(sessions)
         return sessions
 
-    def snapshot(self) -> dict[str, object]:
-        """As partial.Store."""
-        return self._rows.snapshot()
+    def view(self) -> Partials:
+        """All rows, combined; they stay."""
+        return self._rows.view()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """As partial.Store."""
-        self._rows.restore(state)
+    def restore(self, rows: Partials) -> None:
+        """Replace all rows by these."""
+        self._rows.restore(rows)
