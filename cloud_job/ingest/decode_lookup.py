@@ -19,23 +19,23 @@ Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low,
 
 @dataclass(frozen=True, slots=True)
 class DecodeLookups:
-    """books: of the epochs. ledger: as the last decision left it."""
+    """dictionaries: of the epochs. state: as the last decision left it."""
 
-    books: Mapping[Line, EpochDictionary]
-    ledger: RootState
+    dictionaries: Mapping[Line, EpochDictionary]
+    state: RootState
 
     def page(self, line: Line) -> EpochView | None:
         """What the numbers of an epoch mean; None while nothing of it counts."""
-        book, applied = self.books.get(line), self.ledger.applied.get(line)
-        if book is None or applied is None:
+        dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
+        if dictionary is None or applied is None:
             return None
-        plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
-        return EpochView(book.keys, book.nodes, plans, applied)
+        plans = {number: identity(group, plan) for number, (group, plan) in dictionary.plans.items()}
+        return EpochView(dictionary.keys, dictionary.nodes, plans, applied)
 
     def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[Line, EpochView]:
         """Of every epoch that has sent rows in the ranges."""
         pages = {}
-        for line, (first_us, latest_us) in self.ledger.extent.items():
+        for line, (first_us, latest_us) in self.state.extent.items():
             if any(low < latest_us and first_us < high for low, high in ranges):
                 page = self.page(line)
                 if page is not None:
@@ -44,7 +44,7 @@ class DecodeLookups:
 
     def known(self, pages: Mapping[Line, EpochView]) -> Lookup:
         """What counts of these epochs, and what their numbers mean."""
-        return Lookup(pages, tuple(self.ledger.owners), {}, {}, {})
+        return Lookup(pages, tuple(self.state.owners), {}, {}, {})
 
     def of_windows(self, work: Work, spans: Sequence[WindowRange]) -> Lookup:
         """All that the windows of these spans are made of."""
@@ -64,4 +64,4 @@ class DecodeLookups:
         shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
         bases = tuple(shape.basis for shape in shapes)
         nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
-        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases, nodes)
+        return Lookup(pages, tuple(self.state.owners), orders, ranges, state_columns(shapes), spans, bases, nodes)

@@ -55,7 +55,7 @@ class Intake:
     again: int = 0
 
     def read(self, content: bytes, name: str) -> None:
-        """One landing file. A damaged one is read as far as it goes; the rest is told and quarantined."""
+        """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
         try:
             for topic, received_us, payload in landing.iterate(content):
                 self._record(topic, received_us, payload)
@@ -126,8 +126,8 @@ class Intake:
             self._row(came, part)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
-        book = self.decider.parent.books.get((node, epoch))
-        return {} if book is None else {number: plan for number, (_group, plan) in book.plans.items()}
+        dictionary = self.decider.parent.books.get((node, epoch))
+        return {} if dictionary is None else {number: plan for number, (_group, plan) in dictionary.plans.items()}
 
     def _bad(self, came: Received, kind: str, reason: str) -> None:
         log.warning(

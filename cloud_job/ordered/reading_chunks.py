@@ -114,7 +114,7 @@ def bodies(readings: Ints, sizes: Ints) -> pa.Array:
 
 
 def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
-    """(readings of all chunks one after the other, how many each has): the twin of `bodies`."""
+    """(readings of all chunks one after the other, how many each has): the inverse of `bodies`."""
     flat, sizes = cell_arrays.opened(column, cell_arrays.INTS)
     return flat.reshape(-1, words), sizes // words
 

@@ -23,13 +23,13 @@ from edge_agent.wire.heads import Part, Parts, bare
 VERSION: Final = 1
 
 
-def dumps(decider: Decider, ledger: RootState, parts: Parts) -> bytes:
+def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
     """Everything that the next decision needs."""
     plain = {
         "version": VERSION,
         "decider": decider.snapshot(_pack),
         "journal": decider.parent.inbox.journal,
-        "ledger": _ledger(ledger),
+        "ledger": _state(state),
         "parts": [[*key, [list(astuple(part))[:-1] for part in found]] for key, found in parts.items()],
     }
     return zlib.compress(snapshot.dumps(plain), 1)
@@ -38,7 +38,7 @@ def dumps(decider: Decider, ledger: RootState, parts: Parts) -> bytes:
 def loads(
     content: bytes, limits: RootLimits, grace_us: int, members: Iterable[str] = ()
 ) -> tuple[Decider, RootState, Parts]:
-    """The twin of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
+    """The inverse of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
     if plain["version"] != VERSION:
         raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
@@ -79,25 +79,25 @@ def _sections(heads: list[Any]) -> tuple[Section, ...]:
     return tuple(Section(plan, NOTHING, None if extent is None else Extent(*extent)) for plan, extent in heads)
 
 
-def _ledger(ledger: RootState) -> dict[str, object]:
+def _state(state: RootState) -> dict[str, object]:
     return {
-        "number": ledger.number,
-        "decided": ledger.decided_us,
-        "queries": [[*key, text] for key, text in ledger.queries.items()],
-        "scales": [[*key, sorted(scales, key=repr)] for key, scales in ledger.scales.items()],
-        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in ledger.plans.values()],
-        "closed": [[*key, us] for key, us in ledger.closed.items()],
-        "revised": [[*key, us] for key, us in ledger.revised.items()],
-        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in ledger.pending.items()],
-        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in ledger.applied.items()],
-        "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
-        "owners": [list(owner) for owner in ledger.owners],
-        "covers": sorted(ledger.covers_known),
+        "number": state.number,
+        "decided": state.decided_us,
+        "queries": [[*key, text] for key, text in state.queries.items()],
+        "scales": [[*key, sorted(scales, key=repr)] for key, scales in state.scales.items()],
+        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in state.plans.values()],
+        "closed": [[*key, us] for key, us in state.closed.items()],
+        "revised": [[*key, us] for key, us in state.revised.items()],
+        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in state.pending.items()],
+        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in state.applied.items()],
+        "extent": [[*line, low, high] for line, (low, high) in state.extent.items()],
+        "owners": [list(owner) for owner in state.owners],
+        "covers": sorted(state.covers_known),
         "sessions": [
-            [*key, track.snapshot(ledger.sessions.numbers.keys)] for key, track in ledger.sessions.tracks.items()
+            [*key, track.snapshot(state.sessions.numbers.keys)] for key, track in state.sessions.tracks.items()
         ],
-        "markers": ledger.markers.snapshot(),
-        "met": [[*place, us] for place, us in ledger.met.items()],
+        "markers": state.markers.snapshot(),
+        "met": [[*place, us] for place, us in state.met.items()],
     }
 
 

@@ -237,11 +237,11 @@ def _tables(
             )
         )
         own = {cell.key for cell in here if cell.key}
-        told = {key.key for key in islands.keys}
+        listed = {key.key for key in islands.keys}
         keyed += [
             (i, k.key, k.bound_us, k.shut_us, *(k.touch or (None, None)), f"={k.key}" in own) for k in islands.keys
         ]
-        keyed += [(i, name[1:], None, None, None, None, True) for name in sorted(own) if name[1:] not in told]
+        keyed += [(i, name[1:], None, None, None, None, True) for name in sorted(own) if name[1:] not in listed]
         cells += [
             (
                 *(i, cell.key, cell.first_low, cell.first_high, cell.end_low, cell.end_high),

@@ -231,10 +231,10 @@ class SliceCache:
             self._held[part.orders[0].plan].blocks[part.sent.late].add(_kept(part, self._numbers))
         self._fit()
 
-    def _unpacked(self, told: dict[str, Any]) -> Partials:
-        keys, nodes = self._numbers.keys.of(told["keys"]), self._numbers.nodes.of(told["nodes"])
-        states = renumbered(told["states"], tuple(told["states"]), nodes.__getitem__)
-        return Partials(told["start"], told["end"], keys[told["key"]], states)
+    def _unpacked(self, plain: dict[str, Any]) -> Partials:
+        keys, nodes = self._numbers.keys.of(plain["keys"]), self._numbers.nodes.of(plain["nodes"])
+        states = renumbered(plain["states"], tuple(plain["states"]), nodes.__getitem__)
+        return Partials(plain["start"], plain["end"], keys[plain["key"]], states)
 
 
 def slices_of(lookup: Lookup) -> Reader:

@@ -1,4 +1,4 @@
-"""What may close now: the completeness half of the root, shared by the plain-Python root and the Spark job.
+"""What may close now: the completeness half of the root, shared by the numpy root and the Spark job.
 
 It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
 took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
@@ -33,7 +33,7 @@ class GroupView:
     """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
 
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
-    longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
+    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
     stuck: it has not risen for the grace time. unheard: named children that have never been heard.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
@@ -125,8 +125,8 @@ class Decider:
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         families = self.parent.household.families
         frontiers = {group: family.published_us for group, family in families.items()}
-        told = {group: family.serving(now_us) for group, family in families.items()}
-        before, self._serving = self._serving, revision_handover.agreed(self._serving, told, passed)
+        stated = {group: family.serving(now_us) for group, family in families.items()}
+        before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
             for name in () if group.node else self.parent.household.unheard():
@@ -210,7 +210,7 @@ class Decider:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """The twin of `snapshot`, on a new Decider."""
+        """The inverse of `snapshot`, on a new Decider."""
         self.parent.restore(state["parent"], unpack)
         self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
         self._serving = {

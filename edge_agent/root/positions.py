@@ -5,7 +5,7 @@ origin node, arrival there, the order in which they came); positions once given 
 the next position. The frontier that decides is the least of all expected leaves, also of those left out, unless the
 query says on_missing = "skip".
 
-Pure, the same for the plain-Python root and Spark: `advance` takes the state of any keys as plain columns and answers
+Pure, the same for the numpy root and Spark: `advance` takes the state of any keys as plain columns and answers
 the next. All keys at once, no loop over readings.
 """
 
@@ -95,7 +95,7 @@ class KeyPositions:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> KeyPositions:
-        """The twin of `snapshot`."""
+        """The inverse of `snapshot`."""
         return cls(**state)
 
 

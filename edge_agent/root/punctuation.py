@@ -83,7 +83,7 @@ class PunctuationWindows:
         starts += [us for us in (self.low_us,) if us is not None]
         return min(starts, default=None)
 
-    def tell(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
+    def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
         """Rows of markers of a group that took effect."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
@@ -310,7 +310,7 @@ class PunctuationWindows:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> PunctuationWindows:
-        """The twin of `snapshot`."""
+        """The inverse of `snapshot`."""
         shown = {
             (node, start, end): (
                 tuple((of, low, high) for of, low, high in picks),

@@ -18,16 +18,18 @@ Servings = Mapping[Group, Mapping[Key, Serving]]
 Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query, node) -> revision -> its servings
 
 
-def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
-    """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups
-    at the decision before this one, up to where rows have been given.
+def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
+    """The servings in force from now on.
+
+    before: those in force so far; stated: those that members state now; frontiers: of the groups at the decision before
+    this one, up to which rows have been written.
 
     A revision of which nobody says from when it holds begins after the rows that an older one has had; where there are
     none it holds from the beginning, and an older one that comes later has no window.
     """
     out: dict[Group, dict[Key, Serving]] = {group: dict(known) for group, known in before.items()}
     places: Places = {}
-    for group, servings in told.items():
+    for group, servings in stated.items():
         held = out.setdefault(group, {})
         for key, serving in servings.items():
             known = held.get(key)

@@ -33,10 +33,10 @@ class Bench:
         self.shared = self.query.group_at("a") == self.query.group_at("b")
 
     def cut(self, *times_us: int) -> None:
-        self.marked.tell("", [role_key("")] * len(times_us), times_us, [us + 1 for us in times_us])
+        self.marked.add_markers("", [role_key("")] * len(times_us), times_us, [us + 1 for us in times_us])
 
     def number(self, node: str, number: int, start_us: int, end_us: int) -> None:
-        self.marked.tell(node, [window_key(number)], [start_us], [end_us])
+        self.marked.add_markers(node, [window_key(number)], [start_us], [end_us])
 
     def step(
         self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int
@@ -115,11 +115,11 @@ def test_a_window_is_not_cut_anew_more_often_than_rows_are_revised() -> None:
 def test_a_window_that_is_one_again_is_no_first_row() -> None:
     """Its row stands in the table, withdrawn."""
     bench = Bench("central", "hold")
-    bench.marked.tell("", [role_key("start"), role_key("end")], [60, 100], [61, 101])
+    bench.marked.add_markers("", [role_key("start"), role_key("end")], [60, 100], [61, 101])
     assert spans(bench.step(a=200).closing) == [(60, 100)]
-    bench.marked.tell("", [role_key("start")], [55], [56])
+    bench.marked.add_markers("", [role_key("start")], [55], [56])
     assert spans(bench.step(a=200).closing) == [(55, 100)]
-    bench.marked.tell("", [role_key("end")], [57], [58])
+    bench.marked.add_markers("", [role_key("end")], [57], [58])
     found = bench.step(a=200)
     assert (spans(found.closing), spans(found.revising), found.gone) == ([(55, 57)], [(60, 100)], (("", 55, 100),))
 

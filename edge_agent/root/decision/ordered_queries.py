@@ -91,5 +91,5 @@ def _cells(
             ends_us = max(first_low, last_us) + 1
             coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins)
             cover = CoverageRef.of(coverage)
-            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
-            yield CoverageCell("", first_low, first_high, last_low, last_high, *told), cover
+            counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell("", first_low, first_high, last_low, last_high, *counts), cover

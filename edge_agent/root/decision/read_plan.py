@@ -57,7 +57,7 @@ class ReadPlan:
         """The number of a query's shape."""
         return self.shapes[query.aggregates, self.target((query.id, query.revision))]
 
-    def spans(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
+    def ranges(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
         """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
@@ -75,7 +75,7 @@ class ReadPlan:
             yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
 
-def makings_of(
+def read_plan_of(
     plans: Iterable[tuple[bytes, tuple[Group, Plan]]],
     groups: Mapping[Group, Mapping[Key, Query]],
     target: Target,
@@ -85,7 +85,7 @@ def makings_of(
 ) -> ReadPlan:
     """For everything that is served, whether it closes now or not: so Spark's plans stay the same.
 
-    plans: by `identity`. groups: the queries that each serves. gaps, lowest_us: see Makings.
+    plans: by `identity`. groups: the queries that each serves. gaps, lowest_us: see ReadPlan.
     """
     served = {key for queries in groups.values() for key in queries}
     found = {

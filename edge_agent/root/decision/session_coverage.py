@@ -80,8 +80,8 @@ def _cells(
             last_us = max(end_low, end_us) - group.cut.gap_us
             coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
             cover = CoverageRef.of(coverage)
-            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
-            yield CoverageCell(key, first_low, first_high, end_low, end_high, *told), cover
+            counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell(key, first_low, first_high, end_low, end_high, *counts), cover
 
 
 def _runs(known: CoverageSources) -> list[Gap]:

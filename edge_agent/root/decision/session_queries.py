@@ -36,17 +36,17 @@ class SessionQueries:
         """Whether rows may have to be revised once it is due."""
         return any(track.waiting for track in self.tracks.values())
 
-    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary], horizon_us: int) -> None:
-        """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
+    def join(self, decision: Decision, dictionaries: Mapping[Line, EpochDictionary], horizon_us: int) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of. dictionaries: of the epochs."""
         came: dict[Place, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
             line = EpochKey(effect.node, effect.epoch)
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
-                    group, plan = books[line].plans[section.plan]
+                    group, plan = dictionaries[line].plans[section.plan]
                     if plan.kind == "session":
                         key, start, end = section.pieces()
-                        pieces = (self.numbers.maps(line, books[line])[0][key], start, end)
+                        pieces = (self.numbers.maps(line, dictionaries[line])[0][key], start, end)
                         for query in plan.queries:
                             came.setdefault((*query, group.node), (group, []))[1].append(pieces)
         for place, (group, found) in came.items():

@@ -269,7 +269,7 @@ class OpenSessions:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], names: TextNumbers) -> OpenSessions:
-        """The twin of `snapshot`. names: numbers are given to keys that are not in it."""
+        """The inverse of `snapshot`. names: numbers are given to keys that are not in it."""
         codes = names.of(state["keys"])
         place, start, end, again = state["rows"]
         shut_us, shut = state["shut"]

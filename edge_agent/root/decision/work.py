@@ -292,7 +292,7 @@ class Work:
 
     @classmethod
     def loads(cls, content: bytes) -> Self:
-        """The twin of `dumps`. Raises: WireError."""
+        """The inverse of `dumps`. Raises: WireError."""
         plain: dict[str, Any] = snapshot.loads(content)
         shapes = tuple(
             (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)

@@ -157,8 +157,8 @@ class NumpyRoot:
             for query, revision in view.serving:
                 floor_us = self.state.settled_us((query, revision, group.node), view.frontier_us)
                 if isinstance(group.cut, PunctuationCut):
-                    marked = self.state.markers.marked.get((query, revision))
-                    floor_us = floor_us if marked is None else marked.floor_us
+                    windows = self.state.markers.windows.get((query, revision))
+                    floor_us = floor_us if windows is None else windows.floor_us
                 self._sessions.forget(self.results.free(query, group.node, floor_us))
         for group in decision.ended:
             for key in decision.groups[group].serving:

@@ -113,6 +113,6 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
         if key in view.serving:
             place = (*key, group.node)
             needed += [state.needs(place), state.settled_us(place, view.frontier_us) - longest_us]
-        if key in state.markers.marked:  # a window that is made again needs its rows from the first on
-            needed.append(state.markers.marked[key].kept_us)
+        if key in state.markers.windows:  # a window that is made again needs its rows from the first on
+            needed.append(state.markers.windows[key].kept_us)
     return min(us for us in needed if us is not None)
