@@ -9,11 +9,11 @@ from cloud_job.ingest.decode import EpochView, Lookup
 from cloud_job.spark.native.plan import Shape, state_columns
 from cloud_job.spark.results import ranges_of
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identity
 
-Line = tuple[str, int]  # node and epoch
 Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low, high) of event time
 
 
@@ -21,10 +21,10 @@ Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low,
 class DecodeLookups:
     """dictionaries: of the epochs. state: as the last decision left it."""
 
-    dictionaries: Mapping[Line, EpochDictionary]
+    dictionaries: Mapping[EpochKey, EpochDictionary]
     state: RootState
 
-    def page(self, line: Line) -> EpochView | None:
+    def page(self, line: EpochKey) -> EpochView | None:
         """What the numbers of an epoch mean; None while nothing of it counts."""
         dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
         if dictionary is None or applied is None:
@@ -32,7 +32,7 @@ class DecodeLookups:
         plans = {number: identity(group, plan) for number, (group, plan) in dictionary.plans.items()}
         return EpochView(dictionary.keys, dictionary.nodes, plans, applied)
 
-    def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[Line, EpochView]:
+    def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
         """Of every epoch that has sent rows in the ranges."""
         pages = {}
         for line, (first_us, latest_us) in self.state.extent.items():
@@ -42,7 +42,7 @@ class DecodeLookups:
                     pages[line] = page
         return pages
 
-    def known(self, pages: Mapping[Line, EpochView]) -> Lookup:
+    def known(self, pages: Mapping[EpochKey, EpochView]) -> Lookup:
         """What counts of these epochs, and what their numbers mean."""
         return Lookup(pages, tuple(self.state.owners), {}, {}, {})
 

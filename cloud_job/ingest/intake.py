@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.delta import tables
 from edge_agent.algebra.frame import Frame, Heartbeat, Plan
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadFrame
@@ -126,7 +127,7 @@ class Intake:
             self._row(came, part)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
-        dictionary = self.decider.parent.books.get((node, epoch))
+        dictionary = self.decider.parent.books.get(EpochKey(node, epoch))
         return {} if dictionary is None else {number: plan for number, (_group, plan) in dictionary.plans.items()}
 
     def _bad(self, came: Received, kind: str, reason: str) -> None:

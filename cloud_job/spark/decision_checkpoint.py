@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
 from edge_agent.algebra.partials.partial import NOTHING
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
 from edge_agent.machines.events import BadFrame
@@ -107,14 +108,14 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         limits,
         plain["number"],
         plain["decided"],
-        {(query, revision): text for query, revision, text in plain["queries"]},
-        {(query, revision): set(scales) for query, revision, scales in plain["scales"]},
+        {QueryKey(query, revision): text for query, revision, text in plain["queries"]},
+        {QueryKey(query, revision): set(scales) for query, revision, scales in plain["scales"]},
         {identity(group, plan): (group, plan) for group, plan in plans},
-        {(query, revision, node): us for query, revision, node, us in plain["closed"]},
-        {(query, revision, node): us for query, revision, node, us in plain["revised"]},
-        {(*place,): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
-        {(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
-        {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
+        {QueryPlace(query, revision, node): us for query, revision, node, us in plain["closed"]},
+        {QueryPlace(query, revision, node): us for query, revision, node, us in plain["revised"]},
+        {QueryPlace(*place): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
+        {EpochKey(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
+        {EpochKey(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],
         set(plain["covers"]),
         sessions=SessionQueries.restore(plain["sessions"]),

@@ -34,6 +34,7 @@ from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.errors import ProtocolError
 from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision import decide
@@ -247,7 +248,7 @@ class Job:
         ranges, longest = islands.revising_ranges(known, work.islands)
         for i, longest_us in longest.items():
             found = work.islands[i]
-            self.state.sessions.stretch((found.query, found.revision, found.node), longest_us)
+            self.state.sessions.stretch(QueryPlace(found.query, found.revision, found.node), longest_us)
         if ranges:
             made = self._rows.sessions(work, ranges, lookups, revising=True)
             gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)

@@ -23,6 +23,7 @@ from cloud_job.spark.results import between, decoded, decoded_here, ranges_of, r
 from cloud_job.spark.slice_cache import READ_BACK, Applied, Sending, SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ProtocolError
 from edge_agent.root.decision.root_state import RootState
@@ -67,7 +68,7 @@ class RowSources:
         """What took effect with a decision, before its rows are asked for. stored, applied, waiting: see Slices."""
         state = lookups.state
         if self.slices.keep(kept_plans(state, decision.groups), state.plans):
-            lines = {(node, epoch) for node, epoch, _seq in applied}
+            lines = {EpochKey(node, epoch) for node, epoch, _seq in applied}
             pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
             self.slices.take(stored, applied, waiting, lookups.known(pages))
 
@@ -134,7 +135,7 @@ class RowSources:
 
 
 def _query(state: RootState, name: str, revision: int) -> Query:
-    query = state.query((name, revision))
+    query = state.query(QueryKey(name, revision))
     if query is None:
         raise ProtocolError(f"query {name} revision {revision} has work but no definition")
     return query

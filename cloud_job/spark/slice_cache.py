@@ -45,7 +45,6 @@ READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # n
 _ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
 
 Sending = tuple[str, int, int]  # a frame: node, epoch, seq
-Line = tuple[str, int]
 Applied = Mapping[Sending, tuple[Part, ...]]
 
 
@@ -264,7 +263,7 @@ def _touched(applied: Applied, known: Lookup) -> dict[bytes, set[Sending]]:
     """Frames that took effect, by the identities of the plans of their rows."""
     found: dict[bytes, set[Sending]] = {}
     for frame, parts in applied.items():
-        page = known.pages.get(frame[:2])
+        page = known.pages.get(EpochKey(*frame[:2]))
         if page is not None and page.took_effect(frame[2]):
             for part in parts:
                 found.setdefault(page.plans[part.plan], set()).add(frame)

@@ -8,6 +8,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sliding.prefix_blocks import kept_us
 from edge_agent.root.completeness import GroupView
@@ -37,11 +38,11 @@ def kept_plans(state: RootState, groups: Mapping[Group, GroupView]) -> dict[byte
         view = groups.get(group)
         if plan.kind not in ("slice", "window") or view is None or not isinstance(group.cut, TimeCut | SessionCut):
             continue
-        served = [key for key in plan.queries if key in view.serving]
+        served = [key for key in plan.keys if key in view.serving]
         longest_us = kept_us((query for key in served if (query := state.query(key)) is not None), plan.scale)
         if not longest_us:
             continue
-        closed_us = min(state.closed.get((*key, group.node), NEVER_US) for key in served)
+        closed_us = min(state.closed.get(QueryPlace(*key, group.node), NEVER_US) for key in served)
         order = ReadRequest(0, identity, plan.kind, plan.basis, plan.scale, plan.scale)
         found[identity] = CachedPlan(order, longest_us, closed_us - longest_us - longest_us // MORE)
         if plan.kind == "slice":

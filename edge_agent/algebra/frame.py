@@ -17,6 +17,7 @@ from edge_agent.algebra.aggregates import OF_NODES
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
@@ -46,6 +47,11 @@ class Plan:
     unit_us: int
     queries: tuple[tuple[str, int], ...]
     gap_us: int | None = None
+
+    @property
+    def keys(self) -> tuple[QueryKey, ...]:
+        """`queries` by name."""
+        return tuple(QueryKey(*query) for query in self.queries)
 
 
 @dataclass(frozen=True, slots=True)

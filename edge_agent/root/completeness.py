@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import (
     gap_from_plain,
@@ -42,8 +43,8 @@ class GroupView:
 
     frontier_us: int
     leaves: Mapping[str, int]
-    serving: Mapping[tuple[str, int], Serving]
-    begins: Mapping[tuple[str, int], Mapping[str, int]]
+    serving: Mapping[QueryKey, Serving]
+    begins: Mapping[QueryKey, Mapping[str, int]]
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Decision:
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
     ended: tuple[Group, ...] = ()
-    narrowed: Mapping[tuple[Group, tuple[str, int]], int] = field(default_factory=dict)
+    narrowed: Mapping[tuple[Group, QueryKey], int] = field(default_factory=dict)
 
 
 class Decider:
@@ -90,7 +91,7 @@ class Decider:
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
-        self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self._texts: set[str] = set()
         self._new_queries: list[str] = []
@@ -125,7 +126,10 @@ class Decider:
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         families = self.parent.household.families
         frontiers = {group: family.published_us for group, family in families.items()}
-        stated = {group: family.serving(now_us) for group, family in families.items()}
+        stated = {
+            group: {QueryKey(*key): serving for key, serving in family.serving(now_us).items()}
+            for group, family in families.items()
+        }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
@@ -136,7 +140,7 @@ class Decider:
                 frontiers[group],
                 leaves,
                 dict(self._serving[group]),
-                family.begins(),
+                {QueryKey(*key): its for key, its in family.begins().items()},
                 family.hints(),
                 dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
                 family.registers(),
@@ -162,7 +166,7 @@ class Decider:
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
 
-    def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
+    def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
 
         One of which nobody knows what was in it, as of a frame damaged on disk, stays.
@@ -214,7 +218,7 @@ class Decider:
         self.parent.restore(state["parent"], unpack)
         self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
         self._serving = {
-            group_from_plain(g): {(s[0], s[1]): serving_from_plain(s) for s in servings}
+            group_from_plain(g): {QueryKey(s[0], s[1]): serving_from_plain(s) for s in servings}
             for g, servings in state["serving"]
         }
         self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}

@@ -146,7 +146,7 @@ def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
     Revisions of another filter, key or lateness are of another group, the frontier of which may be behind.
     """
     for other, view in views:
-        serving = view.serving.get((other.id, other.revision))
+        serving = view.serving.get(other.key)
         if other.revision < query.revision and serving is not None and view.leaves:
             until_us = serving.start_until_us if serving.start_until_us is not None else serving.end_until_us
             if until_us is not None and decided_us(other, view) < until_us:

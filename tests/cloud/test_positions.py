@@ -26,6 +26,7 @@ from cloud_job.ordered.position_store import PositionStore
 from cloud_job.ordered.reading_chunks import chunks_of
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.root.completeness import Decider
@@ -76,7 +77,7 @@ class Dry:
         lookups = DecodeLookups(books, self.state)
         lookup = lookups.of(work, {order.number: [(NEVER_US, FAR_US)] for order in work.orders})
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
-        asked = (self.state.query((o.query, o.revision)) for o in work.ordering)
+        asked = (self.state.query(QueryKey(o.query, o.revision)) for o in work.ordering)
         queries = [query for query in asked if query is not None]
         if work.ordering:
             before = self.states.before(work.ordering)

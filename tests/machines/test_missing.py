@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.punctuation.markers import role_key, window_key
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.children import Children
@@ -14,7 +15,7 @@ from edge_agent.root.punctuation import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, WindowChanges
 from edge_agent.wire import snapshot
 
-KEY = ("q", 1)
+KEY = QueryKey("q", 1)
 HORIZON_US = 10**9
 Spans = list[tuple[int, int]]
 

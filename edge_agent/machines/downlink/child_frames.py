@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
@@ -42,7 +43,7 @@ class ChildFrames:
         """journal: id of this parent's durable state. grace_us, named: see Household."""
         self.inbox = Inbox(journal)
         self.household = Children(grace_us, named)
-        self.books: dict[tuple[str, int], EpochDictionary] = {}
+        self.books: dict[EpochKey, EpochDictionary] = {}
         self.dirty_books: set[tuple[str, int]] = set()
         self.predecessor_lost: set[str] = set()
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
@@ -69,7 +70,7 @@ class ChildFrames:
         if not self.inbox.reached(node, beat.epoch, beat.last_seq):
             return
         del self._beats[node]
-        book = self.books.get((node, beat.epoch))
+        book = self.books.get(EpochKey(node, beat.epoch))
         for number, frontier_us in beat.frontiers:
             if book is not None and number in book.groups:
                 family = self.household.family(book.groups[number])
@@ -93,7 +94,7 @@ class ChildFrames:
 
     def _apply(self, effect: Effect, received_us: int) -> Applied:
         key = (effect.node, effect.epoch)
-        book = self.books.setdefault(key, EpochDictionary())
+        book = self.books.setdefault(EpochKey(*key), EpochDictionary())
         frame = effect.frame
         if frame is None:
             return Applied(effect, book)
@@ -189,7 +190,7 @@ class ChildFrames:
         self.restore_families(state["families"])
         for node, epoch, line, waiting in state["lines"]:
             self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
-        self.books = {(node, epoch): EpochDictionary.restore(book) for node, epoch, book in state["books"]}
+        self.books = {EpochKey(node, epoch): EpochDictionary.restore(book) for node, epoch, book in state["books"]}
         self._beats = {
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
@@ -243,14 +244,14 @@ class Merger(Node):
                 "waiting": [[s, self._pack(f)] for s, f in parent.inbox.lines[key].waiting.items()],
             }
             if line is None:
-                parent.books.pop(key, None)
+                parent.books.pop(EpochKey(*key), None)
                 self.pool.forget(node, epoch)
                 state[f"book/{node}/{epoch}"] = None
                 names = self._names.pop(key, None)
                 state.update({} if names is None else names.changes((), anew=True))
         parent.inbox.changed.clear()
         for key in parent.dirty_books & parent.books.keys():
-            book, name = parent.books[key], f"{key[0]}/{key[1]}"
+            book, name = parent.books[EpochKey(*key)], f"{key[0]}/{key[1]}"
             state[f"book/{name}"] = {**book.snapshot(), "keys": []}
             state.update(self._names.setdefault(key, AppendOnlyTable(f"names/{name}")).changes(book.keys))
             state["texts"] = [list(self._texts[0]), list(self._texts[1])]
@@ -274,7 +275,7 @@ class Merger(Node):
             if kind == "book":
                 self._names[node, int(epoch)] = AppendOnlyTable(f"names/{rest}", state)
                 keys = AppendOnlyTable.read(f"names/{rest}", state)
-                parent.books[node, int(epoch)] = EpochDictionary.restore({**value, "keys": keys})
+                parent.books[EpochKey(node, int(epoch))] = EpochDictionary.restore({**value, "keys": keys})
             else:
                 parent.inbox.restore_line((node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
         queries, sensors = state.get("texts", ([], []))

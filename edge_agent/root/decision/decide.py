@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut, TimeCut
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows, ordered_queries
 from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe
-from edge_agent.root.decision.read_plan import Key, Place, QueryAtDecision, ReadPlan, read_plan_of
-from edge_agent.root.decision.root_state import Line, Ranges, RootState
+from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan, read_plan_of
+from edge_agent.root.decision.root_state import Ranges, RootState
 from edge_agent.root.decision.session_tracker import SessionDecisionView
 from edge_agent.root.decision.too_late import beyond
 from edge_agent.root.decision.window_ranges import CoverageRef, join
@@ -35,7 +36,7 @@ def step(
     state: RootState,
     decision: Decision,
     parts: Mapping[tuple[str, int, int], tuple[Part, ...]],
-    dictionaries: Mapping[Line, EpochDictionary],
+    dictionaries: Mapping[EpochKey, EpochDictionary],
     gaps: Iterable[tuple[str, Gap]],
     *,
     unread: int = 0,
@@ -96,7 +97,7 @@ class _Step:
     state: RootState
     decision: Decision
     flush: bool
-    touched: dict[Place, Ranges] = field(default_factory=dict)
+    touched: dict[QueryPlace, Ranges] = field(default_factory=dict)
     beyond: list[TooLate] = field(default_factory=list)
     refused: list[RefusedFrame] = field(default_factory=list)
     closing: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
@@ -105,7 +106,7 @@ class _Step:
     ordered: list[tuple[Ordering, Covers]] = field(default_factory=list)
 
     def take(
-        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], dictionaries: Mapping[Line, EpochDictionary]
+        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], dictionaries: Mapping[EpochKey, EpochDictionary]
     ) -> None:
         """What took effect."""
         state, decision = self.state, self.decision
@@ -113,7 +114,7 @@ class _Step:
             if effect.frame is None:
                 self.refused.append(RefusedFrame(effect.node, effect.epoch, effect.seq, effect.why))
                 continue
-            line = (effect.node, effect.epoch)
+            line = EpochKey(effect.node, effect.epoch)
             state.apply(effect)
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = dictionaries[line].plans[part.plan]
@@ -129,7 +130,7 @@ class _Step:
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
         """Closed windows that may hold rows of the part."""
         for query in self.state.of(plan):
-            place = (query.id, query.revision, group.node)
+            place = QueryPlace(*query.key, group.node)
             closed_us = self.state.closed_us(place)
             if part.earliest_end_us <= closed_us:
                 last_us = part.last_start_us + query.time_window.longest_us
@@ -142,18 +143,18 @@ class _Step:
                 self.touched.setdefault(place, []).append((old_us, min(new_us, self.state.closed_us(place))))
         for _node, gap in self.decision.gaps:
             for place in [place for group in gap.groups for place in self._places(group)]:
-                query = self.state.query(place[:2])
+                query = self.state.query(place.key)
                 if query is not None:
                     upto_us = min(gap.end_us + query.time_window.longest_us - 1, self.state.closed_us(place))
                     self.touched.setdefault(place, []).append((gap.start_us, upto_us))
         for place, ranges in self.touched.items():
             self.touched[place] = [(after, upto) for after, upto in ranges if upto > after]
 
-    def _places(self, group: Group) -> tuple[Place, ...]:
+    def _places(self, group: Group) -> tuple[QueryPlace, ...]:
         view = self.decision.groups.get(group)
         if view is None or not isinstance(group.cut, TimeCut):
             return ()
-        return tuple((*key, group.node) for key in view.serving)
+        return tuple(QueryPlace(*key, group.node) for key in view.serving)
 
     def over(self) -> Iterator[SupersededRows]:
         """What an older revision gave beyond its end, as it turns out."""
@@ -208,7 +209,7 @@ class _Step:
             self.state.revised[run.place] = self.decision.now_us
         return ranges
 
-    def _may_revise(self, place: Place) -> bool:
+    def _may_revise(self, place: QueryPlace) -> bool:
         last_us = self.state.revised.get(place)
         return self.flush or last_us is None or self.decision.now_us - last_us >= self.state.limits.revise_every_us
 
@@ -250,12 +251,12 @@ class _Step:
         """What of the queries of windows between markers gets rows now."""
         state, now_us = self.state, self.decision.now_us
 
-        def recipe_of(key: Key) -> RowRecipe | None:
+        def recipe_of(key: QueryKey) -> RowRecipe | None:
             query = state.query(key)
             if query is None:
                 return None
             by_end = isinstance(query.window, Punctuation) and query.window.by_end
-            return RowRecipe(read_plan.shape(query), lambda node: read_plan.of((*key, node)), by_end)
+            return RowRecipe(read_plan.shape(query), lambda node: read_plan.of(QueryPlace(*key, node)), by_end)
 
         due_us, horizon_us = now_us if self.flush else now_us - state.limits.revise_every_us, state.limits.horizon_us
         return state.markers.step(self.decision, recipe_of, read_plan.gaps, due_us=due_us, horizon_us=horizon_us)

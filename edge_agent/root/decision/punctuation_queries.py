@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, WithdrawnWindow
 from edge_agent.root.punctuation import PunctuationWindows
-from edge_agent.root.punctuation_windows import JointWindow, Key, members_of
+from edge_agent.root.punctuation_windows import JointWindow, members_of
 from edge_agent.wire.heads import Part
-
-Line = tuple[str, int]  # node and epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +48,33 @@ class PunctuationRequests:
 class PunctuationQueries:
     """windows: of each query revision."""
 
-    windows: dict[Key, PunctuationWindows] = field(default_factory=dict)
+    windows: dict[QueryKey, PunctuationWindows] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
         """Whether rows may have to be revised once it is due."""
         return any(windows.waiting for windows in self.windows.values())
 
-    def join(self, decision: Decision, dictionaries: Mapping[Line, EpochDictionary]) -> None:
+    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary]) -> None:
         """Rows of markers that took effect, to the queries that they are of. dictionaries: of the epochs."""
         for effect in decision.effects:
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
-                    dictionary = dictionaries[effect.node, effect.epoch]
+                    dictionary = dictionaries[EpochKey(effect.node, effect.epoch)]
                     group, plan = dictionary.plans[section.plan]
                     if plan.kind == "marker":
                         keys, start, end = (column.tolist() for column in section.pieces())
-                        for key in plan.queries:
+                        for key in plan.keys:
                             windows = self.windows.setdefault(key, PunctuationWindows())
                             windows.add_markers(group.node, [dictionary.keys[number] for number in keys], start, end)
 
     def touch(self, part: Part, group: Group, plan: Plan) -> None:
         """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
-        for key in plan.queries if plan.kind != "marker" else ():
+        for key in plan.keys if plan.kind != "marker" else ():
             windows = self.windows.setdefault(key, PunctuationWindows())
             windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
 
-    def low_us(self, key: Key, closed_us: int) -> int:
+    def low_us(self, key: QueryKey, closed_us: int) -> int:
         """Where the rows begin that a query still waits for."""
         low_us = self.windows[key].low_us if key in self.windows else None
         return closed_us if low_us is None else min(closed_us, low_us)
@@ -83,7 +82,7 @@ class PunctuationQueries:
     def step(
         self,
         decision: Decision,
-        recipe_of: Callable[[Key], RowRecipe | None],
+        recipe_of: Callable[[QueryKey], RowRecipe | None],
         gaps: Sequence[Gap],
         *,
         due_us: int,
@@ -109,10 +108,10 @@ class PunctuationQueries:
     @classmethod
     def restore(cls, state: Sequence[Any]) -> PunctuationQueries:
         """The inverse of `snapshot`."""
-        return cls({(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
+        return cls({QueryKey(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
 
 
-def _span(key: Key, joint: JointWindow, recipe: RowRecipe) -> tuple[WindowRange, CoverageRef]:
+def _span(key: QueryKey, joint: JointWindow, recipe: RowRecipe) -> tuple[WindowRange, CoverageRef]:
     node, start_us, end_us = joint.place
     cover, length_us = CoverageRef.of(joint.coverage), end_us - start_us
     picks = tuple((order, low, high) for of, low, high in joint.picks for order in recipe.orders(of))

@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Window, evenly, extent_us
 from edge_agent.machines.downlink.inbox import Effect
@@ -61,4 +62,4 @@ def _first_open_us(window: Window, settled_us: int) -> int:
 
 def _closed_us(state: RootState, queries: list[Query], group: Group) -> int:
     """Windows of all of them that end up to there have had their rows."""
-    return min(state.closed_us((query.id, query.revision, group.node)) for query in queries)
+    return min(state.closed_us(QueryPlace(*query.key, group.node)) for query in queries)

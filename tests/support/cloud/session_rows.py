@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
@@ -68,7 +69,7 @@ class Twin:
                 applied[key] = self.parts.pop(key)
             if effect.frame is None:
                 continue
-            book = books[effect.node, effect.epoch]
+            book = books[EpochKey(effect.node, effect.epoch)]
             for late, number, body in self.bodies.pop(key, []):
                 _, plan = book.plans[number]
                 rows = heads.rows(body)
@@ -104,7 +105,7 @@ class Twin:
                 if mine and start <= last and row.end >= first:
                     low, high, lasted = min(low, start), max(high, row.end), max(lasted, row.end - start)
         longest = max((last - first for _, first, last in touches), default=0) + 2 * lasted
-        self.state.sessions.stretch((islands.query, islands.revision, islands.node), longest)
+        self.state.sessions.stretch(QueryPlace(islands.query, islands.revision, islands.node), longest)
         if low <= high:
             if islands.start_from_us is not None and low <= islands.crossing_us:
                 low = min(low, islands.start_from_us - islands.gap_us)
