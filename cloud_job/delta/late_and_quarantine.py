@@ -1,4 +1,4 @@
-"""What stands in no result: messages that could not be used, and readings that came too late for it."""
+"""Rows of ops.quarantine (unusable messages) and ops.late (readings in no result)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding has to know after a decision, from the state of completeness: pages of epochs, and whole lookups."""
+"""Builds the Lookup that decoding needs after a decision: numberings of epochs, read requests, ranges."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.window_ranges import Ranges
 from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identity
-
-Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low, high) of event time
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class DecodeLookups:
                 found.setdefault(number, []).append(span)
         return self.of(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
-    def of(self, work: Work, ranges: Ranges, spans: Sequence[WindowRange] = ()) -> Lookup:
+    def of(self, work: Work, ranges: Mapping[int, Ranges], spans: Sequence[WindowRange] = ()) -> Lookup:
         """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
         pages = self.pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[ReadRequest, ...]] = {}

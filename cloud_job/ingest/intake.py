@@ -1,4 +1,4 @@
-"""Landing files to messages: envelopes and heads are read, rows stay bytes, what is known already is passed over.
+"""Reads landing files: envelopes and heads are decoded, rows stay bytes, known messages are skipped.
 
 On the driver, once per message: the decision needs every head in order anyway, and rows are not looked at here.
 """

@@ -1,4 +1,4 @@
-"""Count and state windows from raw readings: chunks of one key meet the state of the key, and get their positions.
+"""Count and state windows: joins chunks of readings with the state of their key, and gives positions.
 
 Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the numpy root runs too
 (edge_agent/root/positions.py), called once a task and query for all keys; here stands what brings it the readings and

@@ -1,4 +1,4 @@
-"""The root's state of completeness <-> bytes in the decision's row: a restart goes on from the last one."""
+"""Encodes the state of the decision as bytes for ops.batches, and decodes it after a restart."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from cloud_job.delta.tables import small
 from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US
+from edge_agent.root.decision.window_ranges import Ranges
 from edge_agent.root.decision.work import Islands, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Ranges = list[tuple[int, int]]
 _LONG: Final = pa.int64()
 _PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("longest", _LONG)])
 _ABOUT: Final = pa.schema(

@@ -39,7 +39,7 @@ from edge_agent.errors import ProtocolError
 from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
-from edge_agent.root.decision.work import Row, Work
+from edge_agent.root.decision.work import TableRow, Work
 from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Job:
         )
 
     def _decide(self, decision: Decision, work: Work, names: list[str], messages: int) -> None:
-        row: Row = {
+        row: TableRow = {
             "number": work.number,
             "owner": self.owner,
             "decided_us": decision.now_us,

@@ -27,7 +27,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ProtocolError
 from edge_agent.root.decision.root_state import RootState
-from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.window_ranges import Ranges, join
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.wire.heads import Parts
 
@@ -92,10 +92,10 @@ class RowSources:
         return results(self._messages(), work, lookup, formed)
 
     def sessions(
-        self, work: Work, ranges: Mapping[int, islands.Ranges], lookups: DecodeLookups, *, revising: bool
+        self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool
     ) -> DataFrame:
         """The rows of work.islands that these have, by place there, in ranges of event time."""
-        wanted: dict[int, list[tuple[int, int]]] = {}
+        wanted: dict[int, Ranges] = {}
         for i, found in ranges.items():
             for number in work.islands[i].orders:
                 wanted.setdefault(number, []).extend(found)
@@ -105,7 +105,7 @@ class RowSources:
         """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
         if not work.ordering:
             return OrderedRows()
-        wanted: dict[int, list[tuple[int, int]]] = {}
+        wanted: dict[int, Ranges] = {}
         for ordering in work.ordering:
             for number in ordering.orders:
                 wanted.setdefault(number, []).append((ordering.after_us, ordering.upto_us))

@@ -4,10 +4,10 @@ A window of an hour that slides by a second holds 3 600 slices of every child, a
 decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
 windows that close or are revised are formed from these (docs/protocol.md 8.6).
 
-It is only a cache: what is kept of a plan is all of its rows from a place in event time on that counted at the last
-decision, the same that decoding bronze.messages gives. Where that is not known (after a restart, or a batch too large
-to be decoded here) it is read from there again when a window needs it, side by side on the executors; what is too
-large to be kept is decoded there for every batch. A table of sums would cost every batch a commit and a query more.
+A cache: for each plan it holds every applied row that starts at or after `from_us`, exactly as decoding bronze.messages
+returns them. After a restart, or a batch too large to be decoded here, the rows are read from the table when a window
+needs them, in parallel on the executors; a plan too large for the cache is decoded there for every batch. A table of
+sums would cost every batch a commit and a query more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Of which plans the root keeps slices at hand, and from where on (docs/protocol.md 8.6). Pure."""
+"""Chooses the plans whose slices stay on the driver, and from which time on (docs/protocol.md 8.6). Pure."""
 
 from __future__ import annotations
 

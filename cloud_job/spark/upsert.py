@@ -1,4 +1,4 @@
-"""Rows computed again into gold.results: replaced where their readings or their coverage changed."""
+"""Writes recomputed rows to gold.results: replaces those whose readings or coverage changed."""
 
 from __future__ import annotations
 

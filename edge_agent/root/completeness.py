@@ -1,8 +1,8 @@
-"""What may close now: the completeness half of the root, shared by the numpy root and the Spark job.
+"""Decides which frames took effect and how far every group is. Both roots use it.
 
-It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
-took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
-keeps in its decision row (docs/protocol.md 8.1, 8.2).
+Input: heads of frames (sections need no rows) in the order in which they were stored. Output: a `Decision`, with the
+frames that took effect, and the frontier and members of each group. Pure; its whole state is a plain value that
+the Spark job keeps in its decision row (docs/protocol.md 8.1, 8.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Positions and windows at the root: readings of all nodes in one order, for windows that no node below can form.
+"""Puts the readings of all nodes in one order and forms the windows that depend on it.
 
 Rules (docs/protocol.md 7.4): readings with event times below the frontier that decides get their positions, by (time,
 origin node, arrival there, the order in which they came); positions once given are final; a new revision goes on from

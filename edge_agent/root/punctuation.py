@@ -1,4 +1,4 @@
-"""Which windows between markers get rows now: shared by both roots. Pure; its whole state is plain values.
+"""Decides which windows between markers get rows now. Pure; its whole state is plain values.
 
 Rules (docs/protocol.md): of one node or of equal bounds, a window is complete when the frontier has reached its end
 (4.4); the i-th windows of all nodes are one once every one of them has sent it, or is left out where the query says so;

@@ -1,4 +1,4 @@
-"""Windows between markers as both roots see them: what they are made of, and which nodes they hold. Pure.
+"""Windows between markers: the node windows that they join, and their coverage. Pure.
 
 Which of them get rows now is decided in root/punctuation.py.
 """

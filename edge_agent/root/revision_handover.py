@@ -1,4 +1,4 @@
-"""Which revision of a query a window belongs to, as the root settles it once for all its groups (docs/protocol.md 6.3).
+"""Settles which revision of a query a window belongs to, once for all groups (docs/protocol.md 6.3).
 
 Members tell of their servings at different times, some only after rows went out without them. What was agreed may
 therefore become narrower, never wider: a revision never ends later than it was once said to, nor after a newer one

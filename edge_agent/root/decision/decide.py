@@ -1,4 +1,4 @@
-"""What may close and what must be revised now: from the decision on frames to spans of windows. Pure.
+"""Turns a decision on frames into a Work: what closes now, what is revised, what is too late. Pure.
 
 Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for windows
 that have closed revises them, whether it came as a late one or from a member that was left out (4.2); so does a change
@@ -21,10 +21,10 @@ from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows, ordered_queries
 from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe
 from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan, read_plan_of
-from edge_agent.root.decision.root_state import Ranges, RootState
+from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.session_tracker import SessionDecisionView
 from edge_agent.root.decision.too_late import beyond
-from edge_agent.root.decision.window_ranges import CoverageRef, join
+from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, join
 from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SupersededRows, TooLate, WindowRange, Work
 from edge_agent.root.punctuation_windows import reached_us
 from edge_agent.wire.heads import Part

@@ -1,4 +1,4 @@
-"""What of raw readings gets its position at a decision. Pure.
+"""Decides which raw readings get their positions now. Pure.
 
 Rules (docs/protocol.md 7.4): readings with event times below the frontier are in order for good; the frontier that
 decides is the least of all expected leaves, of those left out too, unless the query says on_missing = "skip". What

@@ -1,4 +1,4 @@
-"""The queries of windows between markers at a decision: which of them get rows, as work for Spark. Pure.
+"""Windows between markers that get rows at a decision, as window ranges. Pure.
 
 Which windows those are is decided in edge_agent/root/punctuation.py, for both roots.
 """

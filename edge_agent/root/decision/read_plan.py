@@ -1,4 +1,4 @@
-"""How rows are made at a decision, whatever closes: shapes of results, orders that are read, runs of windows. Pure."""
+"""The read plan of a decision: shapes of states, read requests and the queries that they feed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the root knows between decisions beside the Decider's own state: plain values, and what follows from them. Pure.
+"""The state of the root between decisions, beside that of the Decider: plain values. Pure.
 
 What closes and is revised is decided in edge_agent/root/decision/decide.py; bytes of it are in
 cloud_job/spark/decision_checkpoint.py.
@@ -22,11 +22,9 @@ from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
 from edge_agent.root.decision.read_plan import KINDS
 from edge_agent.root.decision.session_queries import SessionQueries
-from edge_agent.root.decision.window_ranges import CoverageRef, coverage_rows, join
-from edge_agent.root.decision.work import Row, identity
+from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage_rows, join
+from edge_agent.root.decision.work import TableRow, identity
 from edge_agent.wire.heads import Part
-
-Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class RootState:
         """Whether rows of an older revision may stand where windows start there."""
         return low_us < self.met.get((query, node), NEVER_US)
 
-    def learn(self, texts: Iterable[str]) -> tuple[Row, ...]:
+    def learn(self, texts: Iterable[str]) -> tuple[TableRow, ...]:
         """Definitions; their rows of ops.queries."""
         rows = []
         for row, query in ops_rows.queries(texts, self.number):
@@ -146,9 +144,9 @@ class RootState:
                 for key in plan.keys:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
-    def cover(self, used: Iterable[CoverageRef]) -> tuple[Row, ...]:
+    def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
         """The rows of ops.coverage that these lack there."""
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for cover in used:
             if cover.missing and cover.id not in self.covers_known:
                 self.covers_known.add(cover.id)

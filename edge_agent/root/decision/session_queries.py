@@ -1,4 +1,4 @@
-"""The queries of sessions at a decision: pieces go to the queries that they are of, and what ends gets its work. Pure.
+"""Queries of sessions at a decision: assigns new pieces to queries, turns what ends into Islands. Pure.
 
 Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_agent/root/decision/session_tracker.py.
 """

@@ -1,4 +1,4 @@
-"""Which readings that took effect are in no result. Pure.
+"""Decides which readings that took effect are in no result. Pure.
 
 Rules (docs/protocol.md): rows all of whose windows have ended before the correction horizon (4.2); raw readings below
 a frontier that gave positions (7.4). They stand in ops.late instead.

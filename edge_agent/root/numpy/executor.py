@@ -19,7 +19,7 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Islands, WindowRange, Work
 from edge_agent.root.numpy import time_windows
 from edge_agent.root.numpy.kept_rows import KeptRows
-from edge_agent.root.numpy.ordered import OrderedRows
+from edge_agent.root.numpy.ordered import PositionRows
 from edge_agent.root.numpy.result_rows import NewRow, ResultRows
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
@@ -47,7 +47,7 @@ class NumpyRoot:
         self.kept = KeptRows()
         self.results = ResultRows()
         self._sessions = SessionRows(self.results)
-        self._ordered = OrderedRows(self.kept.numbers)
+        self._ordered = PositionRows(self.kept.numbers)
         self._rolling: dict[QueryPlace, RollingWindows] = {}
 
     @property

@@ -1,4 +1,4 @@
-"""The rows that took effect, by plan, until no window needs them; those that came too late for any result, apart."""
+"""Keeps the rows that took effect, by plan, until no window needs them; lists those that came too late."""
 
 from __future__ import annotations
 
