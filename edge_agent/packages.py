@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Final
 
 from edge_agent.algebra import aggregates, windows
@@ -22,6 +22,10 @@ def load(group: str, wanted: type[Found]) -> tuple[list[Loaded[Found]], dict[str
     """(objects of the entry points of a group, entry point -> why it cannot be used), ordered by entry point."""
     loaded: list[Loaded[Found]] = []
     refused: dict[str, str] = {}
+    if not any(_may_bring(folder, group) for folder in sys.path):
+        return loaded, refused
+    from importlib.metadata import entry_points  # takes 1 MB of memory
+
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         try:
             found = point.load()
@@ -35,6 +39,13 @@ def load(group: str, wanted: type[Found]) -> tuple[list[Loaded[Found]], dict[str
             kind = "a class" if wanted is type else f"a {wanted.__name__} ({wanted.__module__})"
             refused[point.name] = f"{point.value}: wanted {kind}, got {type(found).__name__}"
     return loaded, refused
+
+
+def _may_bring(folder: str, group: str) -> bool:
+    """Whether a folder of the module path is an archive or contains a distribution with entry points of the group."""
+    wanted = f"[{group}]"
+    files = (file for kind in ("dist", "egg") for file in Path(folder).glob(f"*.{kind}-info/entry_points.txt"))
+    return Path(folder).is_file() or any(wanted in file.read_text("utf-8", "replace") for file in files)
 
 
 def install(*, edge: bool = False) -> None:

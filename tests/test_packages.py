@@ -121,7 +121,8 @@ class Odd(Tumbling):
 def points(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EntryPoint]]:
     """Entry points by group, in place of those installed."""
     found: dict[str, list[EntryPoint]] = {}
-    monkeypatch.setattr(packages, "entry_points", lambda group: found.setdefault(group, []))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.setdefault(group, []))
+    monkeypatch.setattr(packages, "_may_bring", lambda _folder, _group: True)
     monkeypatch.setattr(packages, "_installed", [])
     monkeypatch.setattr(packages, "_guards", [])
     monkeypatch.setattr(windows, "REFUSED", {})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.frame import BEGAN, LOST, Gap
 from edge_agent.algebra.query.query import Group
 
 
@@ -43,16 +43,17 @@ def window_coverage(
     that end by then (docs/protocol.md 4.5). One that begins within the window is missing, with reason 'began', because
     the row contains its readings only from then on. A leaf
     is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the group
-    covers a part of the window; one without nodes concerns all.
+    covers a part of the window ('began' if that is its reason); one without nodes concerns all.
     """
     if begins:
         leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}
     began = {leaf for leaf in leaves if begins and begins.get(leaf, start_us) > start_us}
     missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
-    missing |= {(leaf, "began") for leaf in began}
+    missing |= {(leaf, BEGAN) for leaf in began}
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
-            missing.update((leaf, "lost") for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)
+            why = _reason(gap)
+            missing.update((leaf, why) for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)
     return Coverage(tuple(sorted(leaves)), tuple(sorted(missing)))
 
 
@@ -75,8 +76,12 @@ def session_coverage(
     end_us = last_us + group.cut.gap_us
     known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us}
     missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
-    missing |= {(leaf, "began") for leaf in known if leaf in begins and begins[leaf] > first_us - group.cut.gap_us}
+    missing |= {(leaf, BEGAN) for leaf in known if leaf in begins and begins[leaf] > first_us - group.cut.gap_us}
     for gap in gaps:
         if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.cut.gap_us:
-            missing.update((leaf, "lost") for leaf in gap.nodes or known if leaf in known or not gap.nodes)
+            missing.update((leaf, _reason(gap)) for leaf in gap.nodes or known if leaf in known or not gap.nodes)
     return Coverage(tuple(sorted(known)), tuple(sorted(missing)))
+
+
+def _reason(gap: Gap) -> str:
+    return BEGAN if gap.reason == BEGAN else LOST

@@ -25,11 +25,14 @@ from edge_agent.errors import WireError
 LATEST_US: Final = 2**61  # after every event time
 NEVER_US: Final = -(2**62)  # minus infinity of frontiers
 KINDS: Final = ("slice", "window", "session", "raw", "marker")
+HORIZON_US: Final = 7 * 86_400_000_000  # of a receipt that names none; the default of `[root] horizon`
+MAX_HORIZON_US: Final = 366 * 86_400_000_000  # the longest that `[root] horizon` may be
 MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
 MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
 MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
 MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
+BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +324,7 @@ class Receipt:
     """The parent's confirmation that frames are durable there (docs/protocol.md 3.2).
 
     upto: all seqs below it. above: [first, last] ranges received beyond. quarantined: seqs among them that were bad.
+    horizon_us: the correction horizon of the root (4.2).
     """
 
     epoch: int
@@ -328,3 +332,4 @@ class Receipt:
     upto: int
     above: tuple[tuple[int, int], ...] = ()
     quarantined: tuple[int, ...] = ()
+    horizon_us: int = HORIZON_US

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-from importlib import resources
-from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
+from typing import TYPE_CHECKING, Final
 
 from edge_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo  # imported where a zone is read: most nodes have no calendar windows
 
 US: Final = datetime.timedelta(microseconds=1)
 SECOND: Final = datetime.timedelta(seconds=1)
@@ -23,15 +24,22 @@ EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 @functools.cache
 def names() -> frozenset[str]:
     """All zone names, for example `UTC` and `Europe/Berlin`."""
+    from importlib import resources
+
     try:
         return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
     except (ModuleNotFoundError, FileNotFoundError):
+        from zoneinfo import available_timezones
+
         return frozenset(available_timezones())
 
 
 @functools.cache  # as many as there are names
 def zone(name: str) -> ZoneInfo:
     """The rules of a zone. Raises: ConfigError for an unknown name."""
+    from importlib import resources
+    from zoneinfo import ZoneInfo
+
     if name not in names():
         raise ConfigError(f"no time zone {name!r}")
     try:

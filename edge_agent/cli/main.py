@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, Protocol, cast
 
+from edge_agent import __version__
 from edge_agent.errors import ConfigError, PortError
 
 VERBS: Final = {  # name -> line of `headwater --help`, in the order of first use
@@ -153,9 +154,7 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
 
 def version() -> str:
     """The installed version."""
-    from importlib import metadata  # costs more than all the rest of `headwater --help`
-
-    return metadata.version("headwater")
+    return __version__
 
 
 def coloured() -> bool:

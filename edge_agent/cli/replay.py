@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_agent.cli.explain import complain
 from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
@@ -16,7 +16,7 @@ from edge_agent.cli.support.progress import Progress
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import JOURNAL, Tree
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
     return recordings, unread
 
 
-def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool) -> Iterator[Told]:
+def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool) -> Iterator[dict[str, Any]]:
     """The rows of the plain-Python root, recording by recording."""
     for number, recording in enumerate(recordings):
         bar.at(number, recording.name)
@@ -88,7 +88,7 @@ def of_python(recordings: Sequence[Recording], bar: Progress, *, revisions: bool
 
 def of_spark(
     recordings: Sequence[Recording], bar: Progress, session: SparkSession | None = None, *, revisions: bool
-) -> Iterator[Told]:
+) -> Iterator[dict[str, Any]]:
     """The rows of the Spark job, which runs the frames of all recordings together. session: None starts one."""
     from cloud_job import replay
 

@@ -1,4 +1,4 @@
-"""`headwater simulate`: gateway and root in one process, on simulated and recorded sensors; no network."""
+"""`headwater simulate`: a gateway and a root in one process, on simulated and recorded sensors, without a network."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from edge_agent.root.numpy.rows import Row as Result
 from edge_agent.wire import frames, receipts
 
 HELP = (
-    "Run sensors and queries here, with the gateway's own code and no network: simulated sensors and recorded files. "
-    "As fast as it can, in a time of its own; or with --live in real time, the machine's own metrics too. Prints every "
-    "window that is complete."
+    "Run simulated sensors and recorded files through the gateway's own code, without a network, and print every "
+    "complete window: as fast as possible in simulated time, or with --live in real time, also for the metrics of "
+    "this machine."
 )
 EXAMPLES = """\
-  headwater simulate                               # headwater.toml, 60 simulated seconds
+  headwater simulate                               # headwater.toml, for 60 simulated seconds
   headwater simulate --seconds 3600 --query boiler-10m
   headwater simulate sensor.json query.json --json
   headwater simulate --live                        # in real time, until Ctrl-C
@@ -45,8 +45,6 @@ LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: what nothing can r
 OFFLINE: Final = frozenset({"simulated", "file"})  # drivers with a clock of their own
 LIVE: Final = OFFLINE | {"host"}
 
-Row = dict[str, Any]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of simulate."""
@@ -56,33 +54,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[Path(DEFAULT_FILE)],
         metavar="FILE",
-        help=f"a configuration, or definitions of sensors and queries ({DEFAULT_FILE})",
+        help=f"settings, or definitions of sensors and queries ({DEFAULT_FILE})",
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long (60; --live: until Ctrl-C)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="seconds to simulate (60; with --live until Ctrl-C)")
     parser.add_argument("--query", metavar="ID", help="only the windows of this query")
-    parser.add_argument("--live", action="store_true", help="in real time")
-    parser.add_argument("--json", action="store_true", help="one JSON object a window")
+    parser.add_argument("--live", action="store_true", help="run in real time")
+    parser.add_argument("--json", action="store_true", help="one JSON object per window")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run, print the windows, say on standard error what the sensors gave."""
+    """Run and print the windows; on standard error, what is left out and how many readings each sensor had."""
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
     usable = LIVE if args.live else OFFLINE
     for sensor in sensors:
         if sensor.driver not in usable:
-            why = "try --live" if sensor.driver in LIVE else "it needs a network"
-            print(f'headwater: sensor "{sensor.id}" is left out: driver {sensor.driver}; {why}', file=sys.stderr)
+            why = "runs only with --live" if sensor.driver in LIVE else "needs a network"
+            print(f'headwater: sensor "{sensor.id}" is left out: driver {sensor.driver} {why}', file=sys.stderr)
     sensors = [sensor for sensor in sensors if sensor.driver in usable]
     known = {sensor.id for sensor in sensors}
     for query in queries:
         if query.source not in known:
-            print(f'headwater: query "{query.id}" is left out: no sensor "{query.source}" here', file=sys.stderr)
+            print(f'headwater: query "{query.id}" is left out, with its sensor "{query.source}"', file=sys.stderr)
     queries = [query for query in queries if query.source in known]
     if not queries:
         raise ConfigError(
-            "nothing to simulate: name a configuration with a simulated or file sensor and a query for it"
+            "nothing to simulate: needs a query of a sensor with driver simulated or file, or host with --live"
         )
     gateway = Simulated(sensors, queries, horizon_us=LIVE_HORIZON_US if args.live else FAR_US)
     try:
@@ -93,14 +91,14 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass  # that is how --live ends
     for name, counts in gateway.counters().items():
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        print(f"headwater: {name}: {said or 'no readings'}", file=sys.stderr)
+        text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
     gateway.close()
     return 0
 
 
 class OwnTime:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that shows the time in `us`."""
 
     synced = True
 
@@ -108,16 +106,16 @@ class OwnTime:
         self.us = now_us
 
     def now_us(self) -> int:
-        """What was told last."""
+        """The time in `us`."""
         return self.us
 
     def boot_us(self) -> int:
-        """The same: there is no other."""
+        """As now_us."""
         return self.us
 
 
 class Simulated:
-    """The sensors of one gateway, the gateway and a root that hears it alone: all of production's but the network."""
+    """Sensors, gateway and root of production in one process; their messages do not pass a network."""
 
     def __init__(self, sensors: Sequence[Sensor], queries: Sequence[Query], *, horizon_us: int = FAR_US) -> None:
         """horizon_us: how long rows are revised and kept."""
@@ -143,7 +141,7 @@ class Simulated:
         return all(source.ended for source in self._gateway.sources.values())
 
     def step(self, now_us: int) -> None:
-        """Read what is there by now, and what follows from it up to the root."""
+        """Read the sensors up to now_us and carry their readings to the root."""
         self.time.us = now_us
         for read in self._sensors.poll(now_us, everything=True):
             if read.sensor in self._gateway.sources:
@@ -153,7 +151,7 @@ class Simulated:
         self._up()
 
     def _up(self) -> None:
-        """A commit of the gateway, its messages to the root, receipts back."""
+        """Commit at the gateway, pass its messages to the root and the receipts back."""
         self._received_us += 1
         self._host.do(Tick(), self.time.us)
         self._host.hear(self.time.us)
@@ -164,21 +162,21 @@ class Simulated:
         self._rows += self.root.step(self._received_us)
         self.root.beyond.clear()
 
-    def complete(self) -> Iterator[Row]:
-        """The windows that are complete and were not told yet, by their end; of one that was revised the last."""
+    def complete(self) -> Iterator[dict[str, Any]]:
+        """The windows that became complete or were revised since the last call, in their last revision, by end."""
         last = {(row.query, row.key, row.start): row for row in self._rows}
         self._rows = []
-        rows = (self._told(row) for row in last.values() if not row.withdrawn)
+        rows = (self._as_dict(row) for row in last.values() if not row.withdrawn)
         return iter(sorted(rows, key=lambda row: (row["end"], row["query"], row["key"])))
 
-    def _told(self, row: Result) -> Row:
-        told: Row = {name: getattr(row, name) for name in ("query", "key", "start", "end", "readings")}
+    def _as_dict(self, row: Result) -> dict[str, Any]:
+        fields = {name: getattr(row, name) for name in ("query", "key", "start", "end", "readings")}
         details = {"details": json.loads(row.details)} if row.details else {}
         by = {"by": "position"} if getattr(self._queries[row.query].window, "positions", False) else {}
-        return {**told, "values": dict(row.values), **details, **by}
+        return {**fields, "values": dict(row.values), **details, **by}
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """By sensor and by group: what came, and what became of it."""
+        """By sensor and by group: numbers of readings read, late, refused."""
         slicers = self._gateway.slicers.items()
         by_group = {f"group {group.source} {group.where}".strip(): slicer.counters for group, slicer in slicers}
         return {**self._sensors.counters(), **by_group}
@@ -188,8 +186,8 @@ class Simulated:
         self._sensors.close()
 
 
-def fast(gateway: Simulated, seconds: float) -> Iterator[Row]:
-    """In a time of its own. Windows come at the end, late readings in their place."""
+def fast(gateway: Simulated, seconds: float) -> Iterator[dict[str, Any]]:
+    """Run in simulated time and return the windows at the end, late readings included."""
     begin_us, last_us = gateway.time.us, gateway.time.us + int(seconds * 1e6)
     with Progress("simulating", seconds) as bar:
         while gateway.time.us < last_us and not gateway.ended:
@@ -198,8 +196,8 @@ def fast(gateway: Simulated, seconds: float) -> Iterator[Row]:
     return gateway.complete()
 
 
-def live(gateway: Simulated, seconds: float | None) -> Iterator[Row]:
-    """In real time, each window as soon as it is complete."""
+def live(gateway: Simulated, seconds: float | None) -> Iterator[dict[str, Any]]:
+    """Run in real time and yield each window as soon as it is complete."""
     until_s = time.monotonic() + seconds if seconds is not None else None
     while until_s is None or time.monotonic() < until_s:
         gateway.step(time.time_ns() // 1000)
@@ -207,8 +205,8 @@ def live(gateway: Simulated, seconds: float | None) -> Iterator[Row]:
         time.sleep(0.25)
 
 
-def text_of(row: Row) -> str:
-    """boiler-10m site=a 2026-11-21T09:00:00.000Z +600s avg=20.4 (600 readings)."""
+def text_of(row: dict[str, Any]) -> str:
+    """A window as a line: boiler-10m site=a 2026-11-21T09:00:00.000Z +600s avg=20.4 (600 readings)."""
     values = " ".join(f"{name}={'null' if value is None else f'{value:.6g}'}" for name, value in row["values"].items())
     key = f" {row['key']}" if row["key"] else ""
     where = f"{clock(row['start'])} +{(row['end'] - row['start']) / 1e6:g}s"

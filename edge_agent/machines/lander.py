@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_agent.algebra.frame import Receipt
+from edge_agent.algebra.frame import HORIZON_US, Receipt
 from edge_agent.machines.downlink.inbox import ranges
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
@@ -58,12 +58,16 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class LanderSettings:
-    """When a file is closed: after flush_us, at most so many frames or bytes; a tick at least every tick_us."""
+    """When a file is closed: after flush_us, at most so many frames or bytes; a tick at least every tick_us.
+
+    horizon_us: the root's correction horizon, for the receipts.
+    """
 
     flush_us: int = 500_000
     flush_frames: int = 8_000
     flush_bytes: int = 32 << 20
     tick_us: int = 1_000_000
+    horizon_us: int = HORIZON_US
 
 
 @dataclass(slots=True)
@@ -197,5 +201,6 @@ class Lander:
         out: list[LanderAction] = []
         for node, epoch in sorted(keys):
             line = self.lines.get((node, epoch), ReceivedRanges())
-            out.append(SendReceipt(node, Receipt(epoch, self.journal, line.next, ranges(sorted(line.above)))))
+            above, horizon_us = ranges(sorted(line.above)), self.settings.horizon_us
+            out.append(SendReceipt(node, Receipt(epoch, self.journal, line.next, above, horizon_us=horizon_us)))
         return out

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
@@ -85,6 +85,9 @@ class Node(ABC):
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
         self._failed: list[Gap] = []  # answers lost here, to be told upward
+        horizon_us = restored.state.get("horizon")
+        self.horizon_us = horizon_us if isinstance(horizon_us, int) else MAX_HORIZON_US  # before any receipt
+        self._spooled_horizon_us = self.horizon_us
         outbox = restored.state.get("outbox")
         if isinstance(outbox, dict):
             numbering = restored.state.get("numbering")
@@ -120,6 +123,7 @@ class Node(ABC):
                 self.outbox.sent(epoch, seq)
             case Receipted(receipt):
                 out += self.outbox.receipt(receipt, self._load)
+                self.horizon_us = receipt.horizon_us
                 self._dirty = self._dirty or bool(self.outbox.births)
             case Command(name):
                 out.append(self._command(name))
@@ -177,6 +181,8 @@ class Node(ABC):
         state = dict(self._state(now_us))
         state["outbox"] = self.outbox.snapshot()
         state |= self._numbers()
+        if self.horizon_us != self._spooled_horizon_us:
+            state["horizon"] = self._spooled_horizon_us = self.horizon_us
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import threading
+from typing import Any
 
 from edge_agent.ports.link import Link
 
@@ -68,7 +69,8 @@ class Dial:
     def _connect(self) -> socket.socket:
         link = self._link
         host, port, tls = link.address()
-        sock = socket.create_connection((host, port), timeout=link.connect_timeout_s)
+        name: Any = host.encode() if host.isascii() else host  # as text its way to bytes is a codec of 0.4 MB
+        sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # receipts and small frames should not wait
             if tls:

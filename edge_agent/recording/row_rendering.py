@@ -13,7 +13,7 @@ from edge_agent.algebra.windows import Punctuation
 from edge_agent.recording.parser import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
 
-Told = dict[str, Any]
+RenderedRow = dict[str, Any]
 
 
 class ResultRow(Protocol):
@@ -49,23 +49,23 @@ class RowRenderer:
         self._asked = {one.query.id: (at, one) for at, one in enumerate(recording.asked)}
         self._children = {node: child for child, node in names_of(recording).items()}
 
-    def final(self, rows: Iterable[ResultRow]) -> list[Told]:
+    def final(self, rows: Iterable[ResultRow]) -> list[RenderedRow]:
         """The last revision of each row, by query, start, key and child; withdrawn rows are left out."""
         last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
-        return [self.tell(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
+        return [self._fields(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
     def _end(self, row: ResultRow) -> int:
         """Its end, where the end identifies a row."""
         window = self._asked[row.query][1].query.window
         return row.end if isinstance(window, Punctuation) and window.by_end else 0
 
-    def revisions(self, rows: Iterable[ResultRow]) -> list[Told]:
+    def revisions(self, rows: Iterable[ResultRow]) -> list[RenderedRow]:
         """Every row in order of appearance, with its revision, and `withdrawn` where it is no longer a result."""
         gone = {"withdrawn": True}
-        return [{**self.tell(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
+        return [{**self._fields(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
 
-    def tell(self, row: ResultRow) -> Told:
-        """One row."""
+    def _fields(self, row: ResultRow) -> RenderedRow:
+        """The row as one object of `headwater replay`."""
         _, asked = self._asked[row.query]
         details: Mapping[str, Any] = json.loads(row.details) if row.details else {}
         values = {a.name: self._value(a, row.values[a.name], details.get(a.name)) for a in asked.query.aggregates}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
@@ -16,7 +16,6 @@ from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.link import Link
 from edge_agent.ports.mqtt import Connection
@@ -25,9 +24,11 @@ from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.gateway import GatewayLoop
 from edge_agent.runtime.quarantine import QuarantineFile
-from edge_agent.runtime.region import RegionLoop, pack, unpack
 from edge_agent.runtime.status_and_commands import NodeStatus
 from edge_agent.wire import frames
+
+if TYPE_CHECKING:
+    from edge_agent.runtime.region import RegionLoop
 
 SESSION_S: Final = 14 * 86_400  # a merger's session outlives a fortnight of repair; gateways need none
 SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read in twenty pieces
@@ -76,6 +77,9 @@ def build(
             local=local,
             read_again=read_again,
         )
+    from edge_agent.machines.region.merger import Merger  # a gateway needs none of them
+    from edge_agent.runtime.region import RegionLoop, pack, unpack
+
     if settings.lower is None:
         raise ConfigError("[lower] is missing")
     named = settings.lower.members

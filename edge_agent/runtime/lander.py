@@ -84,7 +84,10 @@ class LanderLoop:
         self.journal = Journal(Path(settings.lander.folder), self._node)
         self.folder = LandingFolder(self.journal.folder)
         limits = LanderSettings(
-            settings.lander.flush_interval_us, settings.lander.flush_messages, settings.lander.flush_size_bytes
+            settings.lander.flush_interval_us,
+            settings.lander.flush_messages,
+            settings.lander.flush_size_bytes,
+            horizon_us=settings.root.horizon_us,
         )
         self.machine = lander.Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
         self.numberer = RevisionNumberer.restore(self.journal.slots(NUMBERER).get(""))

@@ -11,14 +11,13 @@ import io
 import reprlib
 import struct
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, Final, NoReturn
 
 import cbor2
 
 from edge_agent.errors import WireError
 
-CBOR2_MAJOR: Final = int(version("cbor2").split(".")[0])
+CBOR2_MAJOR: Final = 6 if hasattr(cbor2, "SemanticDecoderCallback") else 5  # reading its metadata costs 1 MB
 MAX_DEPTH: Final = 8  # a frame needs 6: body, extras, part, list, group, by
 POSITIVE_BIGNUM, NEGATIVE_BIGNUM = 2, 3
 ARRAY_TAGS: Final = frozenset(range(64, 88)) - {76}  # RFC 8746 section 2.1; 76 is reserved

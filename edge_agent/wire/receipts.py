@@ -1,4 +1,4 @@
-"""Receipts <-> bytes: [version, epoch, journal, upto, ranges above, quarantined]; schemas/receipt.cddl.
+"""Receipts <-> bytes: [version, epoch, journal, upto, ranges above, quarantined, ? horizon]; schemas/receipt.cddl.
 
 Source: docs/protocol.md 3.2.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, Receipt
+from edge_agent.algebra.frame import HORIZON_US, MAX_FRAME_BYTES, MAX_HORIZON_US, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
@@ -26,6 +26,7 @@ def encode(receipt: Receipt) -> bytes:
             receipt.upto,
             [list(pair) for pair in receipt.above[:MAX_RANGES]],
             list(receipt.quarantined[:MAX_RANGES]),
+            *([] if receipt.horizon_us == HORIZON_US else [receipt.horizon_us]),
         ]
     )
 
@@ -34,7 +35,7 @@ def decode(payload: bytes) -> Receipt:
     """Inverse of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
     if len(payload) > MAX_FRAME_BYTES:
         raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
-    fields = an_array(loads(payload, "receipt"), "receipt", 6, 6)
+    fields = an_array(loads(payload, "receipt"), "receipt", 6, 7)
     if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
         raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
     upto = an_int(fields[3], 0, MAX_SEQ, "upto")
@@ -53,4 +54,5 @@ def decode(payload: bytes) -> Receipt:
         upto,
         tuple(above),
         tuple(an_int(seq, 0, MAX_SEQ, "quarantined seq") for seq in quarantined),
+        an_int(fields[6], 0, MAX_HORIZON_US, "horizon") if len(fields) > 6 else HORIZON_US,
     )

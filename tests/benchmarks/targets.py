@@ -44,7 +44,7 @@ TARGETS: Final[dict[str, Target]] = {
     "bytes_approx_median": Target(5_000, "B/window", at_most=True),
     "gateway_batches": Target(10e6, "readings/s"),
     "gateway_json": Target(70e3, "readings/s"),
-    "gateway_rss_mb": Target(56, "MB", at_most=True),
+    "gateway_rss_mb": Target(52, "MB", at_most=True),
     "gateway_cpu_share": Target(0.04, "1", at_most=True),
     "merger_rows": Target(1e6, "rows/s"),
     "lander_frames": Target(15e3, "frames/s"),

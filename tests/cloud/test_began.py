@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage, window_coverage
-from edge_agent.algebra.frame import LATEST_US, Gap, Serving
+from edge_agent.algebra.frame import BEGAN, LATEST_US, LOST, Gap, Serving
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Group, Query
@@ -44,20 +44,22 @@ def test_a_session_without_readings_from_before_its_leaf_began_says_so(readings:
 @given(
     leaves=st.fixed_dictionaries({name: st.integers(40, 90) for name in "abc"}),
     begins=st.dictionaries(st.sampled_from("abc"), TIMES),
-    lost=st.lists(st.tuples(TIMES, st.integers(1, 9), st.sampled_from("abc")), max_size=3),
+    lost=st.lists(
+        st.tuples(TIMES, st.integers(1, 9), st.sampled_from("abc"), st.sampled_from((LOST, BEGAN))), max_size=3
+    ),
     after=TIMES,
     spans=st.lists(st.tuples(TIMES, TIMES), min_size=1),
 )
 def test_every_count_window_finds_its_own_coverage(
     leaves: dict[str, int],
     begins: dict[str, int],
-    lost: list[tuple[int, int, str]],
+    lost: list[tuple[int, int, str, str]],
     after: int,
     spans: list[tuple[int, int]],
 ) -> None:
     """protocol 4.7, 7.4: by first and last reading; a leaf that begins between them is missing, not passed over."""
     group = COUNTED.group
-    gaps = [Gap((group,), start, start + length, -1, (node,), "lost") for start, length, node in lost]
+    gaps = [Gap((group,), start, start + length, -1, (node,), reason) for start, length, node, reason in lost]
     serving = {QueryKey("q", 1): Serving("q", 1)}
     view = GroupView(70, leaves, serving, {QueryKey("q", 1): begins})
     made = ordering(OrderedQueryAtDecision(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
@@ -70,4 +72,8 @@ def test_every_count_window_finds_its_own_coverage(
         cells = [c for c in made[0].cells if c.first_low <= first < c.first_high and c.end_low <= last < c.end_high]
         assert [names[cell.coverage_id] for cell in cells] == [CoverageRef.of(wanted)]
         for leaf, begin in begins.items():
-            assert ((leaf, "began") in wanted.missing) == (first < begin <= last)
+            declared = any(
+                gap.reason == BEGAN and leaf in gap.nodes and gap.start_us <= last and gap.end_us > first
+                for gap in gaps
+            )
+            assert ((leaf, BEGAN) in wanted.missing) == (first < begin <= last or (declared and begin <= first))

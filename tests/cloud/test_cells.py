@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage
-from edge_agent.algebra.frame import Gap
+from edge_agent.algebra.frame import BEGAN, LOST, Gap
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import GroupView
@@ -20,10 +20,11 @@ GROUP = Group("s", "", ("site",), SECOND, cut=SessionCut(5))
 LEAVES = ("a", "b", "c")
 TIMES = st.integers(0, 60)
 GAPS = st.builds(
-    lambda start, length, nodes: Gap((GROUP,), start, start + length, -1, nodes, "lost"),
+    lambda start, length, nodes, reason: Gap((GROUP,), start, start + length, -1, nodes, reason),
     TIMES,
     st.integers(1, 9),
     st.sampled_from([("a",), ("b", "c"), ()]),
+    st.sampled_from([LOST, BEGAN]),
 )
 
 

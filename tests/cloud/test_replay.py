@@ -39,7 +39,7 @@ def test_the_spark_root_gives_the_rows_of_the_plain_one(spark: SparkSession) -> 
         assert got.keys() == want.keys(), name
         for place, values in want.items():
             pairs = ((got[place][column], value) for column, value in values.items())
-            assert all(close(a, b, reach(given)) for a, b in pairs), (name, place, got[place], values)
+            assert all(close(a, b, reach(given, place[0])) for a, b in pairs), (name, place, got[place], values)
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from edge_agent.algebra.frame import HORIZON_US, MAX_HORIZON_US
 from edge_agent.config.node_file.node_tables import FOR_ROLE, ROLES, TABLES, keys_of
 from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import Settings, load, notes, parse
@@ -55,7 +56,18 @@ def test_the_defaults_are_those_of_the_documents() -> None:
     assert (settings.uplink.heartbeat_us, settings.uplink.in_flight) == (1_000_000, 20)
     assert (settings.spool.commit_interval_us, settings.spool.quota_bytes) == (1_000_000, 256_000_000)
     assert settings.lander.flush_interval_us == 500_000
-    assert (settings.root.horizon_us, settings.root.revise_every_us) == (7 * 86_400_000_000, 60_000_000)
+    assert (settings.root.horizon_us, settings.root.revise_every_us) == (HORIZON_US, 60_000_000)
+
+
+@pytest.mark.parametrize(("days", "fits"), [(MAX_HORIZON_US // 86_400_000_000, True), (367, False)])
+def test_the_longest_horizon_is_that_of_receipts(days: int, fits: bool) -> None:
+    """protocol 3.2: the lander tells it as it stands in the file."""
+    root = f'[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://a"\n[root]\nhorizon = "{days}d"\n'
+    if fits:
+        assert parse(root).root.horizon_us == MAX_HORIZON_US
+        return
+    with pytest.raises(ConfigError, match="horizon"):
+        parse(root)
 
 
 def test_grace_is_sixty_seconds_for_each_tier_below() -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.frame import HORIZON_US, Serving
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
-from edge_agent.machines.gateway.plan_timeline import HORIZON_US, MAX_ERAS
+from edge_agent.machines.gateway.plan_timeline import MAX_ERAS
 from edge_agent.machines.gateway.slicer import SETTLE_US, Slicer
 from tests.support.machines.slicer_runs import LABELS, Run, batch, query, spans, started
 
@@ -100,6 +100,7 @@ def test_a_removed_query_gives_no_row_after_its_removal_and_the_slicer_drains() 
     slicer.push(batch([3, 9]))
     assert slicer.counters["outside"] == 2
     assert spans(slicer.advance(9)) == [(3, 4, "", 3.0)]
+    slicer.horizon_us = HORIZON_US
     slicer.advance(8 + HORIZON_US + SETTLE_US)
     assert slicer.drained
 
@@ -237,6 +238,7 @@ def test_plans_are_kept_for_late_readings_until_the_horizon_and_not_longer() -> 
     slicer.push(batch([4]))
     (late,) = slicer.advance(1_000)
     assert late.plan.queries == (("q", 1),)
+    slicer.horizon_us = HORIZON_US
     slicer.advance(HORIZON_US + 2_000)
     slicer.check()
     slicer.push(batch([4]))

@@ -41,19 +41,20 @@ def test_a_complete_row_is_of_one_revision_whenever_a_gateway_hears_of_the_new_o
 
 def test_what_a_fleet_keeps_of_a_group_goes_once_no_row_of_it_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """protocol 6.3: with a short horizon the group of the old gap leaves gateways, mergers and the root, and no row."""
-    monkeypatch.setattr(slicer, "HORIZON_US", 20 * SECOND)  # more than any reading of these fleets is late
     monkeypatch.setattr(slicer, "SETTLE_US", 5 * SECOND)
     ended = 0
     for seed in range(300, 330):
         fleet = AlteringFleet(seed, Chaos(), ahead=True, sessions=True)
+        root = fleet.world.hosts["root"]
+        assert isinstance(root, RootHost)
+        root.horizon_us = 20 * SECOND  # more than any reading of these fleets is late
+        root.start(0)
         old, new = fleet.queries[0].group, fleet.altered.group
         others = [query.group for query in fleet.queries[1:] if not fleet.removed]
         if old in (new, *others) or len(fleet.gateways) > 1 or not any(fleet.truth.values()):
             continue  # of several the last to go counts: with so short a horizon rows would still be revised before
         assert fleet.run() == []
         ended += 1
-        root = fleet.world.hosts["root"]
-        assert isinstance(root, RootHost)
         assert old not in root.root.decider.parent.household.families
         assert not [group for group, _ in root.root.state.plans.values() if group == old]
         assert root.root.kept.indexes.keys() <= root.root.state.plans.keys()

@@ -1,4 +1,4 @@
-"""Stand-ins for the world: a clock that a test sets, and a real Mosquitto on a free port of this host."""
+"""A clock that a test sets, and a real Mosquitto on a free port of this host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN_US = 1_800_000_000_000_000  # 2027-01-15: a time that every check accepts
 
 @dataclass(slots=True)
 class FakeClock:
-    """Stands still until told otherwise."""
+    """Stands still; `pass_s` moves it."""
 
     us: int = BEGIN_US
     booted_us: int = BEGIN_US - 60_000_000
@@ -99,9 +99,9 @@ class Mosquitto:
             self._process = None
 
     def stop(self) -> None:
-        """An orderly end: it saves what it was told to keep."""
+        """An orderly end: it saves sessions and retained messages."""
         self._end(kill=False)
 
     def kill(self) -> None:
-        """kill -9: what it held is gone."""
+        """kill -9: nothing is saved."""
         self._end(kill=True)

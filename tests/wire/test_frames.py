@@ -12,6 +12,7 @@ from hypothesis import given
 from edge_agent.algebra.aggregates.base import HUGE
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
+    MAX_HORIZON_US,
     NEVER_US,
     Birth,
     Frame,
@@ -83,6 +84,9 @@ def test_a_receipt_is_cut_short_rather_than_too_long() -> None:
         [1, 2**32, 2, 5, [], []],
         [2, 1, 2, 5, [], []],
         [1, 1, 2, 5, []],
+        [1, 1, 2, 5, [], [], -1],
+        [1, 1, 2, 5, [], [], MAX_HORIZON_US + 1],
+        [1, 1, 2, 5, [], [], 0, 0],
     ],
 )
 def test_a_receipt_that_contradicts_itself_is_refused(fields: list[object]) -> None:

@@ -11,3 +11,11 @@ Ints = NDArray[np.int64]
 Array = NDArray[Any]  # a column of states: float64, int64, or object (Python ints beyond 64 bits, cells)
 
 NO_INTS: Final[Ints] = np.zeros(0, np.int64)
+
+
+def distinct(values: Ints) -> Ints:
+    """The different values, increasing. `np.unique` without an inverse loads numpy.ma: 1.5 MB of a gateway."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]

@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Run, between
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.zones import instant_us, zone
@@ -67,14 +67,14 @@ class Dates:
     def around(self, time_us: Ints) -> tuple[Ints, Ints]:
         if not len(time_us):
             return time_us, time_us
-        years = np.unique(np.maximum(_years(time_us), 1970))
-        edges = self._of(np.unique(np.concatenate([years - 1, years, years + 1])))
+        years = distinct(np.maximum(_years(time_us), 1970))
+        edges = self._of(distinct(np.concatenate([years - 1, years, years + 1])))
         before, after = between(edges[edges >= 0], time_us)
         return np.where(time_us < 0, NO_EDGE, before), after
 
     def _of(self, years: Ints) -> Ints:
         """The edges of these years, increasing; each once, where clocks skipped a whole day."""
-        return np.unique(np.concatenate([_edges(self.every, self.tz, self.offset_us, year) for year in years.tolist()]))
+        return distinct(np.concatenate([_edges(self.every, self.tz, self.offset_us, year) for year in years.tolist()]))
 
 
 def _years(time_us: Ints) -> Ints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from edge_agent.algebra.frame import LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan, Section
+from edge_agent.algebra.frame import HORIZON_US, LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan, Section
 from edge_agent.algebra.query.query import Group
 from edge_agent.config import topics
 from edge_agent.errors import WireError
@@ -184,6 +184,8 @@ def _receipt(fields: dict[str, Any], payload: bytes) -> None:
         fields["above"] = [list(pair) for pair in receipt.above]
     if receipt.quarantined:
         fields["quarantined"] = list(receipt.quarantined)
+    if receipt.horizon_us != HORIZON_US:
+        fields["horizon_us"] = receipt.horizon_us
 
 
 def text_of(payload: bytes) -> str:

@@ -1,0 +1,9 @@
+"""The checker of configurations.
+
+checker          reads tables of declared keys and collects every mistake
+documents        JSON or TOML to plain values, with the line of every key
+value_types      types of a value: text, word, number, address
+quantities       types with a unit: duration, size, moment
+composite_types  types of types: lists, tables
+durations        durations and sizes as people write them
+"""

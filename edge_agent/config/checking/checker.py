@@ -9,7 +9,6 @@ import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
 from edge_agent.config.checking.documents import Document, Path
@@ -166,6 +165,8 @@ def line_of(problem: Problem, name: str = "") -> str:
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The valid word most like it, '' where none is near. cutoff: how near, 1 is equal."""
+    from difflib import get_close_matches  # only where something is wrong
+
     by_fold = {word.lower(): word for word in names}
     near = get_close_matches(name.lower(), by_fold, n=1, cutoff=cutoff)
     return by_fold[near[0]] if near else ""

@@ -123,7 +123,10 @@ class SpoolTable:
         "what a power cut may cost; 0.35 GB of flash a day",
     )
     quota_bytes: int = setting(
-        ByteSize(10**6), 256 * 10**6, "of frames that wait", "weeks of a thin line, small beside a card"
+        ByteSize(10**6),
+        256 * 10**6,
+        "the file grows beyond it with a warning",
+        "weeks of a thin line, small beside a card",
     )
 
 

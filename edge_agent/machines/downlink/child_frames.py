@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
@@ -150,7 +149,7 @@ class ChildFrames:
         if not group.cut.gap_us:
             return
         member = self.household.family(group).member(node)
-        sent = [number for s in (*part.sections, *part.late) for number in np.unique(s.pieces()[0]).tolist()]
+        sent = [number for s in (*part.sections, *part.late) for number in distinct(s.pieces()[0]).tolist()]
         said = [(book.keys[number], start_us) for number, start_us in part.registers]
         member.take_hints([book.keys[number] for number in sent], said)
         if part.frontier_us is not None:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
-from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
@@ -54,6 +54,7 @@ class Gateway(Node):
         self._touched: set[Group] = set()
         self._slots = SlicerSlots()
         self._queries: tuple[Query, ...] = ()
+        self._gaps: list[Gap] = []  # to leave with the next step
         self._late_markers = 0  # since it was last told
         self._notes: list[Action] = []  # to be said after the commit
 
@@ -171,11 +172,24 @@ class Gateway(Node):
                 return
             slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
             slicer.gone_until(self.sources[group.source].newest_us)
+            self._gaps += self._began(group, self.sources[group.source])
         elif sensor is not None and sensor.scale != slicer.scale:
             self._spent.setdefault(group, []).extend(slicer.flush())
             slicer = self.slicers[group] = slicer.rescaled(sensor.scale)
         self._serving[group] = slicer.change(queries, moved)
         self._touched.add(group)
+
+    def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
+        """3.1: readings from before a source was first listened to are in no window, unless it is read from its start.
+
+        Windows of other forms begin at their own readings or markers.
+        """
+        from_start = source.newest_us > NEVER_US or source.sensor.driver in REREADABLE
+        if from_start or not isinstance(group.cut, TimeCut | SessionCut):
+            return ()
+        since_us = source.heard_us
+        start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
+        return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Put the slicers back as the spool holds them. A source is silent from now on, not since it was heard."""
@@ -240,6 +254,7 @@ class Gateway(Node):
         for group, slicer in self.slicers.items():
             before = self._promised.get(group, NEVER_US)
             frontier_us = self._promised[group] = self._frontier(group, slicer, now_us)
+            slicer.horizon_us = self.horizon_us
             releases = (*self._spent.pop(group, ()), *slicer.advance(frontier_us))
             if releases:
                 self._touched.add(group)
@@ -252,7 +267,8 @@ class Gateway(Node):
             hints = self._hints(group, slicer)
             steps.append(GroupStep(group, promise, releases, None, leaves, (), news, frontier_us, hints))
         self._drop_drained(steps)
-        return Step(tuple(steps), self._texts[1], self._texts[0])
+        gaps, self._gaps = tuple(self._gaps), []
+        return Step(tuple(steps), self._texts[1], self._texts[0], gaps)
 
     def _hints(self, group: Group, slicer: Slicer) -> Hints | None:
         """What is open, unless it can never end: after the last marker of a source that has ended nothing closes."""

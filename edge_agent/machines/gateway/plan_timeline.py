@@ -26,7 +26,6 @@ from edge_agent.machines.gateway.raw_slicer import RawSlicer
 from edge_agent.machines.gateway.session_slicer import SessionSlicer
 from edge_agent.machines.gateway.time_slicer import TimeSlicer
 
-HORIZON_US: Final = 7 * 86_400_000_000  # the correction horizon: plans are kept as long for readings that come late
 MAX_ERAS: Final = 64  # plans kept, should definitions change all the time
 
 
@@ -161,11 +160,13 @@ class PlanTimeline:
         self._all = [self._era(*cut) for cut in query_validity.eras(self._tenures, NEVER_US)]
         self.gone_until(newest_us)
 
-    def forget(self, frontier_us: int) -> None:
-        """Drop plans that are past the horizon; what is older still goes to the oldest plan kept."""
+    def forget(self, frontier_us: int, horizon_us: int) -> None:
+        """Drop plans that ended a horizon before the frontier, also others beyond MAX_ERAS; the oldest kept takes
+        what is older.
+        """
         while len(self._all) > 1:
             oldest = self._all[0]
-            past = oldest.until_us < frontier_us - HORIZON_US
+            past = oldest.until_us < frontier_us - horizon_us
             if oldest.pending or oldest.until_us > frontier_us or not (past or len(self._all) > MAX_ERAS):
                 return
             del self._all[0]

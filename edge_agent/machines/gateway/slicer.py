@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Batch, Partials
 from edge_agent.algebra.punctuation.markers import (
@@ -31,7 +31,7 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.gateway.key_index import KeyIndex
 from edge_agent.machines.gateway.label_values import LabelValues
-from edge_agent.machines.gateway.plan_timeline import HORIZON_US, PlanTimeline
+from edge_agent.machines.gateway.plan_timeline import PlanTimeline
 from edge_agent.machines.gateway.punctuation_slicer import PunctuationSlicer
 from edge_agent.machines.gateway.reading_filter import ReadingFilter
 from edge_agent.machines.gateway.session_slicer import SessionSlicer
@@ -44,6 +44,7 @@ SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member l
 class Slicer:
     """One group's slicer at one node.
 
+    horizon_us: how long windows are kept for late readings, the root's correction horizon (docs/protocol.md 4.2).
     frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, whatever became
     of it. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no
     window of any query in force), dropped_late.
@@ -53,6 +54,7 @@ class Slicer:
         """scale: of the sensor's values, None for floats. Raises: ConfigError for a `where` that cannot be read."""
         self.group = group
         self.scale = scale
+        self.horizon_us = MAX_HORIZON_US
         self.frontier_us = NEVER_US
         self.newest_us = NEVER_US
         self.counters = dict.fromkeys(
@@ -93,7 +95,7 @@ class Slicer:
     def drained(self) -> bool:
         """Whether no query is in force, nothing is open, and no late reading could still revise a row: it may go."""
         ended_us = self._eras.ended_us
-        if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + HORIZON_US + SETTLE_US > self.frontier_us:
+        if ended_us > NEVER_US and ended_us + self.group.cut.gap_us + self.horizon_us + SETTLE_US > self.frontier_us:
             return False
         if self._markers is not None:  # what is open has no end that anybody asks for
             return all(era.first_us is None for era in self._eras if isinstance(era, PunctuationSlicer))
@@ -151,7 +153,7 @@ class Slicer:
             numbered = self.group.cut.numbered
             closed = [
                 (start, end, self._keys.code(window_key(n if numbered else None)))
-                for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - HORIZON_US)
+                for start, end, n in markers.advance(self.frontier_us, first_us, self.frontier_us - self.horizon_us)
             ]
         for era in eras:
             told = era.hold(closed)
@@ -237,7 +239,7 @@ class Slicer:
             if isinstance(era, PunctuationSlicer):
                 self.counters["outside"] += era.outside
                 era.outside = 0
-        self._eras.forget(self.frontier_us)
+        self._eras.forget(self.frontier_us, self.horizon_us)
         return out
 
     def flush(self) -> list[StepRows]:

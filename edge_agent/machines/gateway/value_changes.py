@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import key_text
 
@@ -22,7 +23,7 @@ class ValueChanges:
         """(time, new value) of every change, in no order. scale: as of the sensor; values are in its unit."""
         out: list[tuple[int, float]] = []
         for batch in batches:
-            for series in np.unique(batch.series).tolist():
+            for series in distinct(batch.series).tolist():
                 rows = np.flatnonzero(batch.series == series)
                 rows = rows[np.argsort(batch.time_us[rows], kind="stable")]
                 value = batch.value[rows] * 10.0 ** (scale or 0)

@@ -9,6 +9,7 @@ who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -222,7 +223,9 @@ class Merger(Node):
     def _after_commit(self) -> list[Action]:
         out = super()._after_commit()
         owed, self._owed = sorted(self._owed), set()
-        out += [SendReceipt(node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed]
+        for node, epoch in owed:
+            receipt = self.parent.inbox.receipt(node, epoch)
+            out.append(SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)))
         return out
 
     def _state(self, now_us: int) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
 from edge_agent.algebra.frame import MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
 from edge_agent.algebra.query.query import Group
@@ -90,12 +90,12 @@ class EpochEncoder:
             for release in group_step.releases:
                 numbers = self._map("keys", release.keys)
                 codes = release.partials.key
-                fresh = np.unique(codes[numbers[codes] < 0])
+                fresh = distinct(codes[numbers[codes] < 0])
                 texts.update(release.keys[code] for code in fresh.tolist())
             if group_step.hints is not None:
                 hints = group_step.hints
                 fresh = hints.codes[self._map("keys", hints.keys)[hints.codes] < 0]
-                texts.update(hints.keys[code] for code in np.unique(fresh).tolist())
+                texts.update(hints.keys[code] for code in distinct(fresh).tolist())
         if len(self.keys) + len(texts - self.keys.keys()) > MAX_KEYS:
             raise KeysExhausted
 
@@ -149,7 +149,7 @@ class EpochEncoder:
         if not len(mapped) or mapped.min() >= 0:
             return mapped
         known, define = (self.keys, drafts.define_key) if kind == "keys" else (self.nodes, drafts.define_node)
-        for code in np.unique(codes[mapped < 0]).tolist():
+        for code in distinct(codes[mapped < 0]).tolist():
             text = table[code]
             if text not in known:
                 known[text] = len(known)

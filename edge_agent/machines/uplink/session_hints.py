@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from edge_agent.algebra.frame import Frame, Section
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.partials.sessions import NO_HINT
 
 Stated = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
@@ -47,7 +47,7 @@ class SessionHints:
             have = self._said.get(part.group)
             sections = (*part.sections, *part.late)
             if have is not None and sections:
-                keys = np.unique(np.concatenate([section.partials.key for section in sections]))
+                keys = distinct(np.concatenate([section.partials.key for section in sections]))
                 keys = keys[keys < len(have)]
                 keys = keys[have[keys] < NO_HINT]
                 held = tuple(zip(keys.tolist(), have[keys].tolist(), strict=True))

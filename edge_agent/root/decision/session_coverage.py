@@ -85,11 +85,11 @@ def _cells(
 
 
 def _runs(known: CoverageSources) -> list[Gap]:
-    """The gap records of a group, those of the same leaves that touch as one."""
+    """The gap records of a group, those of the same leaves and reason that touch as one."""
     by_nodes: dict[tuple[str, ...], list[Gap]] = {}
     for gap in known.gaps:
         if known.group in gap.groups and gap.end_us + known.group.cut.gap_us > known.floor_us:
-            by_nodes.setdefault(tuple(sorted(gap.nodes)), []).append(gap)
+            by_nodes.setdefault((gap.reason, *sorted(gap.nodes)), []).append(gap)
     out = []
     for found in by_nodes.values():
         for start_us, end_us in join([(gap.start_us, gap.end_us) for gap in found]):

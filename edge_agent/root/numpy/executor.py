@@ -6,9 +6,10 @@ The decision is the one that the Spark job takes too (root/decision); here its W
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Heartbeat, Receipt
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Query
@@ -61,7 +62,8 @@ class NumpyRoot:
 
     def receipt(self, node: str, epoch: int) -> Receipt:
         """What is here of an epoch, for a holder that gives receipts itself."""
-        return self.decider.parent.inbox.receipt(node, epoch)
+        receipt = self.decider.parent.inbox.receipt(node, epoch)
+        return replace(receipt, horizon_us=min(self.state.limits.horizon_us, MAX_HORIZON_US))
 
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
         """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""

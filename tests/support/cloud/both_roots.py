@@ -1,4 +1,4 @@
-"""What fleets sent, through the Spark job with crashes and through the plain-Python root: rows side by side."""
+"""Runs the same landing files through the Spark job, with crashes, and through the plain-Python root."""
 
 from __future__ import annotations
 

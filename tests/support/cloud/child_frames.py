@@ -1,4 +1,4 @@
-"""Children as the root hears them: frames made by hand, so that a test or benchmark says exactly what comes."""
+"""Frames of children for the root, written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs for tests: tables copied from empty ones, batches handed over as Spark would, a crash after any step."""
+"""Spark jobs for tests: over copies of empty tables, batch by batch, with a crash after any step."""
 
 from __future__ import annotations
 

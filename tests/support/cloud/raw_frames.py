@@ -1,4 +1,4 @@
-"""Frames of raw readings, made by hand: what a gateway sends where the root forms the windows."""
+"""Frames of raw readings, written by hand, for windows that the root forms; and a naive count window over them."""
 
 from __future__ import annotations
 

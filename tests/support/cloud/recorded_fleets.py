@@ -1,4 +1,4 @@
-"""What simulated fleets sent to the root, as landing files: one central source of frames with every fault in them."""
+"""Landing files of simulated fleets, with every fault of the network in them."""
 
 from __future__ import annotations
 

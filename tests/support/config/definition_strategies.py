@@ -1,4 +1,4 @@
-"""Sensors and queries as people could define them."""
+"""Hypothesis strategies for sensor and query definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of mistake in a configuration: the text, what its line says, what it advises."""
+"""Every mistake in a configuration: (text, what the message must contain, what it must advise)."""
 
 from __future__ import annotations
 

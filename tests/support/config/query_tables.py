@@ -1,4 +1,4 @@
-"""Queries as tables, for tests of what they mean."""
+"""Query definitions as tables."""
 
 from __future__ import annotations
 

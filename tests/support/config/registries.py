@@ -1,4 +1,4 @@
-"""A registry with one sensor, payloads for it, and what it says of them, for tests."""
+"""A registry with one sensor, payloads for it, and its answers."""
 
 from __future__ import annotations
 

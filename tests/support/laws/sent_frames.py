@@ -1,4 +1,4 @@
-"""What a gateway's slicer sends of a query, as frames with their bytes: a commit a second, no broker."""
+"""The frames of one query from one slicer, with their bytes: one commit a second, no broker."""
 
 from __future__ import annotations
 

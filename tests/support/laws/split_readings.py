@@ -1,4 +1,4 @@
-"""Readings of several nodes in parts, their partials, and what the oracle makes of them, for tests."""
+"""Readings split over nodes and parts, their partials, and the oracle's answer."""
 
 from __future__ import annotations
 

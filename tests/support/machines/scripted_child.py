@@ -1,4 +1,4 @@
-"""A child that says what a test wants it to say: real frames, without a slicer or a clock."""
+"""A child with frames that a test chooses: real bytes, without a slicer or a clock."""
 
 from __future__ import annotations
 

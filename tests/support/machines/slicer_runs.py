@@ -1,4 +1,4 @@
-"""What the tests of the slicer share: readings, queries, a run beside its naive twin, and what leaves as rows."""
+"""A slicer run beside a naive root: readings, queries, and rows that leave."""
 
 from __future__ import annotations
 

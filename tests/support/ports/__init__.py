@@ -1,0 +1,1 @@
+"""Connections at a real broker, a spool, and the hub of MQTT sensors without a broker."""

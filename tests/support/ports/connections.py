@@ -1,4 +1,4 @@
-"""Some connections at a real broker, driven by one waiter, for tests."""
+"""Connections at a real broker, driven by one waiter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sensors on a local broker without the broker: messages in, readings out, for tests."""
+"""The hub of MQTT sensors without a broker: messages in, readings out."""
 
 from __future__ import annotations
 

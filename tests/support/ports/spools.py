@@ -1,4 +1,4 @@
-"""A spool in a folder of its own, and frames for it, for tests."""
+"""A spool in a folder of its own, and frames for it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Node processes with a plain-Python root above them; clients of their brokers."""

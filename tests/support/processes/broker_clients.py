@@ -1,4 +1,4 @@
-"""What a test hears of and says to a broker, with the programs a user would take."""
+"""Publishes to and reads from a broker as a user does, with mosquitto_pub and `headwater`'s own listener."""
 
 from __future__ import annotations
 

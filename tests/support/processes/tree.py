@@ -1,4 +1,4 @@
-"""Parts of a real tree for tests: node processes with a folder each, and a plain-Python root at the top in a thread."""
+"""Processes of a tree, a folder each, and a plain-Python root above them in a thread."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge_agent.recording.row_rendering import Told
+from edge_agent.recording.row_rendering import RenderedRow
 
 Place = tuple[str, Any, int, int]  # query, key, start, end
 Item = list[Any]
@@ -224,6 +224,6 @@ PROBES: Final[dict[str, Probe]] = {
 }
 
 
-def rows_of(told: list[Told]) -> dict[Place, Any]:
+def rows_of(told: list[RenderedRow]) -> dict[Place, Any]:
     """Rows as a probe says them."""
     return {(t["query"], t["key"], t["start"], t["end"]): t.get("value", t.get("values")) for t in told}

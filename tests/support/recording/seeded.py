@@ -1,4 +1,4 @@
-"""Recordings made from a seed, with their right answers: the oracle's functions over the readings that count."""
+"""Recordings drawn from a seed, with their right rows: the oracle over the readings that count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Query
 from edge_agent.recording.parser import Recording, parse
-from edge_agent.recording.row_rendering import RowRenderer, Told
+from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.tree import Tree
 from tests.oracle import central_computer
 from tests.oracle.central_computer import Reading
@@ -210,17 +210,24 @@ def key_text(key: Any) -> str:
     return json.dumps(key, ensure_ascii=False, sort_keys=True)
 
 
-def reach(given: dict[str, Any], *, whole: bool = False) -> float:
+def reach(given: dict[str, Any], query: str = "", *, whole: bool = False) -> float:
     """How large the terms of a sum may be, for tests/support/tolerance.py: integers are exact, so only floats need it.
 
-    whole: of integers too, for functions that are not exact of them.
+    query: the id of one that may ask a function that is not exact of integers. whole: all queries may.
     """
+    whole = whole or any(str(asked.get("id")) == query and _inexact(asked) for asked in given["queries"])
     values = [item[2] for items in given["streams"].values() for item in items if len(item) == 3]
     numbers = [abs(value) for value in values if isinstance(value, int | float)]
     return float(sum(numbers)) if whole or any(isinstance(value, float) for value in values) else 1.0
 
 
-def answered(given: dict[str, Any]) -> list[Told]:
+def _inexact(asked: dict[str, Any]) -> bool:
+    """Whether a query asks for value x seconds, which is a sum of floats whatever the readings are."""
+    words = asked.get("aggregates", [asked.get("aggregate")])
+    return any((word["fn"] if isinstance(word, dict) else word) in {"integral", "time_weighted_avg"} for word in words)
+
+
+def answered(given: dict[str, Any]) -> list[RenderedRow]:
     recording = parse(json.dumps(given), "made")
     assert not recording.refused
     return RowRenderer(recording).final(Tree(recording).run())

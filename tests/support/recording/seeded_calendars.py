@@ -1,4 +1,4 @@
-"""Recordings of days around changes of clocks, from a seed: calendar windows, fixed bands, windows with an offset."""
+"""Recordings of days around clock changes, drawn from a seed: calendar windows, fixed bands, offsets."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Recordings with markers, made from a seed."""
+"""Recordings with markers, drawn from a seed."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any
 
-from edge_agent.recording.row_rendering import Told
+from edge_agent.recording.row_rendering import RenderedRow
 from tests.support.recording.seeded import key_text, topology
 
 INTERPRETATIONS = ("local", "bounds", "order", "overlap", "central")
@@ -79,7 +79,7 @@ def _promise(random: Random, stream: list[list[Any]]) -> None:
             item[1] = reached
 
 
-def by_place(told: list[Told]) -> Rows:
+def by_place(told: list[RenderedRow]) -> Rows:
     out: Rows = {}
     for row in told:
         key = row["key"] if isinstance(row["key"], str) else key_text(row["key"])

@@ -1,4 +1,4 @@
-"""Recordings of count and state windows made from a seed, with their right answers."""
+"""Recordings of count and state windows, drawn from a seed, with their right rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of sessions made from a seed, with their right answers: the streams, trees and policies of `made`."""
+"""Recordings of sessions, drawn from a seed, with their right rows."""
 
 from __future__ import annotations
 

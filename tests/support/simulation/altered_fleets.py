@@ -28,7 +28,7 @@ Place = tuple[str, str, int]
 
 
 class AlteringFleet(Fleet):
-    """ahead: the new revision says from when it holds, early enough for all. late: one gateway learns of it late."""
+    """ahead: the new revision has an effective_from that every gateway learns in time. late: one learns of it late."""
 
     def __init__(
         self, seed: int, chaos: Chaos, *, ahead: bool, late: bool = False, sessions: bool = False, prefix: str = ""

@@ -1,4 +1,4 @@
-"""Random fleets in a `World`, compared with the oracle: what one central computer with all readings would say."""
+"""Random fleets in a `World`, compared with the oracle over all their readings."""
 
 from __future__ import annotations
 

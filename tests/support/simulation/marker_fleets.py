@@ -1,4 +1,4 @@
-"""Fleets with windows of each gateway alone and windows between markers, whatever happens on their way."""
+"""Random fleets with windows of one gateway and windows between markers."""
 
 from __future__ import annotations
 

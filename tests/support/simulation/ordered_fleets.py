@@ -1,4 +1,4 @@
-"""Fleets with count and state windows: one order of all readings, whatever happens on their way."""
+"""Random fleets with count and state windows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A whole fleet in one thread under a seed: real machines, simulated clock, disks, network and crashes.
+"""A fleet in one thread, drawn from a seed: real machines; simulated clock, disks, network and crashes.
 
-Nothing here decides what is right; `fleet.py` compares with the oracle. The network loses, repeats, delays and
-reorders; a broker restart loses all that is under way; a crash happens between any two actions of a machine and leaves
-what was committed. Disks are atomic: the spool's own crash safety is tested on real files in tests/ports.
+The network loses, repeats, delays and reorders messages; a broker restart loses all in flight. A crash happens between
+any two actions of a machine; what was committed stays. Disks are atomic: tests/ports tests the spool's own crash safety
+on real files. `fleets.py` compares the rows with the oracle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from edge_agent.algebra.frame import Frame, Receipt
+from edge_agent.algebra.frame import HORIZON_US, Frame, Receipt
 from edge_agent.machines.events import (
     Ack,
     Action,
@@ -198,8 +198,9 @@ class MergerHost(Host):
 class RootHost:
     """Lander and plain-Python root: landing files survive a crash, the root's state is rebuilt from them."""
 
-    def __init__(self, world: World, build: Callable[[int], Any]) -> None:
+    def __init__(self, world: World, build: Callable[[int], Any], *, horizon_us: int = HORIZON_US) -> None:
         self.world, self.name, self.down_until_us = world, "root", 0
+        self.horizon_us = horizon_us
         self.journal = world.random.getrandbits(60) | 1
         self.files: list[tuple[int, tuple[Any, ...]]] = []
         self.received: dict[str, Any] = {}
@@ -212,7 +213,7 @@ class RootHost:
 
     def start(self, now_us: int) -> None:
         del now_us
-        settings = LanderSettings(flush_us=300 * MS)
+        settings = LanderSettings(flush_us=300 * MS, horizon_us=self.horizon_us)
         self.lander = Lander(self.journal, settings, copy.deepcopy(self.received))
 
     def do(self, event: Any, now_us: int) -> None:

@@ -1,4 +1,4 @@
-"""Any frame, heartbeat, receipt that a node may send, small ones first."""
+"""Hypothesis strategies for every frame, heartbeat and receipt that a node may send."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
+    HORIZON_US,
     KINDS,
     LOST,
+    MAX_HORIZON_US,
     NEVER_US,
     Birth,
     Define,
@@ -281,4 +283,5 @@ def receipts(draw: st.DrawFn) -> Receipt:
     upto = draw(st.integers(0, 2**40))
     edges = sorted(draw(st.lists(st.integers(upto + 1, upto + 10**6), max_size=8, unique=True)))
     above = tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=False))
-    return Receipt(draw(epochs), draw(ids), upto, above, tuple(draw(st.lists(seqs, max_size=3))))
+    horizon_us = draw(st.sampled_from((HORIZON_US, 0, MAX_HORIZON_US)))
+    return Receipt(draw(epochs), draw(ids), upto, above, tuple(draw(st.lists(seqs, max_size=3))), horizon_us)

@@ -1,4 +1,4 @@
-"""Foreign bytes and every decoder that may get them, for tests."""
+"""Broken bodies by name, and every decoder that may get foreign bytes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def of(value: Any) -> Any:
 
 
 def value(kind: Any, meaning: Any) -> Any:
-    """JSON as a value of that type: the twin of `of`."""
+    """JSON to a value of that type: the inverse of `of`."""
     if kind is Partials:
         start, end, key = (np.array(meaning[name], np.int64) for name in ("start", "end", "key"))
         return Partials(start, end, key, {str(i): _column(column) for i, column in enumerate(meaning["columns"])})

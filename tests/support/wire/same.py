@@ -1,4 +1,4 @@
-"""Equality of values that hold arrays, bit by bit: -0.0 is not 0.0, and a float is not an integer."""
+"""Equality of values that hold arrays, bit by bit: -0.0 differs from 0.0, a float from an integer."""
 
 from __future__ import annotations
 
