@@ -50,6 +50,11 @@ class Plan:
     queries: tuple[tuple[str, int], ...]
     gap_us: int | None = None
 
+    @property
+    def keys(self) -> tuple[QueryKey, ...]:
+        """`queries` by name."""
+        return tuple(QueryKey(*query) for query in self.queries)
+
 
 @dataclass(frozen=True, slots=True)
 class Define:

@@ -1,8 +1,8 @@
-"""What may close now: the completeness half of the root, shared by the plain-Python root and the Spark job.
+"""Decides which frames took effect and how far every group is. Both roots use it.
 
-It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
-took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
-keeps in its decision row (docs/protocol.md 8.1, 8.2).
+Input: heads of frames (sections need no rows) in the order in which they were stored. Output: a `Decision`, with the
+frames that took effect, and the frontier and members of each group. Pure; its whole state is a plain value that
+the Spark job keeps in its decision row (docs/protocol.md 8.1, 8.2).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import ChildFrames
@@ -26,7 +27,7 @@ class GroupView:
     """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
 
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
-    longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
+    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
     stuck: it has not risen for the grace time. unheard: named children that have never been heard.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
@@ -35,8 +36,8 @@ class GroupView:
 
     frontier_us: int
     leaves: Mapping[str, int]
-    serving: Mapping[tuple[str, int], Serving]
-    begins: Mapping[tuple[str, int], Mapping[str, int]]
+    serving: Mapping[QueryKey, Serving]
+    begins: Mapping[QueryKey, Mapping[str, int]]
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Decision:
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
     ended: tuple[Group, ...] = ()
-    narrowed: Mapping[tuple[Group, tuple[str, int]], int] = field(default_factory=dict)
+    narrowed: Mapping[tuple[Group, QueryKey], int] = field(default_factory=dict)
 
 
 class Decider:
@@ -83,7 +84,7 @@ class Decider:
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
-        self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self._texts: set[str] = set()
         self._new_queries: list[str] = []
@@ -118,8 +119,11 @@ class Decider:
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
         families = self.parent.children.memberships
         frontiers = {group: family.published_us for group, family in families.items()}
-        told = {group: family.serving(now_us) for group, family in families.items()}
-        before, self._serving = self._serving, revision_handover.agreed(self._serving, told, passed)
+        stated = {
+            group: {QueryKey(*key): serving for key, serving in family.serving(now_us).items()}
+            for group, family in families.items()
+        }
+        before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
             for name in () if group.node else self.parent.children.unheard():
@@ -155,7 +159,7 @@ class Decider:
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
 
-    def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
+    def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
 
         One of which nobody knows what was in it, as of a frame damaged on disk, stays.

@@ -47,7 +47,7 @@ class ChildFrames:
         """journal: id of this parent's durable state. grace_us, named: see Household."""
         self.inbox = Inbox(journal)
         self.children = Children(grace_us, named)
-        self.dictionaries: dict[tuple[str, int], EpochDictionary] = {}
+        self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.predecessor_lost: set[str] = set()
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
