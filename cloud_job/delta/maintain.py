@@ -71,7 +71,7 @@ def expired_before(content: bytes, limits: RootLimits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
     decider, state, _parts = loads(content, limits, 0)
     lengths = [extent_us(query.window) for key in state.queries if (query := state.query(key)) is not None]
-    frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
+    frontiers = [_reached_us(group, family) for group, family in decider.parent.children.memberships.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US
     kept = [us for windows in state.markers.windows.values() if (us := windows.kept_us) is not None]

@@ -93,11 +93,10 @@ class Intake:
         """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
         journal, connected = landing.tick(payload)
         self.decider.parent.inbox.journal = journal
-        self.decider.parent.household.link(received_us, up=connected)
+        self.decider.parent.children.link(received_us, up=connected)
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
-        line = self.decider.parent.inbox.lines.get((node, epoch))
-        return line is not None and (seq < line.next or seq in line.waiting or seq in line.applied)
+        return self.decider.parent.inbox.received(node, epoch, seq)
 
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq
@@ -127,7 +126,7 @@ class Intake:
             self._row(came, part)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
-        dictionary = self.decider.parent.books.get(EpochKey(node, epoch))
+        dictionary = self.decider.parent.dictionaries.get(EpochKey(node, epoch))
         return {} if dictionary is None else {number: plan for number, (_group, plan) in dictionary.plans.items()}
 
     def _bad(self, came: Received, kind: str, reason: str) -> None:

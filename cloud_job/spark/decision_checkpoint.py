@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
+from edge_agent.algebra.frame import Extent, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
@@ -86,7 +87,7 @@ def _state(state: RootState) -> dict[str, object]:
         "decided": state.decided_us,
         "queries": [[*key, text] for key, text in state.queries.items()],
         "scales": [[*key, sorted(scales, key=repr)] for key, scales in state.scales.items()],
-        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in state.plans.values()],
+        "plans": encode(list(state.plans.values())),
         "closed": [[*key, us] for key, us in state.closed.items()],
         "revised": [[*key, us] for key, us in state.revised.items()],
         "pending": [[*key, [list(r) for r in ranges]] for key, ranges in state.pending.items()],
@@ -103,7 +104,7 @@ def _state(state: RootState) -> dict[str, object]:
 
 
 def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
-    plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
+    plans = decode(list[tuple[Group, Plan]], plain["plans"])
     return RootState(
         limits,
         plain["number"],

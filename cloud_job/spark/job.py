@@ -76,7 +76,7 @@ class Job:
         self.owner = uuid.uuid4().hex[:16]
         self.decider = Decider(0, settings.grace_us, settings.members)
         # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
-        self.decider.parent.household.link(0, up=False)
+        self.decider.parent.children.link(0, up=False)
         self.state = RootState(settings.limits)
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
@@ -97,7 +97,7 @@ class Job:
         if rows:
             self._resume(rows[0])
         for node in self.settings.retired:
-            self.decider.parent.household.retire(node)
+            self.decider.parent.children.retire(node)
 
     def _resume(self, last: SparkRow) -> None:
         """Go on after the decision of that row of ops.batches."""
@@ -159,7 +159,7 @@ class Job:
             key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
         }
         self.state.own(number, self.owner)
-        dictionaries, gaps = self.decider.parent.books, self.decider.gaps
+        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
         work = decide.step(self.state, decision, applied, dictionaries, gaps, unread=intake.unread, flush=flush)
         self.decider.release(decision, self.settings.limits.horizon_us, self.state.reach)
         self._decide(decision, work, names, intake.messages)
@@ -285,7 +285,7 @@ class Job:
         return tables.frame(self.spark, content, tables.schema(MESSAGES))
 
     def _lookups(self) -> DecodeLookups:
-        return DecodeLookups(self.decider.parent.books, self.state)
+        return DecodeLookups(self.decider.parent.dictionaries, self.state)
 
     def _done(self, step: str, number: int) -> None:
         """A step has been committed: note how long it took; the place where crash tests end the process."""

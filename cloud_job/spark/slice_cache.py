@@ -32,6 +32,7 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.checkpoint.codec import rows_to_plain
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.work_rows import windows_in
@@ -251,7 +252,11 @@ def slices_of(lookup: Lookup) -> Reader:
             )
             store.add(rows.take(rows.start >= low_us))
         for (number, late), store in stores.items():
-            plain: dict[str, object] = {**store.snapshot(), "keys": numbers.keys.texts, "nodes": numbers.nodes.texts}
+            plain: dict[str, object] = {
+                **rows_to_plain(store.view()),
+                "keys": numbers.keys.texts,
+                "nodes": numbers.nodes.texts,
+            }
             packed = snapshot.dumps(plain)
             content = packed if len(packed) <= MOST_PIECE_BYTES else None
             yield pa.RecordBatch.from_pydict({"order": [number], "late": [late], "content": [content]}, schema=_ARROW)

@@ -15,14 +15,7 @@ from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.codec import (
-    gap_from_plain,
-    gap_to_plain,
-    group_from_plain,
-    group_to_plain,
-    serving_from_plain,
-    serving_to_plain,
-)
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.machines.events import BadFrame
@@ -120,11 +113,11 @@ class Decider:
 
     def decide(self, now_us: int) -> Decision:
         """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
-        passed = {group: family.published_us for group, family in self.parent.household.families.items()}
-        self.parent.household.weigh(now_us)
+        passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
+        self.parent.children.advance_frontiers(now_us)
         groups: dict[Group, GroupView] = {}
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
-        families = self.parent.household.families
+        families = self.parent.children.memberships
         frontiers = {group: family.published_us for group, family in families.items()}
         stated = {
             group: {QueryKey(*key): serving for key, serving in family.serving(now_us).items()}
@@ -133,19 +126,19 @@ class Decider:
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
-            for name in () if group.node else self.parent.household.unheard():
+            for name in () if group.node else self.parent.children.unheard():
                 leaves.setdefault(name, NEVER_US)
             self._note_behind(group, leaves, frontiers[group], caught_up)
             groups[group] = GroupView(
                 frontiers[group],
                 leaves,
                 dict(self._serving[group]),
-                {QueryKey(*key): its for key, its in family.begins().items()},
+                dict(family.begins().items()),
                 family.hints(),
                 dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
                 family.registers(),
-                self.parent.household.stuck(group, now_us),
-                tuple(sorted(self.parent.household.unheard())),
+                self.parent.children.stuck(group, now_us),
+                tuple(sorted(self.parent.children.unheard())),
             )
         decision = Decision(
             now_us,
@@ -204,22 +197,18 @@ class Decider:
         """Plain values of everything that the next decision needs. Call it right after `decide`."""
         return {
             "parent": self.parent.snapshot(pack),
-            "gaps": [[node, gap_to_plain(gap)] for node, gap in self.gaps],
-            "serving": [
-                [group_to_plain(g), [serving_to_plain(s) for s in servings.values()]]
-                for g, servings in self._serving.items()
-            ],
-            "behind": [[group_to_plain(g), leaf, f] for (g, leaf), f in self._behind.items()],
+            "gaps": encode(self.gaps),
+            "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
+            "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
             "texts": sorted(self._texts),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """The inverse of `snapshot`, on a new Decider."""
+        """From what `snapshot` returns, on a new Decider."""
         self.parent.restore(state["parent"], unpack)
-        self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
-        self._serving = {
-            group_from_plain(g): {QueryKey(s[0], s[1]): serving_from_plain(s) for s in servings}
-            for g, servings in state["serving"]
-        }
-        self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
+        self.gaps = decode(list[tuple[str, Gap]], state["gaps"])
+        serving = decode(dict[Group, list[Serving]], state["serving"])
+        self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
+        behind = decode(list[tuple[Group, str, int]], state["behind"])
+        self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
         self._texts = set(state["texts"])

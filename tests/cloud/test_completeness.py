@@ -147,7 +147,7 @@ def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
                 intake.read(recorded_fleets.content(file, journal), "file")
             decision = decider.decide(intake.now_us)
             applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
-            out.append(step(state, decision, applied, decider.parent.books, decider.gaps))
+            out.append(step(state, decision, applied, decider.parent.dictionaries, decider.gaps))
         other = decision_checkpoint.loads(decision_checkpoint.dumps(*other), limits, grace_us)
     assert [replace(w, nodes=()) for w in works[0]] == [replace(w, nodes=()) for w in works[1]]
     assert any(work.revising for work in works[0])

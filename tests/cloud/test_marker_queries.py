@@ -58,7 +58,7 @@ class Twin:
         keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
         applied = {key: self.parts.pop(key) for key in keys if key in self.parts}
         self.state.owners = self.state.owners or [(0, "me")]
-        work = step(self.state, decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
+        work = step(self.state, decision, applied, self.decider.parent.dictionaries, self.decider.gaps, flush=flush)
         work = Work.loads(work.dumps())
         spans = [span for span in (*work.closing, *work.revising) if span.picks]
         formed = self._formed(work, spans)
@@ -74,7 +74,7 @@ class Twin:
 
     def _formed(self, work: Work, spans: Sequence[WindowRange]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
-        lookup = DecodeLookups(self.decider.parent.books, self.state).of_windows(work, spans)
+        lookup = DecodeLookups(self.decider.parent.dictionaries, self.state).of_windows(work, spans)
         out: dict[int, dict[str, list[int]]] = {}
         for batch in windows_of(lookup)(iter(self.stored)):
             columns = (batch.column(name).to_pylist() for name in ("span", "key", "late", "count"))

@@ -72,7 +72,7 @@ class Dry:
         decision = self.decider.decide(intake.now_us)
         found = {(e.node, e.epoch, e.seq) for e in decision.effects} & self.parts.keys()
         applied = {key: self.parts.pop(key) for key in found}
-        books = self.decider.parent.books
+        books = self.decider.parent.dictionaries
         work = Work.loads(step(self.state, decision, applied, books, self.decider.gaps).dumps())
         lookups = DecodeLookups(books, self.state)
         lookup = lookups.of(work, {order.number: [(NEVER_US, FAR_US)] for order in work.orders})

@@ -166,18 +166,18 @@ def test_two_nodes_that_are_back_in_one_step_leave_one_row() -> None:
 def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time_that_its_parent_heard() -> None:
     """protocol 4.4: silence counts only while the parent itself is connected."""
     group = Bench("order", "skip").query.group_at("a")
-    household = Children(100)
-    household.link(0, up=True)
-    household.family(group)
-    assert not household.stuck(group, 100)
-    assert household.stuck(group, 101)
-    household.link(150, up=False)
-    assert not household.stuck(group, 200)
-    household.link(200, up=True)
-    assert not household.stuck(group, 300)
-    assert household.stuck(group, 301)
-    household.stepped_back(50)
-    assert not household.stuck(group, 150)
+    children = Children(100)
+    children.link(0, up=True)
+    children.membership(group)
+    assert not children.stuck(group, 100)
+    assert children.stuck(group, 101)
+    children.link(150, up=False)
+    assert not children.stuck(group, 200)
+    children.link(200, up=True)
+    assert not children.stuck(group, 300)
+    assert children.stuck(group, 301)
+    children.stepped_back(50)
+    assert not children.stuck(group, 150)
 
 
 def test_the_windows_of_a_node_keep_their_numbers_whatever_comes_first() -> None:

@@ -68,7 +68,7 @@ class NumpyRoot:
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
         """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""
         decision = self.decider.decide(now_us)
-        dictionaries, gaps = self.decider.parent.books, self.decider.gaps
+        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
         parts = {
             (effect.node, effect.epoch, effect.seq): parts_of(effect.frame)
             for effect in decision.effects

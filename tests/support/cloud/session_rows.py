@@ -61,7 +61,7 @@ class Twin:
             if part:
                 self.bodies.setdefault((node, epoch, seq), []).append((late, plan, body))
         decision = self.decider.decide(intake.now_us)
-        books = self.decider.parent.books
+        books = self.decider.parent.dictionaries
         applied = {}
         for effect in decision.effects:
             key = (effect.node, effect.epoch, effect.seq)

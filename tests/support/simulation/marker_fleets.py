@@ -79,7 +79,7 @@ class MarkedFleet(Fleet):
 
         root = self.world.hosts["root"]
         assert isinstance(root, RootHost)
-        root.root.decider.parent.household.named |= set(self._below("root"))
+        root.root.decider.parent.children.named |= set(self._below("root"))
 
     def _below(self, name: str) -> list[str]:
         return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
