@@ -177,8 +177,12 @@ class _Step:
             group: {key: query for key in view.serving if (query := state.query(key)) is not None}
             for group, view in self.decision.groups.items()
         }
+        scales = sum(map(len, state.scales.values()))  # they are only added to
+        of = (tuple(state.plans), {group: tuple(queries) for group, queries in served.items()}, scales)
+        if state.read_plan is None or state.read_plan[0] != of:  # the same for most decisions
+            state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)
         known = tuple(gap for _, gap in gaps)
-        return read_plan_of(state.plans.items(), served, state.target, gaps=known, lowest_us=state.lowest_us)
+        return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us)
 
     def run(self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions) -> None:
         """What of a query gets rows; of one of windows between markers, how far it is."""

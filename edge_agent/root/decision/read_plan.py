@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query
@@ -45,8 +45,8 @@ class ReadPlan:
     orders: Sequence[ReadRequest]
     feeding: Mapping[QueryPlace, list[int]]
     target: Target
-    gaps: tuple[Gap, ...]
-    lowest_us: int
+    gaps: tuple[Gap, ...] = ()
+    lowest_us: int = NEVER_US
 
     def of(self, place: QueryPlace) -> tuple[int, ...]:
         """Numbers of the orders that feed a query."""
@@ -78,13 +78,10 @@ def read_plan_of(
     plans: Iterable[tuple[bytes, tuple[Group, Plan]]],
     groups: Mapping[Group, Mapping[QueryKey, Query]],
     target: Target,
-    *,
-    gaps: tuple[Gap, ...],
-    lowest_us: int,
 ) -> ReadPlan:
-    """For everything that is served, whether it closes now or not: so Spark's plans stay the same.
+    """The plan for everything that is served, whether it closes now or not, so that Spark's plans stay the same.
 
-    plans: by `identity`. groups: the queries that each serves. gaps, lowest_us: see ReadPlan.
+    plans: by `identity`. groups: the queries that each serves.
     """
     served = {key for queries in groups.values() for key in queries}
     found = {
@@ -110,4 +107,4 @@ def read_plan_of(
         orders.append(order)
         for place in places:
             feeding.setdefault(place, []).append(number)
-    return ReadPlan(shapes, orders, feeding, target, gaps, lowest_us)
+    return ReadPlan(shapes, orders, feeding, target)

@@ -20,7 +20,7 @@ from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
-from edge_agent.root.decision.read_plan import KINDS
+from edge_agent.root.decision.read_plan import KINDS, ReadPlan
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage_rows, join
 from edge_agent.root.decision.work import TableRow, identity
@@ -43,7 +43,7 @@ class RootState:
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
     there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
-    may stand where windows start below that (docs/protocol.md 6.3).
+    may stand where windows start below that (docs/protocol.md 6.3). read_plan: the last one, and what it follows from.
     """
 
     limits: RootLimits
@@ -64,6 +64,7 @@ class RootState:
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
     nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
+    read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
     @property
