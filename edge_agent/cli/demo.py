@@ -31,7 +31,6 @@ MOST_GATEWAYS: Final = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of demo."""
     parser.add_argument("--gateways", type=int, default=8, metavar="N", help="gateways, one of them real (8)")
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree runs (120)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill nothing")

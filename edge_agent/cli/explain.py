@@ -41,7 +41,6 @@ Explained = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of explain."""
     parser.add_argument(
         "files",
         nargs="+",

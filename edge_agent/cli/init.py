@@ -26,7 +26,6 @@ _LOOPBACK: Final = "mqtt://127.0.0.1:1883"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "file", nargs="?", default=DEFAULT_FILE, help=f"file to write (default {DEFAULT_FILE}; - is standard output)"
     )

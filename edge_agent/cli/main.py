@@ -35,7 +35,6 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
 NODES: Final = ("run", "merge")
 WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definition: they need not look for any
 DONE: Final = 0
-NO: Final = 1
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130  # as in shells after Ctrl-C
@@ -53,7 +52,7 @@ EXTRAS: Final = {  # library -> the extra that installs it
 
 
 class Verb(Protocol):
-    """The interface of a module of this room."""
+    """The module of one verb."""
 
     HELP: str
     EXAMPLES: str
@@ -121,7 +120,7 @@ def _front(words: Sequence[str]) -> int:
     parser.add_argument("verb", nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_known_args(words)[0]
     if args.version:
-        print(f"headwater {version()}")
+        print(f"headwater {__version__}")
         return DONE
     verbs: list[str] = args.verb
     unknown = verbs[0] if verbs else words[0]
@@ -150,16 +149,6 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
     )
     verb.add_arguments(parser)
     return parser
-
-
-def version() -> str:
-    """The installed version."""
-    return __version__
-
-
-def coloured() -> bool:
-    """Whether standard output is a terminal that shows colour (https://no-color.org)."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def _error(text: str, code: int) -> int:

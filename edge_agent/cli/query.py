@@ -34,7 +34,6 @@ LIST: Final = "select query, max(revision) as revision from ops.queries where re
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of query."""
     parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; without it: the views")
     add_tables(parser)
     form = parser.add_mutually_exclusive_group()
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that names the folder of the tables."""
     parser.add_argument(
         "--tables",
         metavar="FOLDER",

@@ -18,6 +18,7 @@ from edge_agent.log import setup
 from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import JOURNAL, Tree
+from edge_agent.root.numpy.rows import ReplayedRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of replay."""
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recordings")
     parser.add_argument("--root", choices=("python", "spark"), default="python", help="the root that computes the rows")
     parser.add_argument("--revisions", action="store_true", help="print every revision of a row, not only the last")
@@ -100,7 +100,7 @@ def of_spark(
         return
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
     bar.at(len(trees) / 2, "Spark")
-    rows: dict[str, list[replay.SparkResult]] = {}
+    rows: dict[str, list[ReplayedRow]] = {}
     for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:

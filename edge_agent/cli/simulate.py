@@ -47,7 +47,6 @@ LIVE: Final = OFFLINE | {"host"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of simulate."""
     parser.add_argument(
         "files",
         nargs="*",

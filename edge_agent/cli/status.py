@@ -26,7 +26,6 @@ COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of status."""
     add_broker(parser)
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object per node, with its whole status and state")

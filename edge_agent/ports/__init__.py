@@ -5,16 +5,15 @@
 - clock, waiter: time, and the one place where a process sleeps
 - sensors/: drivers
 
-The Protocols below are the interfaces that the runtime and the simulation share.
+The Protocols below are the interfaces of clocks and sensor drivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.machines.events import Commit, Note, Read, Restored
+from edge_agent.machines.events import Note, Read
 
 
 class Clock(Protocol):
@@ -31,39 +30,8 @@ class Clock(Protocol):
         """Whether the wall clock is plausible."""
 
 
-class Uplink(Protocol):
-    """A connection to a broker. `take` returns its events (values of ports/link.py)."""
-
-    def take(self) -> Sequence[object]:
-        """Events since the last call, in order."""
-
-    def publish(
-        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
-    ) -> int | None:
-        """Publish a message. Returns None if not connected. Raises: PortError if the broker would refuse its size."""
-
-    def subscribe(self, filters: Mapping[str, int]) -> None:
-        """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
-
-    def ack(self, tokens: Iterable[int]) -> None:
-        """Acknowledge messages of QoS 1."""
-
-
-class Spool(Protocol):
-    """Durable storage of a node."""
-
-    def open(self) -> Restored:
-        """Lock it for this process and return its content."""
-
-    def commit(self, commit: Commit) -> None:
-        """Make all of it durable, or nothing. Raises: PortError."""
-
-    def payload(self, epoch: int, seq: int) -> bytes:
-        """The bytes of a committed frame. Raises: PortError."""
-
-
 class SensorDriver(Protocol):
-    """One configured source, from its constructor (sensor, position, clock) to `close`."""
+    """One configured source; constructed from (sensor, position, clock)."""
 
     sensor: Sensor
 
@@ -83,5 +51,4 @@ class SensorDriver(Protocol):
     def counters(self) -> dict[str, int]:
         """Readings taken and refused since the start, by kind."""
 
-    def close(self) -> None:
-        """Close files and devices."""
+    def close(self) -> None: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Final
 
 STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
@@ -40,11 +39,3 @@ class SystemClock:
             return 0  # keep the old offset: a slow drift must not hide a later step, nor add up to one
         self._offset_us = offset_us
         return step_us
-
-
-def boot_id() -> str:
-    """Id of the current boot; '' if the kernel provides none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""

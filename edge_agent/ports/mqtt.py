@@ -295,11 +295,6 @@ class Connection:
         """Bytes read from the broker so far, all packets, without TLS."""
         return self._in_bytes + (self._stream.in_bytes if self._stream is not None else 0)
 
-    @property
-    def open_publishes(self) -> int:
-        """Publishes of QoS 1 handed over and not yet answered."""
-        return len(self._outgoing)
-
     def subscribe(self, filters: Mapping[str, int]) -> None:
         """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
         new = {name: qos for name, qos in filters.items() if self._filters.get(name) != qos}

@@ -1,5 +1,4 @@
-"""What the root stores of a frame on arrival: everything except the rows, and the rows as parts that decode on their
-own.
+"""Split a frame for storage at the root: a head without rows, and the rows as parts that each decode alone.
 
 A part is one section of the body; its starts lie in one bucket, late and on-time rows apart (docs/protocol.md 8.6).
 Source: schemas/frame.cddl, rule `part`.
@@ -63,30 +62,22 @@ def bare(frame: Frame) -> Frame:
     return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))
 
 
-def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """Returns a message without its rows, and its parts; a frame without sections has no parts.
-
-    Raises: WireError as `frames.decode`.
-    """
-    return head_body(frames.envelope(payload))
-
-
-def head_body(
+def head(
     envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
 ) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """The second step of `head`: a frame with a good envelope and a bad body can be receipted.
+    """Decode a message into its head, without rows, and its parts; a frame without sections has no parts.
 
     plans: the known plans of the epoch. Rows of these, and of plans that the frame defines, are checked against them.
     Raises: WireError.
     """
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
-    frame, came = frames.sections_of(envelope)
+    frame, found = frames.sections_of(envelope)
     known = dict(plans or {})
     if frame.define is not None:
         known.update((number, plan) for number, _, plan in frame.define.plans)
     parts: list[Part] = []
-    for group, decoded in came:
+    for group, decoded in found:
         rows = decoded.section.partials
         if decoded.section.plan in known:
             decoded.section.check(known[decoded.section.plan])

@@ -21,7 +21,6 @@ TURN_S: Final = 0.2  # the longest sleep: Ctrl-C and --seconds are noticed that 
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the broker and the credentials."""
     named = os.environ.get("HEADWATER_BROKER", DEFAULT_BROKER)
     broker = parser.add_argument_group("the broker")
     broker.add_argument("--broker", metavar="URL", default=named, help=f"mqtt:// or mqtts:// host[:port] ({named})")
