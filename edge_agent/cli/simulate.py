@@ -153,7 +153,7 @@ class Simulated:
         """Commit at the gateway, pass its messages to the root and the receipts back."""
         self._received_us += 1
         self._host.do(Tick(), self.time.us)
-        self._host.hear(self.time.us)
+        self._host.take_receipts(self.time.us)
         for payload in self._host.take_sent():
             message = frames.decode(payload)
             self.root.take(NODE, message, self._received_us)

@@ -1,4 +1,4 @@
-"""Adapters to the outside world: one per file, without decisions. Machines never import them; runtime/ does.
+"""Adapters to the outside world: one per file, without decisions. Only runtime/ uses them, never machines/.
 
 - mqtt: one MQTT connection; dial, paho_client, socket_stream, packets, outgoing, backoff: its parts; link: its settings
 - spool, spool_file: frames and checkpoints of a node in SQLite; journal: the same for the lander

@@ -47,7 +47,7 @@ class RowRenderer:
         values = {a.name: self._value(a, row.values[a.name], details.get(a.name)) for a in asked.query.aggregates}
         return {
             "recording": self._recording.name,
-            "query": asked.given,
+            "query": asked.recorded_id,
             **({"child": self._children[row.node]} if row.node else {}),
             "key": key_of(row.labels.get(KEY, "null")),
             "start": self._place_of(asked.query, row.start),
@@ -67,7 +67,7 @@ class RowRenderer:
             return None
         if gives == "time":
             return self._time(int(value))
-        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
+        if detail is not None and not isinstance(detail, str):  # a text describes the value
             return detail
         whole = gives == "value" and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"

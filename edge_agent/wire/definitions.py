@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
+from edge_agent.algebra.frame import KINDS, LOST, MAX_COLUMNS, MAX_KEYS, Birth, Define, Plan
 from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
@@ -10,7 +10,6 @@ from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.fields import (
     EPOCH_LIMIT,
     ID_LIMIT,
-    MAX_COLUMNS,
     MAX_GROUPS,
     MAX_NODES,
     MAX_PLANS,

@@ -34,7 +34,7 @@ class Envelope:
 
 
 def envelope(payload: bytes) -> Envelope:
-    """Read the identity of a message of any version. Raises: WireError; such a message cannot be receipted."""
+    """Read the envelope of a message of any version. Raises: WireError; such a message cannot be receipted."""
     major, size, at = head(payload, 0)
     if (major, size) != (ARRAY, 4):
         raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
@@ -61,7 +61,7 @@ def _unsigned(payload: bytes, at: int, most: int, what: str) -> tuple[int, int]:
 def encode(frame: Frame) -> bytes:
     """A frame as bytes. The columns of a section travel in the order of its `states`: the plan's basis.
 
-    Raises: ValueError for what the format cannot carry (values out of range, more than MAX_FRAME_BYTES): our own bug.
+    Raises: ValueError for values out of range and for more than MAX_FRAME_BYTES, both bugs of the sender.
     """
     if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
         raise ValueError(f"a birth is frame 0 of the epoch that begins its id, not {frame.epoch}/{frame.seq}")
@@ -91,7 +91,6 @@ def _extras(frame: Frame) -> list[Any]:
 
 
 def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
-    """A heartbeat as bytes. Raises: ValueError."""
     body: list[Any] = [heartbeat.last_seq]
     for pair in heartbeat.frontiers:
         body += pair

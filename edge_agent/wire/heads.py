@@ -19,14 +19,14 @@ from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.columns import numbers
 
-BUCKET_US: Final = 3_600_000_000  # one hour: files of the frame table hold neighbouring windows
+BUCKET_US: Final = 3_600_000_000  # one hour: neighbouring windows are in one file of the frame table
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rows of one section whose starts lie in one bucket. Numbers are those of the frame's epoch; times in us.
 
-    number: 1, 2, ... within the frame. body: what `rows` reads, without the frame.
+    number: 1, 2, ... within the frame. body: bytes for `rows`.
     """
 
     number: int
@@ -45,7 +45,7 @@ Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # of frames, by (node, epo
 
 
 def parts_of(frame: Frame) -> tuple[Part, ...]:
-    """The parts of a frame that holds its rows: one a section, numbered from 1, without bodies."""
+    """The parts of a decoded frame: one per section, numbered from 1, without bodies."""
     found = [
         (part.group, late, section)
         for part in frame.groups
@@ -58,7 +58,7 @@ def parts_of(frame: Frame) -> tuple[Part, ...]:
 
 
 def bare(frame: Frame) -> Frame:
-    """The frame without its sections, which stand in parts of their own."""
+    """The frame without its sections, which are stored as parts."""
     return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))
 
 
@@ -126,7 +126,7 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
 
 
 def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
-    """The frame with extents for rows; of sessions, and of plans not known yet, which may be such, with the pieces."""
+    """The frame with extents for rows; those of sessions, and of unknown plans (perhaps sessions), have the pieces."""
 
     def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
         return tuple(Section(s.plan, s.partials.take(slice(0, 0)), _extent(s, plans.get(s.plan))) for s in found)
