@@ -37,7 +37,7 @@ CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None."""
+    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, or None."""
 
     file: str
     kind: str
@@ -98,7 +98,7 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """The verdicts, with mistakes that need several files: sessions whose gap is longer than the root's horizon."""
+    """Add mistakes that only show across files: sessions whose gap is longer than the root's horizon."""
     horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
     return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
 

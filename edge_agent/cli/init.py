@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from edge_agent.cli.main import COMMAND_OF
 from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
 from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
@@ -54,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
         ) from err
-    verb = {"gateway": "run", "region": "merge", "root": "land"}[args.role]
+    verb = COMMAND_OF[args.role]
     print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
     return 0
 

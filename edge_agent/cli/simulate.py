@@ -41,7 +41,7 @@ EXAMPLES = """\
 """
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
-LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: what nothing can revise any more is forgotten
+LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: rows that cannot be revised any more are forgotten
 OFFLINE: Final = frozenset({"simulated", "file"})  # drivers with a clock of their own
 LIVE: Final = OFFLINE | {"host"}
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run and print the windows; on standard error, what is left out and how many readings each sensor had."""
+    """Run and print the windows. On standard error: definitions left out, and the readings of each sensor."""
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
@@ -109,7 +109,6 @@ class OwnTime:
         return self.us
 
     def boot_us(self) -> int:
-        """As now_us."""
         return self.us
 
 
@@ -126,12 +125,12 @@ class Simulated:
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
         self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=horizon_us)
-        self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
+        self._received_us = FAR_US // 4  # after every time of the sensors' clocks
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)
         self._host.do(LinkUp(), self.time.us)
         self._host.do(Configured(tuple(sensors), tuple(queries), (), texts), self.time.us)
-        for _ in range(3):  # the root says who it is, and hears what is served
+        for _ in range(3):  # for the first receipt of the root, and the servings
             self._up()
 
     @property
@@ -162,7 +161,7 @@ class Simulated:
         self.root.beyond.clear()
 
     def complete(self) -> Iterator[dict[str, Any]]:
-        """The windows that became complete or were revised since the last call, in their last revision, by end."""
+        """The last revision of each window that became complete or was revised since the last call, by end."""
         last = {(row.query, row.key, row.start): row for row in self._rows}
         self._rows = []
         rows = (self._as_dict(row) for row in last.values() if not row.withdrawn)
@@ -181,7 +180,6 @@ class Simulated:
         return {**self._sensors.counters(), **by_group}
 
     def close(self) -> None:
-        """Stop the drivers."""
         self._sensors.close()
 
 

@@ -20,8 +20,8 @@ EXAMPLES = """\
   headwater status --broker mqtts://broker.example --user operator --password-file secret
   headwater status --json
 """
-QUIET_S: Final = 0.5  # retained messages come at once: this long without one, and all are here
-NAMED: Final = 3  # definitions that a note names; of the others it has the number
+QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
+NAMED: Final = 3  # definitions that a note names; the others are counted
 COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "configuration", "refused")
 
 
@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> {'status', 'state'} as the node published them, sorted by node."""
+    """Node -> {'status', 'state'} that it published, sorted by node."""
     nodes: dict[str, dict[str, Any]] = {}
     for topic, payload, _, _ in listen(link_of(args), [topics.status(), topics.state()], args.seconds, QUIET_S):
         parsed = topics.parse(topic)

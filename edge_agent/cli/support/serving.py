@@ -1,4 +1,4 @@
-"""Common to the commands that run a node: reading its file, the dry run, signals."""
+"""Shared by the commands that run a node: settings, the dry run, signals."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.cli.main import COMMAND_OF
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
-
-COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +23,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(args: argparse.Namespace, role: str) -> Settings:
-    """Check the file and set up the log. Raises: ConfigError for mistakes, or a file of another role."""
+    """Load the file and set up the log. Raises: ConfigError for mistakes, and for a file of another role."""
     settings = load(args.config)
     if settings.node.role != role:
         verb = COMMAND_OF[settings.node.role]
