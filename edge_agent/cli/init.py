@@ -49,8 +49,10 @@ def main(args: argparse.Namespace) -> int:
     file = Path(args.file)
     if file.exists() and not args.force:
         raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        _write(file, text)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(file)  # the whole file or nothing
     except OSError as err:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
@@ -58,13 +60,6 @@ def main(args: argparse.Namespace) -> int:
     verb = COMMAND_OF[args.role]
     print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
     return 0
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(file)
 
 
 def _own_name() -> str:

@@ -23,7 +23,7 @@ class Clock(Protocol):
         """Microseconds since 1970, UTC; may step."""
 
     def boot_us(self) -> int:
-        """Microseconds since boot; never steps."""
+        """Microseconds since boot, suspend included; never steps."""
 
     @property
     def synced(self) -> bool:

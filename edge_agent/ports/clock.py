@@ -1,4 +1,4 @@
-"""Wall and boot time as integer microseconds. Machines get time as an argument; only the runtime reads clocks."""
+"""The clock of the computer. Machines get time as an argument; only the runtime reads clocks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ class SystemClock:
         self._offset_us = self.now_us() - self.boot_us()
 
     def now_us(self) -> int:
-        """Microseconds since 1970, UTC, by the wall clock."""
         return time.time_ns() // 1000
 
     def boot_us(self) -> int:
-        """Microseconds since boot, suspend included: never steps."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
     @property
     def synced(self) -> bool:
-        """False when the wall clock cannot be right, as on a board without battery that boots in 1970."""
+        """False if the wall clock is certainly wrong, as on a board without battery that boots in 1970."""
         return self.now_us() >= RELEASED_US
 
     def step_us(self) -> int:
         """Step of the wall clock since the last call; 0 for less than half a second.
 
-        Backwards, a new epoch begins (docs/protocol.md 1.1).
+        A step backwards begins a new epoch (docs/protocol.md 1.1).
         """
         offset_us = self.now_us() - self.boot_us()
         step_us = offset_us - self._offset_us

@@ -1,4 +1,8 @@
-"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl."""
+"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl.
+
+`members_item` encodes and `members` decodes, and so on. Decoders raise WireError; exceptions and registers are decoded
+by group number.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,6 @@ def members_item(members: Sequence[Members]) -> object:
 
 
 def members(value: object) -> tuple[Members, ...]:
-    """Inverse of `members_item`. Raises: WireError."""
     return each(_members, value, "members")
 
 
@@ -101,7 +104,6 @@ def gaps_item(gaps: Sequence[Gap]) -> object:
 
 
 def gaps(value: object) -> tuple[Gap, ...]:
-    """Inverse of `gaps_item`. Raises: WireError."""
     return each(_gap, value, "gap records")
 
 
@@ -135,7 +137,6 @@ def exceptions_item(parts: Sequence[GroupPart]) -> object:
 
 
 def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
-    """Inverse of `exceptions_item`, by group number. Raises: WireError."""
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
 
 
@@ -161,7 +162,6 @@ def _encode_ints(values: list[int]) -> object:
 
 
 def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
-    """Inverse of `registers_item`, by group number. Raises: WireError."""
     return _by_group(value, "registers", _registers)
 
 

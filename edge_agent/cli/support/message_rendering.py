@@ -73,30 +73,30 @@ class MessageRenderer:
         if parsed is None:
             return {"kind": "foreign", "topic": topic, "bytes": len(payload), "text": text_of(payload)}
         fields: dict[str, Any] = {"kind": parsed.what, "node": parsed.node, "bytes": len(payload)}
-        match parsed.what:
-            case "frame":
-                fields["to"] = parsed.other
-                self._frame(fields, payload)
-            case "ack":
-                _receipt(fields, payload)
-            case "definition":
-                fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
-            case "status" | "state" | "live" | "answer":
-                if parsed.other:
-                    fields["item"] = parsed.other
-                fields["content"] = json_of(payload)
-            case _:
-                fields["text"] = text_of(payload)
+        try:
+            match parsed.what:
+                case "frame":
+                    fields["to"] = parsed.other
+                    self._frame(fields, payload)
+                case "ack":
+                    fields["kind"] = "receipt"
+                    _receipt(fields, payload)
+                case "definition":
+                    fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
+                case "status" | "state" | "live" | "answer":
+                    if parsed.other:
+                        fields["item"] = parsed.other
+                    fields["content"] = json_of(payload)
+                case _:
+                    fields["text"] = text_of(payload)
+        except WireError as err:
+            fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
         return fields
 
     def _frame(self, fields: dict[str, Any], payload: bytes) -> None:
-        try:
-            envelope = frames.envelope(payload)
-            fields |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
-            message = frames.decode_body(envelope)
-        except WireError as err:
-            fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
-            return
+        envelope = frames.envelope(payload)
+        fields |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
+        message = frames.decode_body(envelope)
         names = self._names.setdefault((fields["node"], envelope.epoch), EpochNames())
         if isinstance(message, Heartbeat):
             fields["kind"] = "heartbeat"
@@ -172,12 +172,7 @@ def gap_of(gap: Gap) -> dict[str, Any]:
 
 
 def _receipt(fields: dict[str, Any], payload: bytes) -> None:
-    fields["kind"] = "receipt"
-    try:
-        receipt = receipts.decode(payload)
-    except WireError as err:
-        fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
-        return
+    receipt = receipts.decode(payload)
     fields |= {"epoch": f"{receipt.epoch:08x}", "journal": f"{receipt.journal:016x}", "upto": receipt.upto}
     if receipt.above:
         fields["above"] = [list(pair) for pair in receipt.above]
