@@ -1,4 +1,4 @@
-"""Raw readings as slices of a microsecond, at the root: where markers of all nodes cut, none falls within one.
+"""Turns raw readings into slices of 1 us, so that every marker of any node falls on a slice edge.
 
 So windows are made of them as of any other slices, whatever the functions, and late ones revise rows as everywhere.
 """
@@ -13,7 +13,7 @@ from edge_agent.algebra.aggregates import Readings, basis_of, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.query.query import Group, Query
 
@@ -48,8 +48,7 @@ def slices_of(
         mine = np.flatnonzero(found.node == node)
         by = mine[np.lexsort((found.order[mine], key[mine], end[mine], found.time_us[mine]))]
         starts, ends, keys = found.time_us[by], end[by], key[by]
-        new = (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]) | (keys[1:] != keys[:-1])
-        first = np.flatnonzero(np.concatenate([[True], new]))
+        first = np.flatnonzero(begins_run(starts, ends, keys))
         numbers = {}
         for label in labels_of(basis):
             codes, place = np.unique(keys, return_inverse=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -100,14 +100,9 @@ class Store:
         self._hold(rows)
         return rows
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool: numpy arrays by name."""
-        rows = self.view()
-        return {"start": rows.start, "end": rows.end, "key": rows.key, "states": dict(rows.states)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the rows of a snapshot instead of one's own."""
-        self._hold(Partials(state["start"], state["end"], state["key"], dict(state["states"])))
+    def restore(self, rows: Partials) -> None:
+        """Replace all rows by these."""
+        self._hold(rows)
 
     def ranks(self) -> Ints | None:
         """Place of each node code in the bytewise order of ids (docs/protocol.md 7.3); None without a node table."""

@@ -5,11 +5,11 @@ Source: the shapes people write are in docs/configure.md; schemas/query.schema.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from edge_agent.algebra.query.group_cut import BY_TIME, GroupCut, OrderedCut, SessionCut, TimeCut
-from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.key import Labels, QueryKey
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import OrderedWindow, Punctuation, Session, Window
@@ -64,6 +64,11 @@ class Query:
     late: str = "revise"
     effective_from_us: int | None = None
     on_missing: str = "hold"
+
+    @property
+    def key(self) -> QueryKey:
+        """The name of this revision."""
+        return QueryKey(self.id, self.revision)
 
     @property
     def central(self) -> OrderedWindow:
@@ -142,6 +147,8 @@ class Sensor:
     scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
     timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
     nan: 'skip' (count and leave out) or 'quarantine'.
+    rereadable: whether it goes on at a committed position. own_clock: whether it is read from its beginning, by a clock
+    of its own. Both follow from the driver and its options.
     """
 
     id: str
@@ -155,7 +162,14 @@ class Sensor:
     timeout_us: int = 10_000_000
     delay_us: int = 0
     nan: str = "skip"
+    rereadable: bool = field(default=False, compare=False)
+    own_clock: bool = field(default=False, compare=False)
 
     def option(self, name: str, default: object = None) -> object:
         """One of the driver's own fields, or the default."""
         return dict(self.options).get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """One of the driver's own fields as a float, or the default where it is no number."""
+        option = self.option(name)
+        return float(option) if isinstance(option, int | float) else default

@@ -9,13 +9,13 @@ Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, in_windows
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.sliding import batch
@@ -99,10 +99,10 @@ class Rolling:
         rows = concat([*self._held, *self._fresh])
         return rows.take(self.needs(rows)) if len(rows) else rows
 
-    def needs(self, rows: Partials) -> NDArray[np.bool_]:
+    def needs(self, rows: Partials) -> Mask:
         """Which of these rows lie in a window that was not formed yet."""
         first, last = self._numbers(rows)
-        needed: NDArray[np.bool_] = last >= np.maximum(first, self._next)
+        needed: Mask = last >= np.maximum(first, self._next)
         return needed
 
     @property
@@ -178,6 +178,15 @@ class Rolling:
         return Partials(number, number, keys[key], states)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRows:
+    """The rows of a WindowStore. whole: windows; slices: of windows that overlap; formed: of each, up to when [us]."""
+
+    whole: Partials
+    slices: Partials
+    formed: list[int]
+
+
 class WindowStore:
     """Slices of one plan that are sent as whole windows: replaces a Store where windows are formed at the gateway.
 
@@ -238,23 +247,16 @@ class WindowStore:
         ranks = self._store.ranks()
         return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool."""
-        slices = self._needed()
-        return {
-            "whole": self._store.snapshot(),
-            "slices": {"start": slices.start, "end": slices.end, "key": slices.key, "states": dict(slices.states)},
-            "formed": [roll.formed_us for roll in self._rolls],
-        }
+    def snapshot(self) -> WindowRows:
+        """The rows it is made of."""
+        return WindowRows(whole=self._store.view(), slices=self._needed(), formed=[r.formed_us for r in self._rolls])
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the rows of a snapshot instead of one's own."""
-        self._store.restore(state["whole"])
-        told = state["slices"]
-        slices = Partials(told["start"], told["end"], told["key"], dict(told["states"]))
-        self._slices, self._rows, self._kept = [slices], len(slices), len(slices)
-        for roll, formed_us in zip(self._rolls, state["formed"], strict=True):
-            roll.restore(slices, formed_us)
+    def restore(self, state: WindowRows) -> None:
+        """Replace all rows by those of a snapshot."""
+        self._store.restore(state.whole)
+        self._slices, self._rows, self._kept = [state.slices], len(state.slices), len(state.slices)
+        for roll, formed_us in zip(self._rolls, state.formed, strict=True):
+            roll.restore(state.slices, formed_us)
 
     def _parts(self) -> list[Partials]:
         return [rows for rows in (self._store.view(), self._needed()) if len(rows)]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import FAR_US, Lattice, Listed, Run
@@ -53,7 +52,7 @@ class FixedBand:
     def ends(self, start: Ints) -> Ints:
         return start + self.length_us
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))
         return rows, np.full(len(rows), self.start_us, np.int64)
 

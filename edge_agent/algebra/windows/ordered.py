@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.query import where, where_parser
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
+    from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
     from edge_agent.algebra.query.key import Labels
 
 RAW: Final = "raw"  # Plan.kind of raw readings
@@ -38,10 +37,10 @@ class OrderedReadings:
     position: Ints
     base: Ints
     time_us: Ints
-    value: NDArray[np.float64]
+    value: Floats
     labels: Sequence[Labels] = ()
 
-    def holds(self, text: str) -> NDArray[np.bool_]:
+    def holds(self, text: str) -> Mask:
         """At which readings a condition holds: shape (n,), bool. text: as of a query's filter (algebra.where)."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
         return where.evaluate(where_parser.parse(text), self.value, series, self.labels)

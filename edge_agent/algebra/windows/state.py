@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
+    from edge_agent.algebra.partials.arrays import Ints, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class State:
         return RowWindows(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
 
     @staticmethod
-    def _kept(line: OrderedReadings, starts: Ints, is_open: NDArray[np.bool_]) -> Ints:
+    def _kept(line: OrderedReadings, starts: Ints, is_open: Mask) -> Ints:
         """From each key's last start on, where its window is open."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)

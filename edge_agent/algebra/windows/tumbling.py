@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
@@ -61,7 +60,7 @@ class Tumbling:
     def ends(self, start: Ints) -> Ints:
         return start + self.length_us
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         index = (start - self.offset_us) // self.length_us
         opens = self.offset_us + index * self.length_us
         rows = np.flatnonzero((index >= 0) & (end <= opens + self.length_us))
