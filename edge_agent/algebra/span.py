@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints
 
 NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epoch
 FAR_US: Final = 2**62  # after every edge

@@ -8,13 +8,11 @@ library itself takes hashed values one by one, and its readers are not made for 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.sketches import hll, kll, theta
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array
 
 LETTERS: Final = {"hll": "H", "theta": "T", "kll": "K"}  # state column -> kind of its values, see kind_of
 _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {

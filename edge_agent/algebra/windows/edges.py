@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partials.arrays import distinct
+from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.span import NO_EDGE, union
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
-    from edge_agent.algebra.windows import Window
+from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 1_024  # edges computed at once: 9 kB a query, and a few microseconds a batch are saved for minutes
 _FAR_AHEAD_US: Final = 366 * 86_400_000_000  # and no more than that: a year of dates takes a millisecond

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query import where, where_parser
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
-    from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.key import Labels
 
 RAW: Final = "raw"  # Plan.kind of raw readings
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
+from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows.base import Setting
-from edge_agent.algebra.windows.ordered import RowWindows
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
-    from edge_agent.algebra.span import Run
-    from edge_agent.algebra.windows.ordered import OrderedReadings
-    from edge_agent.algebra.windows.protocols import Window
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
+from edge_agent.algebra.windows.protocols import Window
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
 SPEC: Final = ("type", "KEYS", "wrong")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
