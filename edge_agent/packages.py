@@ -12,6 +12,7 @@ from edge_agent.algebra import aggregates, windows
 from edge_agent.algebra.aggregates.non_commutative import with_needs
 from edge_agent.algebra.plugin_calls import Failure, Found, Loaded, PluginGuard, error_text
 from edge_agent.algebra.query.query import Query
+from edge_agent.config.definitions import drivers
 
 SLOW_S: Final = 0.25  # limit of a call on a node: a quarter of the commit interval
 _installed: Final[list[bool]] = []  # not empty once `install` has run
@@ -49,7 +50,7 @@ def _may_bring(folder: str, group: str) -> bool:
 
 
 def install(*, edge: bool = False) -> None:
-    """Add aggregates and window types of packages to the registries, once a process.
+    """Add aggregates, window types and drivers of packages to the registries, once a process.
 
     edge: the process is a node, which switches off slow functions. A root or a command waits for them.
     """
@@ -63,6 +64,7 @@ def install(*, edge: bool = False) -> None:
 
     aggregates.add(*load("headwater.aggregates", aggregates.Family), guard)
     windows.add(*load("headwater.windows", type), guard)
+    drivers.DRIVERS.add(*load("headwater.drivers", drivers.Driver))
 
 
 def news() -> list[Failure]:

@@ -24,13 +24,17 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "edge_agent/__init__.py": set(),
     "edge_agent/errors.py": set(),
     "edge_agent/log.py": {"edge_agent.errors"},
-    "edge_agent/packages.py": CORE,
+    "edge_agent/packages.py": {"edge_agent.config", *CORE},
     "edge_agent/algebra": {"numpy", "edge_agent.errors"},
     "edge_agent/config": CORE,
     "edge_agent/machines": {"numpy", *CORE},
     "edge_agent/wire": {"cbor2", "numpy", *CORE},
     "edge_agent/root": {"numpy", "edge_agent.wire", "edge_agent.config", *PARENT, *CORE},  # pure: both roots share it
     "edge_agent/ports": {"numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.log", *CORE},
+    "edge_agent/ports/sensors": {  # the record of a driver declares the fields of its definitions
+        *("numpy", "edge_agent.machines", "edge_agent.wire", "edge_agent.config"),
+        *CORE,
+    },
     "edge_agent/ports/paho_client.py": {"paho"},
     "edge_agent/recording": {
         *("numpy", "edge_agent.machines", "edge_agent.root", "edge_agent.wire", "edge_agent.config"),

@@ -152,7 +152,7 @@ def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dic
 
 def test_packages_are_looked_up_once_a_process(points: dict[str, list[EntryPoint]]) -> None:
     install()
-    assert list(points) == ["headwater.aggregates", "headwater.windows"]
+    assert list(points) == ["headwater.aggregates", "headwater.windows", "headwater.drivers"]
     points.clear()
     install(edge=True)
     assert not points

@@ -16,11 +16,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cloud_job.spark.native import cell_arrays, plan
-from cloud_job.spark.native.partials import WIDE, blocks, to_arrow
+from cloud_job.spark.native import plan
+from cloud_job.spark.native.forms import FORMS, blocks, form_of
 from edge_agent import packages
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials, combine
 from edge_agent.algebra.partials.sessions import join
@@ -36,14 +35,7 @@ from edge_agent.wire import heads
 READ: Final = ("batch", "owner", "node", "epoch", "seq", "plan", "late", "payload")  # columns of bronze.messages
 WINDOWS: Final = {"span": "int", "start": "bigint", "key": "string", "late": "boolean"}
 PIECES: Final = {"order": "int", "start": "bigint", "end": "bigint", "key": "string", "late": "boolean"}
-ARROW: Final = {
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "decimal(38,0)": WIDE,
-    "binary": pa.binary(),
-    **{cell_arrays.text(parts): cell_arrays.arrow_type(parts) for parts in plan.CELLS.values()},
-}
+ARROW: Final = {form.spark: form.arrow for form in FORMS.values()}
 Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -277,7 +269,7 @@ def batch_of(
         if column is None:
             arrays[name] = pa.nulls(n, ARROW[kind])
         else:
-            arrays[name] = to_arrow(rows.states[column], COLUMNS[column].kind, scale, nodes)
+            arrays[name] = form_of(column, scale).to_arrow(rows.states[column], nodes)
     return pa.RecordBatch.from_pydict(arrays)
 
 

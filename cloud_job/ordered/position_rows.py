@@ -16,6 +16,7 @@ import pyarrow as pa
 from cloud_job.delta.tables import POSITIONS
 from cloud_job.ordered.reading_chunks import FLOATS, Chunks, bodies, same, texts_of
 from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.segments import Segments
 from edge_agent.root.positions import KeyPositions
 
 PlaceOf = tuple[str, str]  # query and node: what positions are of
@@ -55,8 +56,8 @@ class KnownStates:
 def restored(chunks: Chunks) -> KnownStates:
     """States from their rows; those of unequal scales meet at the finest."""
     chunks = chunks.take(np.lexsort((chunks.seq, chunks.key)))  # readings in the order of positions
-    last = np.flatnonzero(np.append(chunks.key[1:] != chunks.key[:-1], True)[: len(chunks.key)])
-    rows = np.diff(last, prepend=-1)
+    groups = Segments.equal(chunks.key)
+    last, rows = groups.last(), groups.count()
     found = KeyPositions()
     for scale in np.unique(chunks.scale[last]).tolist():
         mine = np.flatnonzero(np.repeat(chunks.scale[last] == scale, rows))
@@ -66,8 +67,8 @@ def restored(chunks: Chunks) -> KnownStates:
 
 
 def _of_one_scale(chunks: Chunks, scale: int) -> KeyPositions:
-    last = np.flatnonzero(np.append(chunks.key[1:] != chunks.key[:-1], True))
-    rows = np.diff(last, prepend=-1)
+    groups = Segments.equal(chunks.key)
+    last, rows = groups.last(), groups.count()
     first = chunks.seq - chunks.sizes  # position of the first reading of each row
     begin = np.cumsum(chunks.sizes) - chunks.sizes
     position = chunks.spread(first - begin) + np.arange(len(chunks.readings))

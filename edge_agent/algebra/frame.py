@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.aggregates import OF_NODES
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
@@ -236,11 +235,11 @@ class Section:
         columns = list(rows.states.values())
         for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
             known = check_column(name, kind, plan.scale)
-            if known == "count" or known in OF_NODES:
+            if known.name == "count" or known.renumber is not None:
                 low = self.extent.low[i] if self.extent is not None else bounds(columns[i])[0]
                 if low < (name == "count"):
                     raise WireError(f"column {name}: {low} in a row")
-            if known in OF_NODES and nodes is not None:
+            if known.renumber is not None and nodes is not None:
                 high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
                 if high >= nodes:
                     raise WireError(f"column {name}: node number {high}, {nodes} are defined")

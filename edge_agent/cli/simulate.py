@@ -17,12 +17,13 @@ from edge_agent.cli.explain import definitions_in
 from edge_agent.cli.support.message_rendering import clock
 from edge_agent.cli.support.progress import Progress
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.ports.sensors import Sensors
+from edge_agent.ports.sensors.sensors import Sensors
 from edge_agent.recording.tree import JOURNAL, Host
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row as Result
@@ -42,8 +43,6 @@ EXAMPLES = """\
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
 LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: what nothing can revise any more is forgotten
-OFFLINE: Final = frozenset({"simulated", "file"})  # drivers with a clock of their own
-LIVE: Final = OFFLINE | {"host"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +66,10 @@ def main(args: argparse.Namespace) -> int:
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
-    usable = LIVE if args.live else OFFLINE
     for sensor in sensors:
-        if sensor.driver not in usable:
-            why = "runs only with --live" if sensor.driver in LIVE else "needs a network"
+        if why := cannot_run(sensor, live=args.live):
             print(f'headwater: sensor "{sensor.id}" is left out: driver {sensor.driver} {why}', file=sys.stderr)
-    sensors = [sensor for sensor in sensors if sensor.driver in usable]
+    sensors = [sensor for sensor in sensors if not cannot_run(sensor, live=args.live)]
     known = {sensor.id for sensor in sensors}
     for query in queries:
         if query.source not in known:
@@ -95,6 +92,14 @@ def main(args: argparse.Namespace) -> int:
         print(f"headwater: {name}: {text or 'no readings'}", file=sys.stderr)
     gateway.close()
     return 0
+
+
+def cannot_run(sensor: Sensor, *, live: bool) -> str:
+    """Why a sensor cannot be simulated, '' if it can."""
+    driver = DRIVERS[sensor.driver]
+    if driver.local:
+        return "needs a network"
+    return "" if live or driver.own_clock else "runs only with --live"
 
 
 class OwnTime:

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.ports.sensors.simulated import Simulation
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def raw_readings(query: Query, sensors: Mapping[str, Sensor], begin_us: int, unt
         if scale is not None:
             units = np.rint(value / 10.0**scale).astype(np.int64)
             value = np.asarray(units * 10.0**scale if scale >= 0 else units / 10.0**-scale, np.float64)
-        by_key: dict[str, NDArray[np.bool_]] = {}
+        by_key: dict[str, Mask] = {}
         for number in range(int(made.series.max(initial=0)) + 1):
             labels = {**dict(sensor.labels), "series": str(number)}
             kept = (made.series == number) & _passes(query.where, value, labels)
@@ -69,7 +66,7 @@ def _joined(pieces: Sequence[tuple[Ints, Floats, Ints | None]], scale: int | Non
     return RawReadings(time_us[order], np.concatenate([piece[1] for piece in pieces])[order], units, scale)
 
 
-def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> NDArray[np.bool_]:
+def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> Mask:
     """Which readings pass a filter: comparisons joined by `and`, as in the demo's queries.
 
     Raises: ValueError for others; what a user adds with them is not compared.

@@ -10,7 +10,6 @@ The Protocols below are the interfaces that the runtime and the simulation share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from edge_agent.algebra.query.query import Sensor
@@ -29,24 +28,6 @@ class Clock(Protocol):
     @property
     def synced(self) -> bool:
         """Whether the wall clock is plausible."""
-
-
-class Uplink(Protocol):
-    """A connection to a broker. `take` returns its events (values of ports/link.py)."""
-
-    def take(self) -> Sequence[object]:
-        """Events since the last call, in order."""
-
-    def publish(
-        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, expiry_s: int | None = None
-    ) -> int | None:
-        """Publish a message. Returns None if not connected. Raises: PortError if the broker would refuse its size."""
-
-    def subscribe(self, filters: Mapping[str, int]) -> None:
-        """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
-
-    def ack(self, tokens: Iterable[int]) -> None:
-        """Acknowledge messages of QoS 1."""
 
 
 class Spool(Protocol):

@@ -13,7 +13,7 @@ from edge_agent.algebra.aggregates import Readings, basis_of, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.query.query import Group, Query
 
@@ -48,8 +48,7 @@ def slices_of(
         mine = np.flatnonzero(found.node == node)
         by = mine[np.lexsort((found.order[mine], key[mine], end[mine], found.time_us[mine]))]
         starts, ends, keys = found.time_us[by], end[by], key[by]
-        new = (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]) | (keys[1:] != keys[:-1])
-        first = np.flatnonzero(np.concatenate([[True], new]))
+        first = np.flatnonzero(begins_run(starts, ends, keys))
         numbers = {}
         for label in labels_of(basis):
             codes, place = np.unique(keys, return_inverse=True)

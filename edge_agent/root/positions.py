@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
-from edge_agent.algebra.aggregates.base import decimals, times
+from edge_agent.algebra.aggregates.base import decimals
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
+from edge_agent.algebra.partials.units import times
 from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.windows.ordered import OrderedReadings
 
@@ -293,7 +294,7 @@ def _blocks(readings: Ints) -> Iterator[slice]:
     if not len(readings):
         return
     block = (np.cumsum(readings) - readings) // _BLOCK
-    firsts = np.flatnonzero(np.concatenate([[True], block[1:] != block[:-1]])).tolist()
+    firsts = np.flatnonzero(begins_run(block)).tolist()
     yield from (slice(first, last) for first, last in zip(firsts, [*firsts[1:], len(readings)], strict=True))
 
 

@@ -13,6 +13,7 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config import topics
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.crosscheck import not_usable
 from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
@@ -23,7 +24,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.link import Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
-from edge_agent.ports.sensors import DRIVERS, Sensors
+from edge_agent.ports.sensors.sensors import Sensors
 from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
@@ -56,11 +57,14 @@ class GatewayLoop(Loop):
         if local is not None:
             self.connections.append(local)
         self._limits, self._read_again = limits, read_again
-        self._usable = (*DRIVERS, *(("mqtt",) if local is not None else ()))
         self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
         cached = restored.get(REGISTRY_SLOT)
         self.registry = DefinitionRegistry(
-            self._node, limits, self._usable, definitions, cached if isinstance(cached, dict) else None
+            self._node,
+            limits,
+            definitions,
+            cached if isinstance(cached, dict) else None,
+            local_broker=local is not None,
         )
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
@@ -168,7 +172,9 @@ class GatewayLoop(Loop):
         except ConfigError as err:
             return {"ok": False, "why": str(err)}
         state = self.registry.snapshot()
-        self.registry = DefinitionRegistry(self._node, self._limits, self._usable, definitions, state)
+        self.registry = DefinitionRegistry(
+            self._node, self._limits, definitions, state, local_broker=self.local is not None
+        )
         self._changed = True
         return {"ok": True, "definitions": len(definitions)}
 
@@ -176,7 +182,7 @@ class GatewayLoop(Loop):
         """Whether every source that can end has ended, and what was sent is receipted: the end of `run --once`."""
         machine = self.machine
         assert isinstance(machine, Gateway)
-        ends = [source.ended for source in machine.sources.values() if source.sensor.driver == "file"]
+        ends = [source.ended for source in machine.sources.values() if DRIVERS[source.sensor.driver].ends]
         waits = machine.outbox.spooled or not machine.outbox.epoch_id
         return all(ends) and not waits
 

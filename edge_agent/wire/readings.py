@@ -11,7 +11,7 @@ import numpy as np
 from cbor2 import CBORTag
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import TIME_LIMIT_US
@@ -45,7 +45,7 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
 }
 
 
-def encode(time_us: Ints | tuple[int, int], value: NDArray[np.float64] | Ints) -> bytes:
+def encode(time_us: Ints | tuple[int, int], value: Floats | Ints) -> bytes:
     """A batch as bytes. time_us: shape (k,), int64, or (start, step). value: shape (k,), float64 or int64."""
     times: object
     if isinstance(time_us, tuple):
@@ -56,7 +56,7 @@ def encode(time_us: Ints | tuple[int, int], value: NDArray[np.float64] | Ints) -
     return dumps([VERSION, times, CBORTag(tag, np.ascontiguousarray(value, dtype).tobytes())])
 
 
-def decode(payload: bytes) -> tuple[Ints, NDArray[np.float64] | Ints]:
+def decode(payload: bytes) -> tuple[Ints, Floats | Ints]:
     """(time, value), both of shape (k,), k may be 0: int64 microseconds, and float64 (NaN and infinities unchanged)
     or int64. The arrays may be read-only. Raises: WireError on anything but schemas/readings.cddl version 1.
     """
@@ -70,7 +70,7 @@ def decode(payload: bytes) -> tuple[Ints, NDArray[np.float64] | Ints]:
     return time_us, value
 
 
-def _values(item: object) -> NDArray[np.float64] | Ints:
+def _values(item: object) -> Floats | Ints:
     if type(item) is not CBORTag or item.tag not in DTYPES:
         raise WireError("readings: wanted values as a typed array of RFC 8746 (no 128-bit floats)")
     raw = _raw(item, DTYPES[item.tag])

@@ -13,16 +13,12 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.aggregates.base import within_reach
 from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
-from edge_agent.algebra.partials.multisets import is_bags
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.partials.series import is_series
-from edge_agent.algebra.sketches import is_sketches
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.columns import multisets, numbers, series, sketches
+from edge_agent.wire.columns import forms, numbers
 from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
@@ -67,25 +63,8 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
     size = length if isinstance(length, int) else numbers.encode_ints(length)
     where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
-    states = (_encode_column(column, rows.start) for column in rows.states.values())
+    states = (forms.encode(column, rows.start) for column in rows.states.values())
     return [plan, code, where, _encode_keys(rows.key), *states]
-
-
-def _encode_column(column: Array, start: Ints) -> object:
-    if is_series(column):
-        return series.encode(column, start)
-    if is_sketches(column):
-        return sketches.encode(column)
-    return multisets.encode(column) if is_bags(column) else numbers.encode(_saturated(column))
-
-
-def _saturated(column: Array) -> Array:
-    """Sums beyond 128 bits or the range of floats become the largest value that travels. They have no result, and
-    neither have sums with them (docs/protocol.md 7.1).
-    """
-    if column.dtype == object:
-        return np.array([max(-numbers.WIDE, min(value, numbers.WIDE - 1)) for value in column.tolist()], object)
-    return column if column.dtype.kind != "f" or np.isfinite(column).all() else within_reach(column)
 
 
 def _ticks(start: Ints, end: Ints) -> tuple[int, int | Ints, int | Ints]:
@@ -138,16 +117,8 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     states: dict[str, Array] = {}
     size = n
     for i, column in enumerate(fields[4:]):
-        if multisets.is_bags(column):
-            states[str(i)], values = multisets.decode(column, n, room, f"column {i}")
-            size = max(size, values)
-        elif series.is_series(column):
-            states[str(i)], readings = series.decode(column, n, room, f"column {i}", start)
-            size = max(size, readings)
-        elif sketches.is_sketches(column):
-            states[str(i)] = sketches.decode(column, n, f"column {i}")
-        else:
-            states[str(i)] = numbers.decode(column, n, f"column {i}")
+        states[str(i)], held = forms.decode(column, n, room, f"column {i}", start)
+        size = max(size, held)
     section = Section(-1 - number if late else number, Partials(start, end, key, states))
     return Decoded(section, late, fields, base, size)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.algebra.query.row_sizes import RowSize
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.cli.main import main
 from edge_agent.cli.support.size_estimates import often, rate_of

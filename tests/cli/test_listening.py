@@ -81,7 +81,7 @@ def test_status_is_content_when_all_are_online_and_nothing_is_refused(
 def test_status_of_a_node_that_mqtt_sensors_do_not_concern_has_one_note_and_exit_code_0(
     mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    registry = DefinitionRegistry("press-1", usable=("host",))
+    registry = DefinitionRegistry("press-1", local_broker=False)
     for name in ("a", "b", "c", "d"):
         registry.take("all", "sensor", name, b'{"driver": "mqtt", "topic": "a", "revision": 1}')
     state = json.dumps(registry.state()).encode()

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job.spark.native import lower, plan
-from cloud_job.spark.native.partials import to_arrow
+from cloud_job.spark.native import forms, lower, plan
+from cloud_job.spark.native.forms import form_of
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, FUNCTIONS, Readings
+from edge_agent.algebra.aggregates import COMPONENTS, FUNCTIONS, Readings
+from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Aggregate
 
@@ -78,7 +79,7 @@ def test_spark_equals_numpy_for_the_whole_registry(spark: SparkSession, kind: st
     random = np.random.default_rng(7)
     shape = plan.Shape(every_aggregate(), scale)
     group, states = lifted(kind, scale, shape.basis, random)
-    arrays = {plan.spark_name(c, scale): to_arrow(a, COLUMNS[c].kind, scale, NODES) for c, a in states.items()}
+    arrays = {plan.spark_name(c, scale): form_of(c, scale).to_arrow(a, NODES) for c, a in states.items()}
     rows = spark.createDataFrame(_table({"g": group, **arrays}))
     combined = plan.combine(rows, ["g"], [shape])
     values, details = lower.answers([shape], F.lit(0))
@@ -120,7 +121,7 @@ def test_members_without_a_twin_are_combined_and_answered_by_numpy(
 def test_every_twin_is_of_a_member_of_the_registry() -> None:
     assert plan.COMBINE.keys() <= COMPONENTS.keys()
     assert lower.LOWER.keys() <= FUNCTIONS.keys()
-    assert {c.kind for c in COLUMNS.values()} <= plan.TYPES.keys()
+    assert forms.FORMS.keys() == set(Form)
 
 
 def _plain(text: str) -> Any:

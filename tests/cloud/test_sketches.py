@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from cloud_job.spark.native import lower, plan
-from cloud_job.spark.native.partials import to_arrow
+from cloud_job.spark.native.forms import form_of
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS, Readings
+from edge_agent.algebra.aggregates import Readings
 from edge_agent.algebra.partials.arrays import NO_INTS, Array
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Aggregate
@@ -63,7 +63,7 @@ def lifted() -> tuple[Array, dict[str, Array], tuple[str, ...]]:
 
 
 def table(spark: SparkSession, group: Array, states: dict[str, Array]) -> DataFrame:
-    arrays = {name: to_arrow(column, COLUMNS[name].kind, None, ()) for name, column in states.items()}
+    arrays = {name: form_of(name, None).to_arrow(column, ()) for name, column in states.items()}
     return spark.createDataFrame(pa.table({"g": group, **arrays}))
 
 

@@ -110,7 +110,7 @@ def test_the_schemas_are_up_to_date(name: str) -> None:
 
 NOT_OF_SHAPE: Final = (  # what a schema cannot know: how values of a document go together, and what a text means
     *("longer than", "shorter than", "not shorter", "every reading would", "two columns", "where", "column of every"),
-    *("no moment", "time zone", "no such", "levels 0 to", "only the mqtt", "no payload", "2^53", "lowest comes first"),
+    *("no moment", "time zone", "no such", "levels 0 to", "no topic", "no payload", "2^53", "lowest comes first"),
     *("outage_every", "stands alone", "whole level", "shared subscription", "no step", "table has this name", "itself"),
     *(
         "without a user",

@@ -69,7 +69,7 @@ def test_ten_thousand_queries_are_bounded_and_the_rest_is_told_what_to_do() -> N
 
 
 def test_a_sensor_of_a_driver_that_the_node_does_not_have_is_no_mistake_of_the_node() -> None:
-    registry = DefinitionRegistry("press-1", usable=("host", "file", "simulated"))
+    registry = DefinitionRegistry("press-1", local_broker=False)
     registry.take("all", "sensor", "s", b'{"driver": "mqtt", "topic": "a", "revision": 1}')
     registry.take("all", "query", "x", query(source="s"))
     assert registry.in_force() == ((), ())

@@ -87,7 +87,7 @@ def test_a_local_query_is_of_a_group_of_its_own() -> None:
 
 def test_what_check_counts_is_what_the_registry_serves() -> None:
     settings = parse(gateway(60, length="1ms", other=LATENESSES))
-    made = registry.DefinitionRegistry("g", settings.limits, None, settings.definitions)
+    made = registry.DefinitionRegistry("g", settings.limits, settings.definitions)
     served = {query.id for query in made.in_force()[1]}
     assert {item for _, item in made.refused()} == {f"q{n}" for n in range(60)} - served
     assert len(served) == 60 - unserved(settings)[1]
@@ -95,7 +95,7 @@ def test_what_check_counts_is_what_the_registry_serves() -> None:
 
 def test_a_definition_of_the_file_is_not_told_to_be_published() -> None:
     settings = parse(gateway(MOST_WAITING + 2, other=FILTERS) + "[limits]\ngroups = 1\n")
-    items = registry.DefinitionRegistry("g", settings.limits, None, settings.definitions).state()["items"]
+    items = registry.DefinitionRegistry("g", settings.limits, settings.definitions).state()["items"]
     hint = items[f"query/q{MOST_WAITING + 1}"]["errors"][0]["hint"]
     assert hint.startswith("reload the file once there is room; let queries share them")
 
@@ -122,7 +122,7 @@ def test_of_many_that_do_not_fit_each_is_refused_without_counting_all_others(mon
     monkeypatch.setattr(registry, "too_much", too_much)
     limits = LimitsTable(groups=5)
     settings = parse(gateway(50, other=FILTERS))
-    made = registry.DefinitionRegistry("g", limits, None, settings.definitions)
+    made = registry.DefinitionRegistry("g", limits, settings.definitions)
     assert (len(made.in_force()[1]), len(made.refused()), counted) == (5, 45, ["q5"])
 
 
@@ -130,9 +130,9 @@ def test_what_leaves_the_file_makes_room_for_what_comes_into_it() -> None:
     """Also where the limits are lower than they were."""
     definitions = parse(gateway(5, other=FILTERS)).definitions
     old = [d for d in definitions if d.id in {"s", "q0", "q1"}]
-    state = registry.DefinitionRegistry("g", LimitsTable(groups=2), None, old).snapshot()
+    state = registry.DefinitionRegistry("g", LimitsTable(groups=2), old).snapshot()
     new = [d for d in definitions if d.id in {"s", "q4"}]
-    made = registry.DefinitionRegistry("g", LimitsTable(groups=1), None, new, state)
+    made = registry.DefinitionRegistry("g", LimitsTable(groups=1), new, state)
     assert [query.id for query in made.in_force()[1]] == ["q4"]
 
 

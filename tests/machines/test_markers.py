@@ -44,7 +44,9 @@ class Bench:
 
     def start(self) -> None:
         settings = NodeSettings("g", commit_interval_us=1, frontier_step_us=1)
-        sensors = [Sensor(name, 1, "simulated", timeout_us=10**15) for name in ("s", "state")]
+        sensors = [
+            Sensor(name, 1, "simulated", timeout_us=10**15, rereadable=True, own_clock=True) for name in ("s", "state")
+        ]
         self.now_us += 1
         self.host = gateway_host(self.disk, self.now_us, settings=settings, sensors=sensors, queries=self.queries)
         self.frames += self.host.frames

@@ -9,6 +9,7 @@ import pytest
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.support.simulation.fleets import GRACE, START, Fleet, GatewayHost, Reading
@@ -24,7 +25,8 @@ class LiveFleet(Fleet):
     def __init__(self, query: Query, **sensor: object) -> None:
         super().__init__(1, Chaos())
         self.queries = (query,)
-        self.sensor = replace(self.sensor, **{"driver": "mqtt", "delay_us": 0, **sensor})  # type: ignore[arg-type]
+        facts = {"driver": "mqtt", "delay_us": 0, "own_clock": False, "rereadable": False, **sensor}
+        self.sensor = replace(self.sensor, **facts)  # type: ignore[arg-type]
         hosts = self.world.hosts
         hosts.clear()
         root = hosts["root"] = RootHost(self.world, self._root)
@@ -78,7 +80,7 @@ def test_a_session_within_a_gap_of_where_listening_began_is_not_complete() -> No
 
 @pytest.mark.parametrize("driver", ["file", "simulated"])
 def test_what_is_read_from_its_beginning_is_complete(driver: str) -> None:
-    rows = LiveFleet(TEN, driver=driver).rows()
+    rows = LiveFleet(TEN, driver=driver, own_clock=DRIVERS[driver].own_clock).rows()
     assert rows[0].complete
     assert rows[0].readings == 3
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 FLOATS: Final = np.dtype("<f8")
 INTS: Final = np.dtype("<i8")
@@ -98,7 +97,7 @@ class MetCells:
         """As `opened`, of a part of the cells."""
         return opened(self.content.field(part), dtype)
 
-    def whole(self, mark: str) -> NDArray[np.bool_]:
+    def whole(self, mark: str) -> Mask:
         """Which rows have cells, and only such as fit 64 bits. mark: the part that says TOO_WIDE."""
         told, sizes = self.opened(mark)
         found = self.many > 0

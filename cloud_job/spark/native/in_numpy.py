@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job.spark.native import answers, cell_arrays, multisets, series
+from cloud_job.spark.native import answers, cell_arrays, forms
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, basis_of, columns_of
+from edge_agent.algebra.aggregates import COMPONENTS, basis_of, columns_of
 from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
-CELLS: Final = {
-    "bag": (multisets.merged, multisets.MARK),
-    "series": (series.ordered, series.MARK),
-}  # kinds, how they are opened
 ROWS: Final = "in_numpy_"  # before the name of a component: the column of its collected states
 
 
@@ -74,59 +70,38 @@ class CollectedCells:
     def states(self, given: pa.Array, scale: int | None) -> answers.Found:
         """(row numbers, their states): none of rows whose states are not there."""
         lists = [given.field(len(self.plain) + i) for i in range(len(self.foreign))]
-        place = self._present(given, lists)
+        place = self._present(given, lists, scale)
         if len(place):
             found = given.take(pa.array(place)), [rows.take(pa.array(place)) for rows in lists]
             yield place, self._states(*found, scale)
 
-    def _present(self, given: pa.Array, lists: Sequence[pa.Array]) -> Any:
+    def _present(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Any:
         """Numbers of the rows that have all states."""
         sound = np.ones(len(given), np.bool_)
         for i, name in enumerate(self.plain):
-            sound &= _there(given.field(i), name)
+            sound &= forms.form_of(name, scale).valid(given.field(i))
         for component, rows in zip(self.foreign, lists, strict=True):
             found = cell_arrays.MetCells.of(rows)
             sound &= found.many > 0
             for i, name in enumerate(parts_of(component)):
-                if COLUMNS[name].kind in CELLS:
-                    part = cell_arrays.MetCells(found.many, found.content.field(i))
-                    sound &= part.whole(CELLS[COLUMNS[name].kind][1])
+                if mark := forms.form_of(name, scale).mark:
+                    sound &= cell_arrays.MetCells(found.many, found.content.field(i)).whole(mark)
         return np.flatnonzero(sound)
 
     def _states(self, given: pa.Array, lists: Sequence[pa.Array], scale: int | None) -> Mapping[str, Array]:
         """Combined states: those that Spark combined, and those that are combined here."""
-        states = {name: _column(given.field(i), name, scale) for i, name in enumerate(self.plain)}
+        states = _columns(given, self.plain, scale)
         for component, rows in zip(self.foreign, lists, strict=True):
             sizes = pc.list_value_length(rows).to_numpy(zero_copy_only=False).astype(np.int64)
             flat = rows.flatten()
             names = parts_of(component)
-            single = {name: _column(flat.field(i), name, scale) for i, name in enumerate(names)}
+            single = _columns(flat, names, scale)
             groups = Segments.runs(np.cumsum(sizes) - sizes, len(flat))
             made = aggregates.combine(single, groups, names)
             states |= {name: made[name] for name in COMPONENTS[component].columns}
         return states
 
 
-def _there(array: pa.Array, name: str) -> Any:
-    """Which rows have that state."""
-    if COLUMNS[name].kind in CELLS:
-        return cell_arrays.MetCells.of(array).whole(CELLS[COLUMNS[name].kind][1])
-    return pc.is_valid(array).to_numpy(zero_copy_only=False)
-
-
-def _column(array: pa.Array, name: str, scale: int | None) -> Array:
-    """A state column as the algebra has it."""
-    kind = COLUMNS[name].kind
-    if pa.types.is_decimal(array.type):  # integers of up to 128 bits
-        units = [int(unit) for unit in array.to_pylist()]
-        return np.array(units, np.int64 if all(abs(unit) < 2**62 for unit in units) else object)
-    if kind == "node":  # ids as text: their places in bytewise order are as good as any number
-        _, codes = np.unique([text.encode() for text in array.to_pylist()], return_inverse=True)
-        return codes.astype(np.int64)
-    if kind in CELLS:
-        out = np.empty(len(array), object)
-        for place, states in CELLS[kind][0](array, scale):
-            out[place] = states[kind]
-        return out
-    found: Array = array.to_numpy(zero_copy_only=False)
-    return found
+def _columns(structs: pa.Array, names: Sequence[str], scale: int | None) -> dict[str, Array]:
+    """State columns as the algebra has them, from the fields of structs."""
+    return {name: forms.form_of(name, scale).from_arrow(structs.field(i), scale) for i, name in enumerate(names)}

@@ -16,8 +16,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.spark.native import cell_arrays, in_numpy, multisets, series
-from edge_agent.algebra.aggregates import COLUMNS, basis_of, components_of
+from cloud_job.spark.native import in_numpy
+from cloud_job.spark.native.forms import form_of
+from edge_agent.algebra.aggregates import basis_of, components_of
 from edge_agent.algebra.query.query import Aggregate
 
 Names = Callable[[str], str]  # state column of the registry -> Spark column
@@ -26,19 +27,6 @@ Named = dict[str, Column]
 UNITS: Final = "_units"
 WIDE_TYPE: Final = "decimal(38,0)"  # docs/protocol.md 7.1
 POWERS: Final = (2, 3, 4, 5)  # of the sums of powers of distances from the mean
-WIDE_LIMIT: Final = 10**38  # the first integer it does not hold
-CELLS: Final = {"bag": multisets.PARTS, "series": series.PARTS}  # kinds that cross Spark as cells
-TYPES: Final = {  # kind of a state column -> (type of floats, type of scaled integers)
-    "count": ("bigint", "bigint"),
-    "time": ("bigint", "bigint"),
-    "order": ("bigint", "bigint"),
-    "node": ("string", "string"),
-    "real": ("double", "double"),
-    "value": ("double", "bigint"),
-    "wide": ("double", WIDE_TYPE),
-    "sketch": ("binary", "binary"),
-    **{kind: (cell_arrays.text(parts),) * 2 for kind, parts in CELLS.items()},
-}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,8 +52,7 @@ def state_columns(shapes: Iterable[Shape]) -> dict[str, str]:
     found: dict[str, str] = {}
     for shape in shapes:
         for column in shape.basis:
-            floats, units = TYPES[COLUMNS[column].kind]
-            found[spark_name(column, shape.scale)] = floats if shape.scale is None else units
+            found[spark_name(column, shape.scale)] = form_of(column, shape.scale).spark
     return {name: found[name] for name in sorted(found)}
 
 
@@ -207,7 +194,8 @@ COMBINE: Final[dict[str, Callable[[Names], Named]]] = {  # component -> aggregat
     "last": _end("last"),
     "argmin": _extreme_time("argmin"),
     "argmax": _extreme_time("argmax"),
-    **{kind: _listed(kind) for kind in CELLS},
+    "bag": _listed("bag"),
+    "series": _listed("series"),
     "hll": _united("hll", F.hll_union_agg),
     "theta": _united("theta", F.theta_union_agg),
 }

@@ -16,8 +16,6 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import plugins
 from edge_agent.algebra.aggregates.base import (
-    NUMBERED,
-    OF_NODES,
     Column,
     Component,
     ComponentTemplate,
@@ -26,12 +24,9 @@ from edge_agent.algebra.aggregates.base import (
     Lowered,
     Param,
     Readings,
-    decimals,
-    times,
 )
 from edge_agent.algebra.aggregates.non_commutative import in_order
-from edge_agent.algebra.partials import multisets
-from edge_agent.algebra.partials import series as series_of
+from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.errors import ConfigError
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
     from edge_agent.algebra.query.query import Aggregate
 
 __all__ = [
-    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "NUMBERED", "OF_NODES", "PLUGINS", "REFUSED", "TEMPLATES",
+    "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "PLUGINS", "REFUSED", "TEMPLATES",
     "Column", "Component", "Family", "Function", "Lowered", "Param", "Readings", "add", "basis_of", "broken_law",
     "check", "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
@@ -239,19 +234,11 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
         raise ValueError(f"no exact way from scale {scale} to {to}")
     out: dict[str, Array] = {}
     for name, array in states.items():
-        degree = COLUMNS[name].degree
-        if not degree:
+        column = COLUMNS[name]
+        if not column.degree:
             out[name] = array
-        elif COLUMNS[name].kind == "real":
-            out[name] = array * 10.0 ** (degree * (scale - (to or 0)))
-        elif COLUMNS[name].kind == "bag":
-            out[name] = multisets.mapped(array, _rescaling(scale, to))
-        elif COLUMNS[name].kind == "series":
-            out[name] = series_of.mapped(array, _rescaling(scale, to))
-        elif to is not None:
-            out[name] = times(array, 10 ** (degree * (scale - to)))
-        elif name != "sq":
-            out[name] = decimals(array, scale).value
+        elif name != "sq" or to is not None:
+            out[name] = KINDS[column.kind].rescale(array, column.degree, scale, to)
     if to is None and "sq" in states:
         spread = FUNCTIONS["var"].lower(states, scale, {"ddof": 0}).value
         out["m2"] = np.multiply(spread, states["count"])
@@ -260,20 +247,9 @@ def convert(states: States, scale: int | None, to: int | None) -> dict[str, Arra
 
 def renumbered(states: States, basis: tuple[str, ...], change: Callable[[Ints], Ints]) -> dict[str, Array]:
     """The same states with other node codes. change: of an array of codes; it keeps the order of ids."""
-    out = dict(states)
-    for name in basis:
-        if COLUMNS[name].kind == "node":
-            out[name] = change(states[name].astype(np.int64, copy=False))
-        elif COLUMNS[name].kind == "series":
-            out[name] = series_of.renumbered(states[name], change)
-    return out
-
-
-def _rescaling(scale: int, to: int | None) -> Callable[[Array], Array]:
-    """Units of one scale as units of a finer one, or as floats."""
-    if to is None:
-        return lambda units: decimals(units, scale).value
-    return lambda units: times(units, 10 ** (scale - to))
+    kinds = {name: KINDS[COLUMNS[name].kind] for name in basis}
+    found = {name: kind.renumber(states[name], change) for name, kind in kinds.items() if kind.renumber is not None}
+    return {**states, **found}
 
 
 def columns_of(component: Component) -> set[str]:

@@ -24,6 +24,8 @@ from edge_agent.algebra.aggregates.base import (
     answered,
     decimals,
 )
+from edge_agent.algebra.columns.cells import hll_size, kll_size, multiset_size, theta_size
+from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments
@@ -62,6 +64,12 @@ def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _li
 
 def _combine_frequent(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
     return {"frequent": _thinned(multisets.combine(states["frequent"], groups))}
+
+
+def _frequent_size(degree: int, scale: int | None, readings: float) -> RowSize:
+    """Floats that hardly repeat cancel each other where there are too many."""
+    expected = 250.0 if scale is None and readings > MOST_FREQUENT else multiset_size(degree, scale, readings).expected
+    return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # counts may be 8 bytes
 
 
 def _frequent_of_bag(column: Array, _scale: int | None) -> dict[str, Array]:
@@ -125,10 +133,10 @@ def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
 
 FAMILY: Final = Family(
     columns=(
-        Column("hll", "sketch"),
-        Column("theta", "sketch"),
-        Column("kll", "sketch"),
-        Column("frequent", "bag", 1),
+        Column("hll", "sketch", size=hll_size),
+        Column("theta", "sketch", size=theta_size),
+        Column("kll", "sketch", size=kll_size),
+        Column("frequent", "bag", 1, _frequent_size),
     ),
     components=(
         _sketch("hll", hll),

@@ -10,40 +10,35 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.columns.kind import Size
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
     States = Mapping[str, Array]
     Value = str | int | float | bool | tuple[float, ...]  # of a parameter
     Params = Mapping[str, Any]  # values as its Param allows them
 
-EXACT: Final = 2**53  # integers up to here are float64 without loss
 HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
 WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it
 ANY: Final = (-1e300, 1e300)  # bounds of a parameter that may be any number
-NUMBERED: Final = frozenset({"order", "series"})  # kinds of columns that hold arrival numbers
-OF_NODES: Final = frozenset({"node", "series"})  # and node codes
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One state column.
 
-    kind: 'count' (int64), 'time' (int64, us), 'value' (float64, or int64 multiples of 10**scale), 'wide' (float64, or
-    an exact integer: int64, object beyond 64 bits), 'real' (float64), 'node' (int64 code of the holder's node table),
-    'order' (int64 arrival number), 'bag' (object array of algebra.bags.Bag: values as of kind 'value'), 'series' (of
-    algebra.series.Series: values as of kind 'value', with times, nodes and arrival numbers), 'sketch' (of bytes, see
-    algebra.sketches).
-    degree: a scaled-integer column is in multiples of 10**(degree * scale).
+    kind: a kind of algebra/columns. degree: a scaled-integer column is in multiples of 10**(degree * scale).
+    size: what readings add to a row in a frame, where the kind does not say it.
     """
 
     name: str
     kind: str
     degree: int = 0
+    size: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class Readings:
     value: Array
     order: Ints
     node: int = 0
-    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    numbers: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +156,8 @@ class Lowered:
     details: JSON text a row, None where `value` says all; the whole list None if that is so for every row.
     """
 
-    value: NDArray[np.float64]
-    null: NDArray[np.bool_]
+    value: Floats
+    null: Mask
     details: list[str | None] | None = None
 
 
@@ -202,7 +197,7 @@ class Family:
     templates: tuple[ComponentTemplate, ...] = ()
 
 
-def answered(value: Array, null: NDArray[np.bool_] | None = None, details: list[str | None] | None = None) -> Lowered:
+def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
     """A Lowered from any numeric array: null rows become NaN."""
     floats = value.astype(np.float64)
     if null is None:
@@ -218,18 +213,15 @@ def decimals(units: Array, scale: int | None) -> Lowered:
     units: shape (n,), float64 if scale is None, else int64 or object. Divides by 10**-scale rather than multiplying
     by 0.1, so that 0.1-resolution values print like decimals.
     """
-    if scale is None or units.dtype == np.float64:
-        return answered(units)
-    power = 10 ** max(scale, 0)
-    if len(units) == 0 or (units.dtype == np.int64 and max(-int(units.min()), int(units.max())) * power <= EXACT):
-        return answered(units * power if scale > 0 else units / 10.0**-scale)
-    exact = [int(unit) * power for unit in units.tolist()]
-    divisor = 10 ** max(-scale, 0)
-    value = np.array([unit / divisor for unit in exact], np.float64)
-    return answered(value, None, [_decimal_text(unit, max(-scale, 0)) if abs(unit) > EXACT else None for unit in exact])
+    power = 10 ** max(scale or 0, 0)
+    if scale is None or units.dtype == np.float64 or fits_floats(units, power):
+        return answered(as_floats(units, scale))
+    exact, places = [int(unit) * power for unit in units.tolist()], max(-scale, 0)
+    texts = [_decimal_text(unit, places) if abs(unit) > EXACT else None for unit in exact]
+    return answered(as_floats(units, scale), None, texts)
 
 
-def ratio(numerator: Array, denominator: Array) -> NDArray[np.float64]:
+def ratio(numerator: Array, denominator: Array) -> Floats:
     """Exact integers divided, rounded once. shape (n,), int64 or object; denominators positive."""
     small = numerator.dtype == np.int64 and denominator.dtype == np.int64 and len(numerator) > 0
     if small and max(-int(numerator.min()), int(numerator.max()), int(denominator.max())) <= EXACT:
@@ -246,7 +238,7 @@ def within_reach(sums: Array) -> Array:
     return near
 
 
-def out_of_reach(*sums: Array) -> NDArray[np.bool_]:
+def out_of_reach(*sums: Array) -> Mask:
     """Rows without an answer, because one of these is too large for a state or for a decimal(38,0)."""
     out = np.zeros(len(sums[0]), np.bool_)
     for column in sums:
@@ -265,15 +257,6 @@ def difference(values: Array, others: Array) -> Array:
             values = values.astype(object)
     less: Array = values - others
     return less
-
-
-def times(values: Array, factor: int) -> Array:
-    """Exact integers times a positive factor: int64 where that surely fits, else object."""
-    if factor == 1 or (values.dtype == np.int64 and len(values) == 0):
-        return values
-    if values.dtype == np.int64 and max(-int(values.min()), int(values.max())) * factor < 2**63:
-        return values * factor
-    return values.astype(object) * factor
 
 
 def number_name(value: float) -> str:

@@ -12,7 +12,6 @@ from math import comb
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     HUGE,
@@ -32,13 +31,13 @@ from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
 MOST: Final = 5
 NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal
 
 
-def _power(values: NDArray[np.float64], power: int) -> NDArray[np.float64]:
+def _power(values: Floats, power: int) -> Floats:
     """By multiplying: several times faster than `**`."""
     product = np.ones_like(values) if not power else values
     for _ in range(1, power):
@@ -68,7 +67,7 @@ def _central(power: int) -> Component:
     return Component(name, (name,), lift, combine, needs=needs)
 
 
-def _spread(states: States) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _spread(states: States) -> tuple[Floats, Mask]:
     """(m2, rows in which all readings are equal); there m2 is 1, so that it divides."""
     count, m2 = states["count"], states["m2"]
     with np.errstate(over="ignore"):

@@ -14,7 +14,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     ANY,
@@ -28,16 +27,16 @@ from edge_agent.algebra.aggregates.base import (
     number_name,
     out_of_reach,
     ratio,
-    times,
     within_reach,
 )
 from edge_agent.algebra.aggregates.histogram import OPS, holding
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
     from edge_agent.algebra.partials.series import FlatSeries
 
 SECOND_US: Final = 1_000_000
@@ -97,7 +96,7 @@ def _resets(states: States, _scale: int | None, _params: Params) -> Lowered:
     return answered(_summed(found, np.less(_steps(found), 0).astype(np.int64)))
 
 
-def _area(found: FlatSeries, scale: int | None, method: object) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _area(found: FlatSeries, scale: int | None, method: object) -> tuple[Floats, Floats]:
     """(value times seconds between the readings of each row, seconds from its first to its last)."""
     after, length = _spans(found)
     value = decimals(found.value, scale).value
@@ -148,10 +147,9 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
     rows = found.rows
     order = np.lexsort((found.value, rows))
     value, row, after = found.value[order], rows[order], after[order]
-    new = np.ones(len(row), np.bool_)
-    new[1:] = (row[1:] != row[:-1]) | (value[1:] != value[:-1])
-    begins = np.flatnonzero(new)
-    seconds = (Segments.runs(begins, len(row)).sum(after) / SECOND_US).tolist()
+    groups = Segments.equal(row, value)
+    begins = groups.first()
+    seconds = (groups.sum(after) / SECOND_US).tolist()
     names, owner = decimals(value[begins], scale).value.tolist(), row[begins].tolist()
     told: list[dict[str, float]] = [{} for _ in found.sizes]
     for name, of_row, length_s in zip(names, owner, seconds, strict=True):

@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     ANY,
@@ -29,7 +28,7 @@ from edge_agent.algebra.partials.segments import Segments
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 MOST_EDGES: Final = 100
 NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` writes them
@@ -74,7 +73,7 @@ def _units(argument: str, scale: int, *, below: bool) -> int:
     return max(-(2**62), min(limit, 2**62))  # readings are within 2^53
 
 
-def holding(value: Array, op: str, edge: object, scale: int | None) -> NDArray[np.bool_]:
+def holding(value: Array, op: str, edge: object, scale: int | None) -> Mask:
     """For which values a comparison with an edge holds. value: shape (k,), float64, or units of 10**scale."""
     low: float | int = float(edge)  # type: ignore[arg-type]
     high = low

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.aggregates.base import (
     Column,
@@ -25,14 +24,14 @@ from edge_agent.algebra.aggregates.base import (
     decimals,
     out_of_reach,
     ratio,
-    times,
     within_reach,
 )
 from edge_agent.algebra.partials.segments import Segments, narrow
+from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 
 def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -55,7 +54,7 @@ def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: S
         return {"m2": within_reach(groups.sum(distance * distance))}
 
 
-def mean(states: States) -> NDArray[np.float64]:
+def mean(states: States) -> Floats:
     """The sum over the count, rounded once: in units where readings are scaled integers."""
     total = states["sum"]
     return total / states["count"] if total.dtype == np.float64 else ratio(total, states["count"])

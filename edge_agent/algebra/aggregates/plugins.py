@@ -15,6 +15,8 @@ import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
 from edge_agent.algebra.aggregates.non_commutative import with_needs
+from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States
     from edge_agent.algebra.partials.arrays import Array, Ints
 
-KINDS: Final = ("count", "time", "value", "wide", "real", "node", "order")  # of columns that a package may add
 FAILED: Final = "_failed"  # suffix of the column that counts readings on which a component failed
 UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for the law of combine
 TIMES_US: Final = np.arange(24) * 1_000
@@ -42,8 +43,9 @@ def refusal(family: Family, known: Sequence[Family]) -> str:
         taken = {each.name for other in known for each in of(other)}
         if clash := sorted(taken.intersection(each.name for each in of(family))):
             return f"{part} {clash[0]!r} exists already; choose another name"
-    if kinds := sorted({column.kind for column in family.columns} - set(KINDS)):
-        return f"column kind {kinds[0]!r} is not for packages; use one of {', '.join(KINDS)}"
+    allowed = [kind.name for kind in KINDS.values() if not kind.grows]
+    if kinds := sorted({column.kind for column in family.columns}.difference(allowed)):
+        return f"column kind {kinds[0]!r} is not for packages; use one of {', '.join(allowed)}"
     columns = [name for component in family.components for name in component.columns]
     if sorted(columns) != sorted(c.name for c in family.columns) or not all(c.columns for c in family.components):
         return "every column belongs to exactly one component, and every component has a column"
@@ -159,13 +161,13 @@ def _guarded_component(component: Component, kinds: Mapping[str, str], guard: Pl
 
 
 def _dtype(kind: str, scale: int | None) -> type[np.float64 | np.int64]:
-    return np.float64 if kind == "real" or (kind in {"value", "wide"} and scale is None) else np.int64
+    return np.float64 if KINDS[kind].form(scale) is Form.FLOAT else np.int64
 
 
 def _checked(column: Array, rows: int, kind: str, scale: int | None) -> Array:
     """The column. Raises: ValueError unless it has one finite value a row, of a dtype of its kind."""
     found, wanted = np.asarray(column), _dtype(kind, scale)
-    big = kind == "wide" and wanted is np.int64 and found.dtype == np.object_  # integers beyond 64 bits
+    big = KINDS[kind].form(scale) is Form.WIDE and found.dtype == np.object_  # integers beyond 64 bits
     if found.shape != (rows,) or not (found.dtype == wanted or big):
         shape = f"wanted a column of {wanted.__name__} and shape {(rows,)}"
         raise ValueError(f"{shape}, got {found.dtype} and {found.shape}")

@@ -20,10 +20,10 @@ from edge_agent.algebra.aggregates.base import (
     decimals,
     out_of_reach,
     ratio,
-    times,
     within_reach,
 )
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import times
 
 if TYPE_CHECKING:
     from edge_agent.algebra.aggregates.base import Params, States

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.segments import Segments, begins_run, inner
+
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.partials.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
 ONE: Final = np.ones(1, np.int64)
 MOST_PLACES: Final = 3  # decimals that float sensors mostly have; tried before sorting
@@ -69,6 +70,10 @@ class FlatMultisets:
     def rows(self) -> Ints:
         """The row of each value."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def inner(self) -> Mask:
+        """Which values have one before them in their row."""
+        return inner(self.starts, len(self.values))
 
     def totals(self) -> Ints:
         """Readings in each row."""
@@ -166,9 +171,8 @@ def combine(column: Array, groups: Segments) -> Array:
 
 def blocks(owner: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of rows, sorted by owner, that hold whole groups of about so many values as are merged at once."""
-    begins = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-    block = (np.cumsum(sizes) - sizes)[begins] // _BLOCK
-    firsts = begins[np.concatenate([[True], block[1:] != block[:-1]])].tolist()
+    begins = np.flatnonzero(begins_run(owner))
+    firsts = begins[begins_run((np.cumsum(sizes) - sizes)[begins] // _BLOCK)].tolist()
     yield from zip(firsts, [*firsts[1:], len(owner)], strict=True)
 
 
@@ -189,7 +193,7 @@ def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
     return tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
 
 
-def decimal_places(values: NDArray[np.float64]) -> int | None:
+def decimal_places(values: Floats) -> int | None:
     """The fewest decimals, at most MOST_PLACES, with which every value is written exactly; None if there are none."""
     few = values[:_TRIED]
     for places in range(MOST_PLACES + 1):
@@ -201,7 +205,7 @@ def decimal_places(values: NDArray[np.float64]) -> int | None:
     return None
 
 
-def is_decimal(values: NDArray[np.float64], places: int) -> bool:
+def is_decimal(values: Floats, places: int) -> bool:
     """Whether every value is a whole number divided by 10**places, bit for bit but for the sign of 0."""
     with np.errstate(over="ignore"):
         whole = np.rint(values * 10.0**places)
@@ -266,10 +270,7 @@ def _sorted(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultis
         values = values[order]
         owner = owner[order] if groups > 1 else owner
         counts = counts[order] if len(counts) else counts
-    new = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=new[1:])
-    if groups > 1:
-        new[1:] |= owner[1:] != owner[:-1]
+    new = begins_run(values, owner) if groups > 1 else begins_run(values)
     if values.dtype == np.float64:
         values += 0.0  # -0.0 is 0.0; they are a copy in any case
     if new.all():

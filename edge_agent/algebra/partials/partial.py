@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Floats, Ints, Mask
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.query.key import Labels
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Batch:
     """
 
     time_us: Ints
-    value: NDArray[np.float64] | Ints
+    value: Floats | Ints
     series: Ints
     labels: Sequence[Labels]
 
@@ -49,7 +48,7 @@ class Partials:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, index: NDArray[np.bool_] | Ints | slice) -> Partials:
+    def take(self, index: Mask | Ints | slice) -> Partials:
         """The rows an index or mask names, in its order."""
         return Partials(
             self.start[index], self.end[index], self.key[index], {c: v[index] for c, v in self.states.items()}
@@ -95,12 +94,7 @@ def combine(
             aggregates.combine(partials.states, groups, basis, ranks),
         )
     rows = partials.take(np.lexsort((partials.key, partials.end, partials.start)))
-    new = np.empty(len(rows), np.bool_)
-    new[0] = True
-    np.not_equal(rows.start[1:], rows.start[:-1], out=new[1:])
-    new[1:] |= rows.end[1:] != rows.end[:-1]
-    new[1:] |= rows.key[1:] != rows.key[:-1]
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(begins_run(rows.start, rows.end, rows.key))
     if len(starts) == len(rows):
         return rows
     states = aggregates.combine(rows.states, Segments.runs(starts, len(rows)), basis, ranks)
@@ -140,8 +134,7 @@ def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
         if len(alike) > 1:
             order = np.lexsort((end, start, row))
             row, start, end = row[order], start[order], end[order]
-            again = (row[1:] == row[:-1]) & (start[1:] == start[:-1]) & (end[1:] == end[:-1])
-            new = np.concatenate([[True], ~again])[: len(row)]
+            new = begins_run(row, start, end)
             row, start, end = row[new], start[new], end[new]
         parts.append(_moved(partials, row, start, end))
     return concat(parts)

@@ -8,12 +8,13 @@ every piece: picking is idempotent.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
+from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.partials.arrays import NO_INTS
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials, concat
@@ -22,8 +23,6 @@ from edge_agent.algebra.partials.series import Series
 
 if TYPE_CHECKING:
     from edge_agent.algebra.partials.arrays import Array, Ints
-
-_OF_A_READING: Final = ("time", "node", "order")  # kinds of columns that a bag knows nothing of
 
 
 def is_cut(basis: tuple[str, ...]) -> bool:
@@ -95,7 +94,7 @@ def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that follow from values alone, without what is cut."""
     components = aggregates.components_of(basis)
-    known = [c for c in components if not (c.apart or any(COLUMNS[name].kind in _OF_A_READING for name in c.columns))]
+    known = [c for c in components if not (c.apart or any(KINDS[COLUMNS[name].kind].of_reading for name in c.columns))]
     wanted = {name for c in known for name in c.columns}
     wanted -= {"series"} if "series" in basis else {"bag"}
     return tuple(name for name in basis if name in wanted)

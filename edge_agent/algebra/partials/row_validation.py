@@ -9,6 +9,8 @@ import numpy as np
 
 from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS, components_of
+from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.columns.kind import ColumnKind
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import totals
@@ -52,19 +54,9 @@ def check_basis(basis: tuple[str, ...]) -> None:
         raise WireError(str(err)[:200]) from None
 
 
-def check_column(name: str, kind: str, scale: int | None) -> str:
-    """The kind of a column by the registry, when its values fit it. Raises: WireError."""
-    known = COLUMNS[name]
-    if (known.kind == "sketch") != (kind in sketches.LETTERS.values()) or sketches.LETTERS.get(name, kind) != kind:
-        raise WireError(f"column {name} ({known.kind}) came with values of kind {kind!r}")
-    if known.kind == "sketch":
-        return known.kind
-    if known.kind in ("bag", "series") or kind in "BbSs":
-        letter = known.kind[0].upper() if scale is None else known.kind[0]
-        if known.kind not in ("bag", "series") or kind != letter:
-            raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
-        return known.kind
-    floats = known.kind == "real" or (known.kind in ("value", "wide") and scale is None)
-    if (kind == "f") != floats or (kind == "O" and known.kind != "wide"):
-        raise WireError(f"column {name} ({known.kind}, scale {scale}) came with values of kind {kind!r}")
-    return known.kind
+def check_column(name: str, letter: str, scale: int | None) -> ColumnKind:
+    """The kind of a column by the registry, if its values fit it. letter: of sketches.kind_of. Raises: WireError."""
+    kind = KINDS[COLUMNS[name].kind]
+    if letter not in kind.letters(scale) or sketches.LETTERS.get(name, letter) != letter:
+        raise WireError(f"column {name} ({kind.name}, scale {scale}) came with values of kind {letter!r}")
+    return kind

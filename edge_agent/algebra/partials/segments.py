@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 INT64_MAX: Final = 2**63 - 1
 _LOW: Final = 32  # bits of the lower limb when a sum may leave 64 bits
@@ -47,6 +47,11 @@ class Segments:
     def runs(cls, starts: Ints, rows: int) -> Segments:
         """Contiguous groups. starts: shape (n,), int64, strictly increasing from 0; a run ends at the next."""
         return cls(rows, starts, None, len(starts))
+
+    @classmethod
+    def equal(cls, *columns: Array) -> Segments:
+        """A group for each run of rows that are equal in all these columns. columns: shape (k,); k may be 0."""
+        return cls.runs(np.flatnonzero(begins_run(*columns)), len(columns[0]))
 
     @classmethod
     def coded(cls, codes: Ints, dense: int) -> Segments:
@@ -135,7 +140,7 @@ class Segments:
         assert self._codes is not None
         return self._last_write(np.arange(self.rows), self._codes)
 
-    def first_where(self, mask: NDArray[np.bool_]) -> Ints:
+    def first_where(self, mask: Mask) -> Ints:
         """Index of the first row of each group at which mask holds; it holds at least once in each."""
         rows = np.flatnonzero(mask)[::-1]
         if self._codes is not None:
@@ -183,6 +188,22 @@ class Segments:
 
     def _compress(self, dense: NDArray[Any]) -> Array:
         return dense if self._present is None else dense[self._present]
+
+
+def begins_run(*columns: Array) -> Mask:
+    """Which rows begin a run: the first, and each that differs from the row before in a column. columns: shape (k,)."""
+    new = np.ones(len(columns[0]), np.bool_)
+    np.not_equal(columns[0][1:], columns[0][:-1], out=new[1:])
+    for column in columns[1:]:
+        new[1:] |= column[1:] != column[:-1]
+    return new
+
+
+def inner(starts: Ints, rows: int) -> Mask:
+    """Which rows are not the first of their run. starts: of the runs."""
+    out = np.ones(rows, np.bool_)
+    out[starts] = False
+    return out
 
 
 def narrow(values: Array) -> Array:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.segments import Segments, inner
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.partials.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,11 +71,9 @@ class FlatSeries:
         """The row of each reading."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def inner(self) -> NDArray[np.bool_]:
+    def inner(self) -> Mask:
         """Which readings have one before them in their row."""
-        out = np.ones(len(self.time_us), np.bool_)
-        out[self.starts] = False
-        return out
+        return inner(self.starts, len(self.time_us))
 
     def column(self) -> NDArray[Any]:
         """The cells."""

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 
 NO_HINT: Final = 2**62  # a key without a register: the frontier alone bounds it
@@ -52,7 +51,7 @@ def breaks(rows: Partials, gap_us: int, max_us: int = 0) -> Ints:
     return begins
 
 
-def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
+def _reached(rows: Partials, same_key: Mask) -> Ints:
     """The latest end so far of each row's key."""
     rank = np.concatenate([[0], np.cumsum(~same_key)])
     low = int(rows.start.min())
@@ -68,7 +67,7 @@ def _reached(rows: Partials, same_key: NDArray[np.bool_]) -> Ints:
 
 
 def _bounds(rank: Ints) -> tuple[list[int], list[int]]:
-    first = np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]]))
+    first = np.flatnonzero(begins_run(rank))
     return first.tolist(), [*first[1:].tolist(), len(rank)]
 
 
@@ -144,7 +143,7 @@ class SessionStore:
         sessions = self._sessions()
         if not len(sessions):
             return NO_INTS, NO_INTS
-        first = np.flatnonzero(np.concatenate([[True], sessions.key[1:] != sessions.key[:-1]]))
+        first = np.flatnonzero(begins_run(sessions.key))
         return sessions.key[first], sessions.start[first]
 
     def _sessions(self) -> Partials:

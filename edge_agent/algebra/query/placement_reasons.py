@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS
+from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session
@@ -77,7 +78,7 @@ def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) 
         return PlacementReason(
             about, EVERY, "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
         )
-    if kinds & {"sketch", "bag"}:
+    if any(KINDS[kind].grows for kind in kinds):
         return PlacementReason(about, EVERY, "approximate: sketches of bounded size merge at every tier")
     return PlacementReason(about, EVERY, "decomposable: a few numbers a row merge at every tier, whatever the order")
 

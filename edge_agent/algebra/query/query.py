@@ -5,7 +5,7 @@ Source: the shapes people write are in docs/configure.md; schemas/query.schema.j
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from edge_agent.algebra.query.group_cut import BY_TIME, GroupCut, OrderedCut, SessionCut, TimeCut
@@ -142,6 +142,8 @@ class Sensor:
     scale: power of ten of one unit of the scaled integers (resolution 0.1 -> -1), None for floats.
     timeout_us: silent that long, the sensor is idle and its frontier moves with the clock minus delay_us.
     nan: 'skip' (count and leave out) or 'quarantine'.
+    rereadable: whether it goes on at a committed position. own_clock: whether it is read from its beginning, by a clock
+    of its own. Both follow from the driver and its options.
     """
 
     id: str
@@ -155,7 +157,14 @@ class Sensor:
     timeout_us: int = 10_000_000
     delay_us: int = 0
     nan: str = "skip"
+    rereadable: bool = field(default=False, compare=False)
+    own_clock: bool = field(default=False, compare=False)
 
     def option(self, name: str, default: object = None) -> object:
         """One of the driver's own fields, or the default."""
         return dict(self.options).get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """One of the driver's own fields as a float, or the default where it is no number."""
+        option = self.option(name)
+        return float(option) if isinstance(option, int | float) else default

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.query.key import Labels
 
 VALUE: Final = "value"
@@ -100,8 +99,8 @@ def evaluate(
     value: Array,
     series: Ints,
     labels: Sequence[Labels],
-    cache: dict[Expr, NDArray[np.bool_]] | None = None,
-) -> NDArray[np.bool_]:
+    cache: dict[Expr, Mask] | None = None,
+) -> Mask:
     """Which readings pass: shape (k,), bool.
 
     value: shape (k,), float64, the sensor's unit. series: shape (k,), int64, index into labels. cache: kept by the

@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.query.row_sizes import RowSize, of_row
+from edge_agent.algebra.columns.kind import RowSize
+from edge_agent.algebra.query.row_sizes import of_row
 from edge_agent.algebra.span import FAR_US, Lattice, edge_sets
 from edge_agent.algebra.windows import Spec, Window
 

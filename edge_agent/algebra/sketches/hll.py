@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.partials.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
     Coupons = NDArray[np.uint32]
     Registers = NDArray[np.uint8]
@@ -40,7 +40,7 @@ _HEAD: Final = struct.Struct("<8BdddII")
 _WEIGHTS: Final = 2.0 ** -np.arange(64)
 
 
-def coupons_of(values: NDArray[np.float64]) -> Coupons:
+def coupons_of(values: Floats) -> Coupons:
     """A coupon a value: zeros + 1 above 26 bits of place. values: shape (k,), finite."""
     low, high = hashed(values)
     exponent = (high >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52  # of 53 bits: exact
@@ -54,7 +54,7 @@ def coupons_of(values: NDArray[np.float64]) -> Coupons:
     return coupons
 
 
-def lift(values: NDArray[np.float64], groups: Segments) -> Array:
+def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     coupons, owner = coupons_of(values), groups.spread(np.arange(len(groups)))
     if len(values) < _LONG * len(groups):
@@ -90,9 +90,7 @@ def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Reg
     """Coupons with the group of each, in any order, as sketches. registers: what some groups have already."""
     codes = (owner.astype(np.uint64) << np.uint64(32)) | coupons
     codes.sort()
-    new = np.ones(len(codes), np.bool_)
-    np.not_equal(codes[1:], codes[:-1], out=new[1:])
-    codes = codes[new]
+    codes = codes[begins_run(codes)]
     coupons = codes.astype("<u4")  # the lower half
     ends = np.searchsorted(codes, np.arange(1, groups + 1, dtype=np.uint64) << np.uint64(32)).tolist()
     out = np.empty(groups, object)
@@ -159,7 +157,7 @@ def check(cell: bytes) -> None:
         raise ValueError("coupons and head differ")
 
 
-def estimates(column: Array) -> NDArray[np.float64]:
+def estimates(column: Array) -> Floats:
     """Different values in each sketch, whole numbers. column: shape (n,), of bytes.
 
     Reads what `check` accepts and what Spark makes of it (hll_union_agg): tables of coupons with empty places.
@@ -179,18 +177,18 @@ def estimates(column: Array) -> NDArray[np.float64]:
     return out
 
 
-def _cardinality(histogram: Ints) -> NDArray[np.float64]:
+def _cardinality(histogram: Ints) -> Floats:
     """From how many places have each count of zeros. histogram: shape (n, 64)."""
     share = histogram / PLACES
     z = PLACES * _tau(1 - share[:, -1])
     for zeros in range(_MOST_ZEROS, 0, -1):
         z = 0.5 * (z + histogram[:, zeros])
     z = np.maximum(z + PLACES * _sigma(share[:, 0]), PLACES * _WEIGHTS[-1])  # not 0 where all places are full
-    found: NDArray[np.float64] = PLACES**2 / (2 * np.log(2) * z)
+    found: Floats = PLACES**2 / (2 * np.log(2) * z)
     return found
 
 
-def _sigma(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sigma(x: Floats) -> Floats:
     """Return x + sum of 2**(k - 1) x**(2**k): of places still empty, never all of them. x: within [0, 1)."""
     total, weight = x.copy(), 1.0
     while True:
@@ -201,7 +199,7 @@ def _sigma(x: NDArray[np.float64]) -> NDArray[np.float64]:
         total, weight = more, 2 * weight
 
 
-def _tau(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tau(x: Floats) -> Floats:
     """Of places with as many zeros as can be counted. x: within [0, 1]."""
     edge = (x == 0) | (x == 1)
     x = np.where(edge, 0.25, x)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partials import multisets
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
     from edge_agent.algebra.partials.segments import Segments
 
-    Values = NDArray[np.float64]
+    Values = Floats
 
 FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200

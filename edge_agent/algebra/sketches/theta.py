@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
 
 if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.partials.segments import Segments
+    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept: lgK 12
@@ -29,7 +29,7 @@ _COMPRESSED: Final = 4  # serial version that Spark writes; ours is 3
 _LONG: Final = 64  # hashes a group from which groups are sorted one by one
 
 
-def lift(values: NDArray[np.float64], groups: Segments) -> Array:
+def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     hashes = hashed(values)[0] >> np.uint64(1)
     owner = groups.spread(np.arange(len(groups)))
@@ -61,8 +61,7 @@ def _packed(hashes: Hashes, owner: Ints, bounds: Hashes) -> NDArray[Any]:
             hashes[first:last].sort()
     else:
         hashes = hashes[np.lexsort((hashes, owner))]
-    new = np.ones(len(hashes), np.bool_)
-    new[1:] = (hashes[1:] != hashes[:-1]) | (owner[1:] != owner[:-1])
+    new = begins_run(hashes, owner)
     hashes = hashes[new]
     ends = np.cumsum(np.bincount(owner[new], minlength=groups)).tolist()
     out = np.empty(groups, object)
@@ -123,7 +122,7 @@ def check(cell: bytes) -> None:
         raise ValueError("hashes and head differ")
 
 
-def estimates(column: Array) -> NDArray[np.float64]:
+def estimates(column: Array) -> Floats:
     """Different values in each sketch, whole numbers. column: shape (n,), of bytes: checked ones or of Spark."""
     read = [_read(cell) for cell in column.tolist()]
     found = (len(kept) * (float(ALL) / bound) for bound, kept in read)

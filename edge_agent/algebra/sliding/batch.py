@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat
 from edge_agent.algebra.sliding.two_stacks import Elements, Places, formed, order_of
 from edge_agent.algebra.windows import Sliding, Window, evenly
-
-Mask = NDArray[np.bool_]
 
 _WIDE: Final = 2**62  # codes of (key, window) below it are one integer
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, in_windows
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.sliding import batch
@@ -99,10 +98,10 @@ class Rolling:
         rows = concat([*self._held, *self._fresh])
         return rows.take(self.needs(rows)) if len(rows) else rows
 
-    def needs(self, rows: Partials) -> NDArray[np.bool_]:
+    def needs(self, rows: Partials) -> Mask:
         """Which of these rows lie in a window that was not formed yet."""
         first, last = self._numbers(rows)
-        needed: NDArray[np.bool_] = last >= np.maximum(first, self._next)
+        needed: Mask = last >= np.maximum(first, self._next)
         return needed
 
     @property

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, basis_of
+from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
 from edge_agent.algebra.partials.store import Store
@@ -25,13 +26,12 @@ from edge_agent.algebra.windows import evenly
 
 LONG_SLIDES: Final = 4  # a batch that closes windows of fewer slides reads little but what is new
 PARTS: Final = 64  # blocks in the longest window: the rows a window costs are least near the root of its slices
-GROWING: Final = frozenset({"bag", "series", "sketch"})  # kinds of state that grow with the readings in it
 _OBJECT_BYTES: Final = 40  # of an integer beyond 64 bits, beside its pointer
 
 
 def kept_columns(basis: Iterable[str]) -> tuple[str, ...]:
     """State columns of constant size: slices of these are cached."""
-    return tuple(name for name in basis if COLUMNS[name].kind not in GROWING)
+    return tuple(name for name in basis if not KINDS[COLUMNS[name].kind].grows)
 
 
 def pays(query: Query, scale: int | None) -> bool:

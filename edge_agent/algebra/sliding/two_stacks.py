@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates.base import Component
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials
-from edge_agent.algebra.partials.segments import INT64_MAX, Segments, narrow
-
-Mask = NDArray[np.bool_]
+from edge_agent.algebra.partials.segments import INT64_MAX, Segments, begins_run, narrow
 
 _SPARSE: Final = 4  # a padded table of blocks may be this many times larger than the rows in it
 _SMALL: Final = 1_024  # and always this large
@@ -43,13 +40,12 @@ def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | N
         return NOTHING
     order = np.lexsort((last, rows.key))
     rows, last = rows.take(order), last[order]
-    new = np.concatenate([[True], (rows.key[1:] != rows.key[:-1]) | (last[1:] != last[:-1])])
-    starts = np.flatnonzero(new)
+    groups = Segments.equal(rows.key, last)
     states: Mapping[str, Array] = {name: rows.states[name] for name in basis}
-    if not new.all():
-        states = aggregates.combine(states, Segments.runs(starts, len(rows)), basis, ranks)
-    key, last = rows.key[starts], last[starts]
-    ends = np.append(key[1:] != key[:-1], True)[::-1]
+    if len(groups) < len(rows):
+        states = aggregates.combine(states, groups, basis, ranks)
+    key, last = rows.key[groups.first()], last[groups.first()]
+    ends = begins_run(key[::-1])
     scanned = _prefixes({name: column[::-1] for name, column in states.items()}, ends, basis, ranks)
     return Partials(last, last, key, {name: column[::-1] for name, column in scanned.items()})
 
@@ -90,12 +86,9 @@ class Elements:
             if order is not None:
                 key, first, last, place = key[order], first[order], last[order], place[order]
                 states = {name: column[order] for name, column in states.items()}
-            new = np.ones(len(place), np.bool_)
-            np.not_equal(place[1:], place[:-1], out=new[1:])
-            new[1:] |= last[1:] != last[:-1]
-            if not new.all():
-                starts = np.flatnonzero(new)
-                states = aggregates.combine(states, Segments.runs(starts, len(place)), basis, ranks)
+            groups = Segments.equal(place, last)
+            if len(groups) < len(place):
+                states, starts = aggregates.combine(states, groups, basis, ranks), groups.first()
                 key, first, last = key[starts], first[starts], last[starts]
         return cls(key, first, last, states, span, reach, -(-first // reach))
 
@@ -209,13 +202,9 @@ class _Ends:
     """
 
     def __init__(self, e: Elements, found: _Found) -> None:
-        new = np.ones(len(e), np.bool_)
-        np.not_equal(e.key[1:], e.key[:-1], out=new[1:])
-        self.in_step = bool((new[1:] | (e.last[1:] >= e.last[:-1])).all())
-        self._new_key = new.copy()
-        new[1:] |= e.block[1:] != e.block[:-1]
-        self._new = new
-        starts = np.flatnonzero(new)
+        self._new_key, self._new = begins_run(e.key), begins_run(e.key, e.block)
+        self.in_step = bool((self._new_key[1:] | (e.last[1:] >= e.last[:-1])).all())
+        starts = np.flatnonzero(self._new)
         sizes = np.diff(starts, append=len(e))
         self.longest = int(sizes.max())
         self.even = len(starts) * self.longest <= _SPARSE * len(e) + _SMALL

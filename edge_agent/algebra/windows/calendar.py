@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Run, between
@@ -160,7 +159,7 @@ class Calendar:
     def ends(self, start: Ints) -> Ints:
         return self.dates.around(start)[1]
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         opens, closes = self.dates.around(start)
         rows = np.flatnonzero((opens != NO_EDGE) & (end <= closes))
         return rows, opens[rows]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import FAR_US, Lattice, Listed, Run
@@ -42,7 +41,7 @@ class FixedBand(OneLength):
     def edges(self, low_us: int, high_us: int) -> Ints:
         return Listed((self.start_us, self.start_us + self.length_us)).points(low_us, high_us)
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))
         return rows, np.full(len(rows), self.start_us, np.int64)
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.windows.base import Setting
@@ -39,10 +38,10 @@ class OrderedReadings:
     position: Ints
     base: Ints
     time_us: Ints
-    value: NDArray[np.float64]
+    value: Floats
     labels: Sequence[Labels] = ()
 
-    def holds(self, text: str) -> NDArray[np.bool_]:
+    def holds(self, text: str) -> Mask:
         """Whether each reading meets a condition: shape (n,), bool. text: a filter (algebra/query/where_parser.py)."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
         return where.evaluate(where_parser.parse(text), self.value, series, self.labels)

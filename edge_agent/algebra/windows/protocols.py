@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import EdgeSet, Lattice, Run
 from edge_agent.algebra.windows.base import Setting, Wrong
@@ -55,7 +52,7 @@ class Window(Spec, Protocol):
     def edges(self, low_us: int, high_us: int) -> Ints:
         """All window starts and ends e with low <= e <= high; sorted, unique."""
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Windows that contain each range [start, end): (row index, window start), one entry a pair.
 
         A range that lies in no window gives none.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
@@ -63,7 +62,7 @@ class Sliding(OneLength):
         starts, *ends = (lattice.points(low_us, high_us) for lattice in self.edge_sets)
         return np.union1d(starts, ends[0]) if ends else starts
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         first = np.maximum(-((self.length_us + self.offset_us - end) // self.slide_us), 0)
         last = (start - self.offset_us) // self.slide_us
         many = np.maximum(last - first + 1, 0)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints, Mask
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
@@ -60,7 +59,7 @@ class State:
         return RowWindows(key, low, ends, line.time_us[low], line.time_us[ends], self._kept(line, starts, is_open))
 
     @staticmethod
-    def _kept(line: OrderedReadings, starts: Ints, is_open: NDArray[np.bool_]) -> Ints:
+    def _kept(line: OrderedReadings, starts: Ints, is_open: Mask) -> Ints:
         """From each key's last start on, where its window is open."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)

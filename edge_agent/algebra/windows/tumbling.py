@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
@@ -46,7 +45,7 @@ class Tumbling(OneLength):
     def edges(self, low_us: int, high_us: int) -> Ints:
         return self.edge_sets[0].points(low_us, high_us)
 
-    def assign(self, start: Ints, end: Ints) -> tuple[NDArray[np.int64], Ints]:
+    def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         index = (start - self.offset_us) // self.length_us
         opens = self.offset_us + index * self.length_us
         rows = np.flatnonzero((index >= 0) & (end <= opens + self.length_us))

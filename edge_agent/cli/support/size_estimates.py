@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.query.planner import Placement
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.algebra.query.row_sizes import RowSize
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES, MINUTE_US, digits, of_window, speed, window_us
 from edge_agent.cli.support.message_rendering import listed
+from edge_agent.config.definitions.drivers import DRIVERS
 
 UNITS_S: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001), ("us", 0.000001))
 NAMED: Final = 8  # queries in a line; a thousand may have the same size
@@ -29,18 +30,8 @@ ASSUMED: Final = Rate(1.0, "assumed; --rate sets another")
 
 def rate_of(sensor: Sensor | None, by: Iterable[str]) -> Rate:
     """The rate of a key with these labels in the sensor's definition; one reading per second if it has none."""
-    labels, per_s = set(by), 0.0
-    if sensor is not None and sensor.driver == "simulated":
-        per_s = _number(sensor.option("rate")) * (1.0 if "series" in labels else _number(sensor.option("series")))
-    if sensor is not None and sensor.driver == "host":
-        metrics, every_us = sensor.option("metrics", ()), _number(sensor.option("every_us"))
-        many = 1 if "metric" in labels or not isinstance(metrics, tuple | list) else len(metrics)
-        per_s = many * 1e6 / every_us if every_us else 0.0
-    return Rate(per_s, "rate of its sensor") if per_s > 0 else ASSUMED
-
-
-def _number(option: object) -> float:
-    return float(option) if isinstance(option, int | float) else 1.0
+    rate = None if sensor is None else DRIVERS[sensor.driver].rate
+    return ASSUMED if sensor is None or rate is None else Rate(rate(sensor, set(by)), "rate of its sensor")
 
 
 def sizes_of(placement: Placement, queries: Iterable[Query], rate: Rate) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from typing import Any, Final, Protocol
 from edge_agent.config.checking.documents import Document, Path
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
-__all__ = ["BAD", "REQUIRED", "Key", "Problem", "Report", "ValueType", "dotted", "line_of", "nearest", "read_table"]
-
 
 class _Mark:
     """A value that only equals itself."""

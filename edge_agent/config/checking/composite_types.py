@@ -23,7 +23,6 @@ class ListOf:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a tuple."""
         if not isinstance(value, list | tuple):
             return report.wrong(at, value, f"wanted a list, got {type_of(value)}", "in brackets: [...]")
         if not self.least <= len(value) <= self.most:
@@ -38,11 +37,9 @@ class ListOf:
         return tuple(read)
 
     def write(self, value: Any) -> object:
-        """Write a list."""
         return [self.kind.write(item) for item in value]
 
     def schema(self) -> dict[str, object]:
-        """An array."""
         made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
         return {**made, "uniqueItems": True} if self.unique else made
 
@@ -57,7 +54,6 @@ class Rising:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a tuple of floats."""
         read = ListOf(self.number, 1, self.most, unique=False).read(value, at, report)
         if read is BAD:
             return BAD
@@ -67,11 +63,9 @@ class Rising:
         return tuple(float(item) for item in read)
 
     def write(self, value: Any) -> object:
-        """Write a list."""
         return list(value)
 
     def schema(self) -> dict[str, object]:
-        """An array."""
         return {**ListOf(self.number, 1, self.most).schema()}
 
 
@@ -86,7 +80,6 @@ class MapOf:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read sorted pairs."""
         if not isinstance(value, Mapping):
             return report.wrong(at, value, f"wanted a table, got {type_of(value)}")
         if len(value) > self.most:
@@ -95,11 +88,9 @@ class MapOf:
         return BAD if any(BAD in pair for pair in pairs) else tuple(sorted(pairs))
 
     def write(self, value: Any) -> object:
-        """Write a table."""
         return {name: self.kind.write(item) for name, item in value}
 
     def schema(self) -> dict[str, object]:
-        """An object with free names."""
         return {
             "type": "object",
             "propertyNames": self.name.schema(),

@@ -18,7 +18,9 @@ from edge_agent.config.checking.durations import (
     parse_duration,
     parse_size,
 )
+from edge_agent.config.checking.value_types import AsWritten, Number
 
+DAY_US: Final = 86_400_000_000
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FAR_US: Final = 2**55  # a thousand years: no measure of a recording is longer
 LAST_US: Final = 253_402_300_800_000_000  # the year 10000, which no text of a moment reaches
@@ -29,13 +31,12 @@ class Duration:
     """A duration with its unit, in microseconds inside, within [low_us, high_us]."""
 
     low_us: int = 0
-    high_us: int = 366 * 86_400_000_000
+    high_us: int = 366 * DAY_US
     most: str = ""  # what high_us is, for people
 
     suffix: ClassVar[str] = "_us"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read microseconds."""
         if report.unit_us is not None and isinstance(value, int | float) and not isinstance(value, bool):
             us = value * report.unit_us  # a recording's plain number; its bounds are its own
             if us < 0 or not us < FAR_US or us != int(us):
@@ -70,7 +71,6 @@ class Duration:
         return format_duration(value)
 
     def schema(self) -> dict[str, object]:
-        """A string with a unit."""
         return {"type": "string", "pattern": f"^{DURATION}$"}
 
 
@@ -84,7 +84,6 @@ class ByteSize:
     suffix: ClassVar[str] = "_bytes"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read bytes."""
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted a size with its unit, got {type_of(value)}", 'like "256MB"')
         try:
@@ -96,11 +95,9 @@ class ByteSize:
         return size
 
     def write(self, value: Any) -> object:
-        """Write it with its longest unit."""
         return format_size(value)
 
     def schema(self) -> dict[str, object]:
-        """A string with a unit."""
         return {"type": "string", "pattern": f"^{SIZE}$"}
 
 
@@ -111,7 +108,6 @@ class Instant:
     suffix: ClassVar[str] = "_us"
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read microseconds since 1970 UTC."""
         if report.unit_us is not None and isinstance(value, int) and not isinstance(value, bool):
             us = value * report.unit_us  # a recording's plain number
             return us if 0 <= us < LAST_US else report.wrong(at, value, "not in the years 1970 to 9999")
@@ -129,22 +125,36 @@ class Instant:
         return us if us >= 0 else report.wrong(at, value, "before 1970", hint)
 
     def write(self, value: Any) -> object:
-        """Write RFC 3339 in UTC."""
         return (EPOCH + datetime.timedelta(microseconds=value)).isoformat().replace("+00:00", "Z")
 
     def schema(self) -> dict[str, object]:
-        """A date-time string."""
         return {"type": "string", "format": "date-time"}
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
-    """A time zone by its name in the IANA database."""
+class Speed:
+    """Replay speed: a factor, or 'max' for as fast as possible, which is 0 inside."""
 
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the name as it is."""
+        if value == "max":
+            return 0.0
+        read = Number(0, 1e9).read(value, at, report)
+        return float(read) if isinstance(read, int | float) else read
+
+    def write(self, value: Any) -> object:
+        return value or "max"
+
+    def schema(self) -> dict[str, object]:
+        return {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9}, {"const": "max"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Zone(AsWritten):
+    """A time zone by its name in the IANA database."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
         hint = 'like "Europe/Berlin" or "UTC"'
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted the name of a time zone, got {type_of(value)}", hint)
@@ -157,10 +167,6 @@ class Zone:
         """The zone of a city alone: `Berlin`."""
         cities = {name.rpartition("/")[2]: name for name in sorted(names())}
         return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
-
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
 
     def schema(self) -> dict[str, object]:
         """A string; which names there are changes with the years."""

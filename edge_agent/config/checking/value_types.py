@@ -14,27 +14,29 @@ from edge_agent.config.checking.checker import Report, nearest, one_of, short, t
 from edge_agent.config.checking.documents import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """What is not looked at, because its meaning is not known."""
+class AsWritten:
+    """A value type whose value inside is what people write."""
 
+    __slots__ = ()
     suffix: ClassVar[str] = ""
 
-    def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read it as it is."""
+    def write(self, value: Any) -> object:
         return value
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
+
+@dataclass(frozen=True, slots=True)
+class Anything(AsWritten):
+    """What is not looked at, because its meaning is not known."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
         return value
 
     def schema(self) -> dict[str, object]:
-        """No limits."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(AsWritten):
     """A text. pattern: of the whole. what: how a person calls it."""
 
     what: str = "a text"
@@ -43,10 +45,7 @@ class Text:
     longest: int = 1000
     empty: bool = False
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the text as it is."""
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
         if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
@@ -58,12 +57,7 @@ class Text:
             return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
         return value
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A string with its limits."""
         made: dict[str, object] = {"type": "string", "maxLength": self.longest}
         if not self.empty:
             made["minLength"] = 1
@@ -73,7 +67,14 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FilePath(Text):
+    """A path. In the local file of a node a relative one starts at the folder of that file."""
+
+    what: str = "a path"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(AsWritten):
     """One of some words. later: known, not carried by this version. absent: what else might be meant, not here.
 
     meant: words of other tools, and what to say here. others: ends the list of words, where none is near.
@@ -88,10 +89,7 @@ class Choice:
     others: str = ""
     brought: tuple[str, ...] = ()
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the word as it is."""
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted one of {', '.join(self.words)}, got {type_of(value)}")
         if value in self.words or value in self.brought:
@@ -103,12 +101,7 @@ class Choice:
         hint = near or one_of(value, (*self.words, *self.later), others)
         return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """An enum of what is carried."""
         return {"enum": [*self.words, *self.brought]}
 
 
@@ -121,52 +114,37 @@ def left_out(refused: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(AsWritten):
     """One of some values, of their own types."""
 
     choices: tuple[str | int | float | bool, ...]
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the value as it is."""
         if any(value == choice and type(value) is type(choice) for choice in self.choices):
             return value
         said = short(json.dumps(value, ensure_ascii=False, default=str))
         listed = ", ".join(json.dumps(choice) for choice in self.choices)
         return report.wrong(at, value, f"{said} is none of {listed}", nearest(str(value), map(str, self.choices)))
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """An enum."""
         return {"enum": list(self.choices)}
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(AsWritten):
     """True or false."""
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a bool."""
         return (
             value if isinstance(value, bool) else report.wrong(at, value, f"wanted true or false, got {type_of(value)}")
         )
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A boolean."""
         return {"type": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(AsWritten):
     """A number within [low, high]; `whole` for integers."""
 
     low: float = -math.inf
@@ -175,8 +153,6 @@ class Number:
     above: bool = False  # low itself is outside
     hint: str = ""  # what it may be, for people
     share: bool = False  # of 1: who says more than 1 may have meant percent
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read an int or a finite float, or an int."""
@@ -196,12 +172,7 @@ class Number:
             return report.wrong(at, value, f"must be at most {self.high:.12g}", percent)
         return int(value) if self.whole else value
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A number or an integer, with its bounds."""
         made: dict[str, object] = {"type": "integer" if self.whole else "number"}
         if math.isfinite(self.low):
             made["exclusiveMinimum" if self.above else "minimum"] = self.low
@@ -211,13 +182,10 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Url:
+class Url(AsWritten):
     """A broker, mqtt://host:port or mqtts://host:port."""
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read the text, with the port filled in."""
         hint = 'like "mqtt://127.0.0.1:1883" or "mqtts://broker.example:8883"'
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted the address of a broker, got {type_of(value)}", hint)
@@ -237,12 +205,7 @@ class Url:
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
 
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A URL string."""
         return {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"}
 
 

@@ -3,7 +3,7 @@
 definitions        text to a definition and back; the one reader for topics, files and recordings
 queries            the keys of a query
 sensors            the keys of a sensor
-drivers            the keys of each sensor driver
+drivers            the record of a sensor driver, and the registry of drivers
 window_table       the `window` of a query
 aggregate_entries  the `aggregates` of a query
 conditions         conditions on a reading: `where`, and the ends of state windows

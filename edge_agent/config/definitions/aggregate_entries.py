@@ -97,7 +97,6 @@ class AggregateEntry:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read an Aggregate."""
         if isinstance(value, str):
             value = {"fn": value}
         if not isinstance(value, Mapping):
@@ -145,7 +144,6 @@ class AggregateEntry:
         return write_aggregate(value)
 
     def schema(self) -> dict[str, object]:
-        """A name, or a table a function."""
         alone = [fn for fn in FUNCTIONS if all(key.default is not REQUIRED for key in params(fn))]
         branches: list[dict[str, object]] = [{"enum": alone}, {"type": "string", "pattern": f"^{_PERCENT.pattern}$"}]
         for fn in FUNCTIONS:

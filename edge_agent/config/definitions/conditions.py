@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from edge_agent.algebra.query import where_parser
 from edge_agent.config.checking.checker import BAD, Report
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.value_types import Text
+from edge_agent.config.checking.value_types import AsWritten, Text
 from edge_agent.errors import ConfigError
 
 MOST_FILTER: Final = 4000  # characters: it travels in frames
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(AsWritten):
     """A condition on a reading; inside its canonical text, so that what means the same is equal.
 
     what: how a person calls it. empty: whether it may be left empty.
@@ -24,10 +24,7 @@ class Condition:
     what: str = "a filter"
     empty: bool = True
 
-    suffix: ClassVar[str] = ""
-
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read canonical text."""
         text = Text(self.what, longest=MOST_FILTER, empty=self.empty).read(value, at, report)
         if text is BAD or not str(text).strip():
             return BAD if text is BAD else ""
@@ -40,10 +37,5 @@ class Condition:
             return report.wrong(at, value, f"longer than {MOST_FILTER} characters when written out")
         return canonical
 
-    def write(self, value: Any) -> object:
-        """Write the text."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A string."""
         return {"type": "string", "maxLength": MOST_FILTER}

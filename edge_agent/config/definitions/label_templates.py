@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from edge_agent.config.checking.checker import Report, type_of
 from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.value_types import AsWritten
 
 POINTER: Final = r"(?:/(?:[^/~{}]|~0|~1)*)+"  # RFC 6901 without braces, so that it can stand in a template
 _HOLE: Final = re.compile(rf"\{{topic\[([0-9]{{1,2}})\]\}}|\{{({POINTER})\}}")
@@ -41,11 +42,8 @@ def pointer(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelText:
-    """The value of a label: text, possibly with holes. `topic` says whether the driver has one."""
-
-    topic: bool = True
-    suffix: ClassVar[str] = ""
+class LabelText(AsWritten):
+    """The value of a label: text, possibly with holes."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read the text as it is; a number stands for its text."""
@@ -56,17 +54,10 @@ class LabelText:
         if not value or len(value) > LONGEST or any(c < " " for c in value):
             return report.wrong(at, value, f"wanted 1 to {LONGEST} printable characters")
         try:
-            template = parse(value)
+            parse(value)
         except ValueError as err:
             return report.wrong(at, value, str(err), 'like "{topic[1]}" or "{/ids/unit}"')
-        if not self.topic and any(isinstance(part, int) for part in template.parts):
-            return report.wrong(at, value, "only the mqtt driver has a topic", "say the label's text")
-        return value
-
-    def write(self, value: Any) -> object:
-        """Write it as it is."""
         return value
 
     def schema(self) -> dict[str, object]:
-        """A short string."""
         return {"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST}, {"type": "integer"}]}

@@ -20,11 +20,10 @@ from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, compl
 from edge_agent.config.checking.composite_types import ListOf, object_schema
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.durations import format_duration
-from edge_agent.config.checking.quantities import Duration, Instant
+from edge_agent.config.checking.quantities import DAY_US, Duration, Instant
 from edge_agent.config.checking.value_types import Choice, Text
 from edge_agent.config.definitions.aggregate_entries import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
 from edge_agent.config.definitions.conditions import Condition
-from edge_agent.config.definitions.drivers import DAY_US
 from edge_agent.config.definitions.sensors import LABEL
 from edge_agent.config.definitions.window_table import WindowTable, write_window
 from edge_agent.config.topics import ITEM_ID

@@ -11,9 +11,9 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
 from edge_agent.config.checking.composite_types import MapOf, object_schema, write_table
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.quantities import Duration
-from edge_agent.config.checking.value_types import Anything, Choice, Text
-from edge_agent.config.definitions.drivers import DAY_US, DRIVERS, LATER_DRIVERS
+from edge_agent.config.checking.quantities import DAY_US, Duration
+from edge_agent.config.checking.value_types import BROUGHT, Anything, Choice, Text, left_out
+from edge_agent.config.definitions.drivers import DRIVERS, FILES, LATER_DRIVERS, REFUSED, Driver
 from edge_agent.config.definitions.label_templates import LabelText, parse
 
 LABEL: Final = Text(
@@ -43,11 +43,9 @@ class Resolution:
         return exponent
 
     def write(self, value: Any) -> object:
-        """Write the power of ten."""
         return int(10**value) if value >= 0 else float(Decimal(1).scaleb(value))
 
     def schema(self) -> dict[str, object]:
-        """A positive number."""
         return {"type": "number", "exclusiveMinimum": 0}
 
 
@@ -58,7 +56,6 @@ class Range:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read two floats."""
         numbers = isinstance(value, list | tuple) and all(
             isinstance(v, int | float) and not isinstance(v, bool) for v in value
         )
@@ -70,17 +67,13 @@ class Range:
         return (low, high)
 
     def write(self, value: Any) -> object:
-        """Write a list."""
         return list(value)
 
     def schema(self) -> dict[str, object]:
-        """Two numbers."""
         return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 
 
-_DRIVER: Final = Key(
-    "driver", Choice(tuple(DRIVERS), LATER_DRIVERS, "driver"), REQUIRED, "where the readings come from"
-)
+_DRIVER: Final = Key("driver", Anything(), REQUIRED, "where the readings come from")
 COMMON: Final = (
     Key("labels", MapOf(LABEL, LabelText()), (), "name = text of every reading; {topic[1]} and {/pointer} fill in"),
     Key("unit", Text("a unit", longest=32, empty=True), "", "for people: °C, bar, kWh"),
@@ -100,27 +93,29 @@ COMMON: Final = (
 
 def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path, report: Report) -> Any:
     """A sensor from a table without the keys all definitions share; BAD with problems in the report."""
-    driver: Any = _DRIVER.kind.read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
-    if driver is BAD:  # whose keys they are is not known: check what all sensors share, and the names
-        others = [replace(k, kind=Anything(), default=None) for keys in DRIVERS.values() for k in keys]
-        known = {key.name: key for key in [*others, *COMMON, replace(_DRIVER, kind=Anything())]}
+    name: Any = _driver_names().read(table["driver"], (*at, "driver"), report) if "driver" in table else BAD
+    if name is BAD:  # whose keys they are is not known: check what all sensors share, and the names
+        others = [replace(key, kind=Anything(), default=None) for driver in DRIVERS.values() for key in driver.keys]
+        known = {key.name: key for key in [*others, *COMMON, _DRIVER]}
         read_table(tuple(known.values()), table, at, report)
         return BAD
-    keys = (_DRIVER, *COMMON, *DRIVERS[driver])
-    foreign = {key.name: name for name, others in DRIVERS.items() for key in others}
+    driver = DRIVERS[name]
+    keys = (_DRIVER, *COMMON, *driver.keys)
     names = {key.name for key in keys}
-    for name in [n for n in table if n not in names and n in foreign]:
-        report.unknown(at, name, names, f"it belongs to driver {foreign[name]}")
-    values = read_table(keys, {n: v for n, v in table.items() if n in names or n not in foreign}, at, report)
+    strange = [key for key in table if key not in names]  # of other drivers, or of none
+    foreign = {key.name: other.name for other in DRIVERS.values() for key in other.keys} if strange else {}
+    for key in strange:
+        if key in foreign:
+            report.unknown(at, key, names, f"it belongs to driver {foreign[key]}")
+    values = read_table(keys, {key: v for key, v in table.items() if key not in foreign or key in names}, at, report)
     if not complete(values):
         return BAD
     _check(driver, values, at, report)
-    options = tuple((k.inside, values[k.name]) for k in DRIVERS[driver] if values[k.name] is not None)
-    return Sensor(
+    sensor = Sensor(
         item,
         revision,
-        driver,
-        options,
+        name,
+        tuple((key.inside, values[key.name]) for key in driver.keys if values[key.name] is not None),
         labels=values["labels"],
         unit=values["unit"],
         scale=values["resolution"],
@@ -129,31 +124,26 @@ def read_sensor(item: str, revision: int, table: Mapping[str, object], at: Path,
         delay_us=values["delay"],
         nan=values["nan"],
     )
+    return replace(sensor, rereadable=driver.rereadable(sensor), own_clock=driver.own_clock)
 
 
-def _check(driver: str, values: Mapping[str, Any], at: Path, report: Report) -> None:
+def _driver_names() -> Choice:
+    return Choice(FILES, LATER_DRIVERS, "driver", left_out(REFUSED), others=BROUGHT, brought=DRIVERS.brought)
+
+
+def _check(driver: Driver, values: Mapping[str, Any], at: Path, report: Report) -> None:
     """What one key alone cannot show."""
     scale, limits = values["resolution"], values["range"]
     if scale is not None and limits is not None and max(map(abs, limits)) > EXACT * 10.0**scale:
         report.wrong((*at, "range"), list(limits), "more than 2^53 steps of the resolution", "use a coarser resolution")
-    levels = values["topic"].split("/") if driver == "mqtt" else []
     for name, text in values["labels"]:
         for part in parse(text).parts:
-            if isinstance(part, int) and driver != "mqtt":
-                report.wrong((*at, "labels", name), text, "only the mqtt driver has a topic", "say the label's text")
-            elif isinstance(part, int) and part >= len(levels) and levels[-1] != "#":
-                report.wrong(
-                    (*at, "labels", name),
-                    text,
-                    f"the topic has levels 0 to {len(levels) - 1}",
-                    f"{{topic[{len(levels) - 1}]}}",
-                )
-            elif isinstance(part, tuple) and driver in {"host", "simulated"}:
-                report.wrong(
-                    (*at, "labels", name), text, f"readings of driver {driver} have no payload", "say the label's text"
-                )
-    if driver == "simulated" and values["outage_for"] and values["outage_for"] >= values["outage_every"]:
-        report.wrong((*at, "outage_for"), None, "must be shorter than outage_every", "say outage_every too")
+            missing = {int: "topic", tuple: "payload"}.get(type(part), "")
+            if missing and missing not in driver.templates:
+                why = f"readings of driver {driver.name} have no {missing}"
+                report.wrong((*at, "labels", name), text, why, "say the label's text")
+    if driver.check is not None:
+        driver.check(values, at, report)
 
 
 def write_sensor(sensor: Sensor) -> dict[str, object]:
@@ -169,14 +159,14 @@ def write_sensor(sensor: Sensor) -> dict[str, object]:
         "delay_us": sensor.delay_us,
         **dict(sensor.options),
     }
-    return write_table((_DRIVER, *DRIVERS[sensor.driver], *COMMON), values)
+    return write_table((_DRIVER, *DRIVERS[sensor.driver].keys, *COMMON), values)
 
 
 def sensor_schema(shared: tuple[Key, ...]) -> dict[str, object]:
     """JSON Schema of a sensor: one branch a driver. shared: the keys of every definition."""
     branches = []
-    for name, keys in DRIVERS.items():
-        branch = object_schema((*shared, *COMMON, *keys), {"driver": {"const": name}})
+    for name, driver in DRIVERS.items():
+        branch = object_schema((*shared, *COMMON, *driver.keys), {"driver": {"const": name}})
         required = branch.get("required", [])
         branches.append({**branch, "required": ["driver", *(required if isinstance(required, list) else [])]})
     return {"oneOf": branches}

@@ -23,7 +23,7 @@ from edge_agent.config.checking.checker import (
 from edge_agent.config.checking.composite_types import object_schema, write_table
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.quantities import Duration, Instant, Zone
-from edge_agent.config.checking.value_types import BROUGHT, Choice, Flag, Number, Text, left_out
+from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, Flag, Number, Text, left_out
 from edge_agent.config.definitions.conditions import Condition
 
 MOST_TEXT: Final = 64  # characters of an id: it travels in frames
@@ -39,23 +39,16 @@ _MEANT: Final = (  # words of other tools that no spelling distance brings here
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class _Name(AsWritten):
     """A short text, which may be written as a number."""
 
-    suffix: ClassVar[str] = ""
     text: ClassVar[Text] = Text("a text", empty=True, longest=MOST_TEXT)
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read it as a text."""
         whole = isinstance(value, int) and not isinstance(value, bool)
         return self.text.read(str(value) if whole else value, at, report)
 
-    def write(self, value: Any) -> object:
-        """Write the text."""
-        return value
-
     def schema(self) -> dict[str, object]:
-        """A string or an integer."""
         return {**self.text.schema(), "type": ["string", "integer"]}
 
 
@@ -116,7 +109,6 @@ class WindowTable:
     suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        """Read a window's spec."""
         if not isinstance(value, Mapping):
             return report.wrong(
                 at, value, f"wanted a table, got {type_of(value)}", '{type = "tumbling", length = "1m"}'
@@ -157,11 +149,9 @@ class WindowTable:
         return report.wrong((*at, wrong.key), value.get(wrong.key), wrong.why.format_map(texts), hint)
 
     def write(self, value: Any) -> object:
-        """Write the table."""
         return write_window(value)
 
     def schema(self) -> dict[str, object]:
-        """One branch a type."""
         branches = []
         for word, keys in WINDOWS.items():
             branch = object_schema(keys, {"type": {"const": word}})

@@ -16,7 +16,7 @@ from edge_agent.config.checking.checker import nearest
 from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.checking.value_types import Number
 from edge_agent.config.definitions.definitions import Definition
-from edge_agent.config.definitions.drivers import IMPLIED_LABELS
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.node_file.node_tables import LimitsTable, keys_of
 from edge_agent.errors import Problem
 
@@ -24,11 +24,9 @@ MOST_ID_BYTES: Final = MAX_PLAN_BYTES // 2  # a plan also names the revisions wh
 
 
 def not_usable(definition: Definition, at: str) -> Problem:
-    """The warning at a sensor whose driver this node does not have, and at a query of it."""
-    driver = definition.value.driver if isinstance(definition.value, Sensor) else None
-    if driver != "mqtt":
-        return Problem(at, definition.id, f"this node has no driver {driver}, so the sensor does not concern it")
-    why = "this node has no [local] broker, so mqtt sensors do not concern it"
+    """The warning at a sensor that needs a local broker, on a node without one, and at a query of it."""
+    driver = definition.value.driver if isinstance(definition.value, Sensor) else ""
+    why = f"this node has no [local] broker, so {driver} sensors do not concern it"
     return Problem(at, definition.id, why, 'to read them here, add [local] with broker = "mqtt://..." and restart')
 
 
@@ -121,7 +119,7 @@ def warnings(value: Sensor | Query | None, sensors: Mapping[str, Sensor]) -> tup
     if not isinstance(value, Query) or value.source not in sensors:
         return ()
     sensor = sensors[value.source]
-    labels = {name for name, _ in sensor.labels} | set(IMPLIED_LABELS.get(sensor.driver, ()))
+    labels = {name for name, _ in sensor.labels} | set(DRIVERS[sensor.driver].labels)
     used = [("by", name) for name in value.by]
     if value.where:
         used += [("where", name) for name in sorted(where.names(where_parser.parse(value.where)) - {where.VALUE})]

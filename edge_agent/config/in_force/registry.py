@@ -21,34 +21,33 @@ from typing import Any, Final
 
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor, parse_definition
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
 from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
 from edge_agent.config.in_force.rejection import Rejection, revision_in, state_item
-from edge_agent.config.in_force.revision_numbering import Publication, RevisionNumberer
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
-
-__all__ = ["DefinitionRegistry", "Publication", "RevisionNumberer"]
 
 MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
 Slot = tuple[str, str, str]  # (scope, kind, id)
 
 
 class DefinitionRegistry:
-    """The definitions of one node. usable: the drivers it can run, None for all."""
+    """The definitions of one node. local_broker: whether it has one, which some drivers need."""
 
     def __init__(
         self,
         node: str,
         limits: LimitsTable | None = None,
-        usable: Sequence[str] | None = None,
         local: Iterable[Definition] = (),
         state: Mapping[str, object] | None = None,
+        *,
+        local_broker: bool = True,
     ) -> None:
         self._node = node
         self._limits = limits or LimitsTable()
-        self._usable = None if usable is None else frozenset(usable)
+        self._local_broker = local_broker
         self._accepted: dict[Slot, Definition] = {}
         self._refused: dict[Slot, Rejection] = {}
         self._highest: dict[tuple[str, str], int] = {}
@@ -187,8 +186,8 @@ class DefinitionRegistry:
 
     def _concerns(self, definition: Definition) -> bool:
         """Whether a definition is for this node, and of a driver that it can run."""
-        value, usable = definition.value, self._usable
-        can_run = usable is None or not isinstance(value, Sensor) or value.driver in usable
+        value = definition.value
+        can_run = self._local_broker or not isinstance(value, Sensor) or not DRIVERS[value.driver].local
         return can_run and definition.concerns(self._node)
 
     def _known(self, kind: str, item: str) -> bool:

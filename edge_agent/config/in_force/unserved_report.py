@@ -16,7 +16,7 @@ SHOWN: Final = 3  # definitions that are named each; of the others how many
 
 def unserved(settings: Settings) -> tuple[list[Problem], int]:
     """Problems for people, the first few and one for all others, and how many definitions are not served."""
-    refused = DefinitionRegistry(settings.node.id, settings.limits, None, settings.definitions).refused()
+    refused = DefinitionRegistry(settings.node.id, settings.limits, settings.definitions).refused()
     listed = [replace(why, at=f"{kind}.{item}.{why.at}") for (kind, item), why in islice(refused.items(), SHOWN)]
     if len(refused) > SHOWN:
         values = [definition.value for definition in settings.definitions]

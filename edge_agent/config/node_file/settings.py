@@ -11,7 +11,9 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, nearest, read_table
 from edge_agent.config.checking.documents import Path, read
 from edge_agent.config.checking.durations import format_duration
+from edge_agent.config.checking.value_types import FilePath
 from edge_agent.config.definitions.definitions import Definition, read_definition
+from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.crosscheck import too_many, warnings
 from edge_agent.config.node_file.node_tables import (
     FOR_ROLE,
@@ -30,21 +32,6 @@ from edge_agent.config.node_file.node_tables import (
 )
 from edge_agent.config.topics import KINDS
 from edge_agent.errors import ConfigError
-
-__all__ = [
-    "LanderTable",
-    "LimitsTable",
-    "LocalTable",
-    "LogTable",
-    "LowerTable",
-    "NodeTable",
-    "RootTable",
-    "Settings",
-    "SpoolTable",
-    "UplinkTable",
-    "load",
-    "parse",
-]
 
 DEFAULT_FILE: Final = "headwater.toml"
 MAX_FILE_BYTES: Final = 1_000_000  # 256 sensors and 2 000 queries fit
@@ -207,8 +194,9 @@ def _fits_together(settings: Settings, report: Report) -> None:
         if (problem := too_many(kind, "", values, settings.limits)) is not None:
             report.wrong((kind,), None, problem.why, problem.hint)
     for definition in settings.definitions:
-        if isinstance(definition.value, Sensor) and definition.value.driver == "mqtt" and settings.local is None:
-            why = "driver mqtt needs a local broker"
+        sensor = definition.value
+        if isinstance(sensor, Sensor) and DRIVERS[sensor.driver].local and settings.local is None:
+            why = f"driver {sensor.driver} needs a local broker"
             report.wrong(("sensor", definition.id), None, why, 'add [local] with broker = "mqtt://127.0.0.1:1883"')
 
 
@@ -247,17 +235,18 @@ def absolute(settings: Settings, folder: File) -> Settings:
         spool=under(settings.spool),
         lander=under(settings.lander),
         root=under(settings.root),
-        definitions=tuple(_recording_under(folder, d) for d in settings.definitions),
+        definitions=tuple(_paths_under(folder, d) for d in settings.definitions),
         **connections,
     )
 
 
-def _recording_under(folder: File, definition: Definition) -> Definition:
-    """The path of a local `file` sensor is beside the configuration too."""
+def _paths_under(folder: File, definition: Definition) -> Definition:
+    """Relative paths of a local sensor start at the folder of the configuration too."""
     sensor = definition.value
-    if not isinstance(sensor, Sensor) or sensor.driver != "file":
+    if not isinstance(sensor, Sensor):
         return definition
-    options = tuple((n, str(folder / str(v)) if n == "path" else v) for n, v in sensor.options)
+    paths = {key.inside for key in DRIVERS[sensor.driver].keys if isinstance(key.kind, FilePath)}
+    options = tuple((name, str(folder / str(v)) if name in paths else v) for name, v in sensor.options)
     return replace(definition, value=replace(sensor, options=options))
 
 

@@ -34,7 +34,7 @@ def keys(listed: Sequence[Key]) -> str:
 
 def drivers() -> str:
     """The keys of each driver."""
-    return "\n\n".join(f"`{name}`\n\n{keys(listed)}" for name, listed in DRIVERS.items())
+    return "\n\n".join(f"`{name}`\n\n{keys(driver.keys)}" for name, driver in DRIVERS.items())
 
 
 def windows() -> str:

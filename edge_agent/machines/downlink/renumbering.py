@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
+from edge_agent.algebra.aggregates import COLUMNS, renumbered
+from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.store import ranks_of

@@ -26,7 +26,6 @@ from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
-REREADABLE: Final = ("file", "simulated")  # drivers that go on at a committed position (3.1)
 
 
 class Gateway(Node):
@@ -184,7 +183,7 @@ class Gateway(Node):
 
         Windows of other forms begin at their own readings or markers.
         """
-        from_start = source.newest_us > NEVER_US or source.sensor.driver in REREADABLE
+        from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
             return ()
         since_us = source.heard_us
@@ -225,8 +224,7 @@ class Gateway(Node):
         committed = self._restored.get("committed_us")
         for name, source in self.sources.items():
             groups = tuple(g for g in self.slicers if g.source == name)
-            again = source.sensor.driver in REREADABLE or source.sensor.option("qos", 0) == 1
-            if groups and not again and isinstance(committed, int) and committed < now_us:
+            if groups and not source.sensor.rereadable and isinstance(committed, int) and committed < now_us:
                 out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
         return tuple(out)
 

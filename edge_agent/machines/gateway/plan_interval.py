@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edge_agent.algebra.aggregates import COLUMNS, NUMBERED
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.columns import NUMBERED
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials

@@ -18,7 +18,7 @@ from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.punctuation.markers import Markers
 from edge_agent.algebra.query.query import Query
@@ -95,7 +95,7 @@ class PunctuationSlicer(PlanInterval):
     def _by_window(self, run: SortedBatch) -> Iterator[tuple[int, int, SortedBatch]]:
         """Readings below the frontier by window: (start, end, part of the run)."""
         start, end = self._markers.around(run.time_us)
-        cuts = [0, *(np.flatnonzero(start[1:] != start[:-1]) + 1).tolist(), len(start)]
+        cuts = [*np.flatnonzero(begins_run(start)).tolist(), len(start)]
         for first, last in pairwise(cuts):
             yield int(start[first]), int(end[first]), run.part(first, last)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.arrays import Array, Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query import where, where_parser
 
 LIMITS: Final = {"f": 1e300, "i": 2**61 - 1}  # beyond, sums of floats overflow, and integers do not travel (7.1)
-
-Mask = NDArray[np.bool_]
 
 
 class ReadingFilter:

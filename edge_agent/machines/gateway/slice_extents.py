@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
+from edge_agent.algebra.partials.segments import begins_run
 from edge_agent.algebra.windows.edges import Edges
 
 _CHUNKS: Final = 256  # extents are kept by batch; so many before they are joined
@@ -39,7 +40,7 @@ class SliceExtents:
         order = np.argsort(start, kind="stable")
         start, low, high = start[order], low[order], high[order]
         if len(start):
-            first = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1]]))
+            first = np.flatnonzero(begins_run(start))
             start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
         if len(start) and edges is not None:  # one read in part below the frontier must not move without that
             open_ = (edges.around(start)[1] > closed_us) | (high >= closed_us)

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, NUMBERED, Readings, lift
+from edge_agent.algebra.aggregates import COLUMNS, Readings, lift
 from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.columns import NUMBERED
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials, in_windows

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
+from edge_agent.algebra.aggregates import COLUMNS, renumbered
+from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.sessions import SessionStore

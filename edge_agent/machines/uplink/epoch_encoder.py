@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, OF_NODES, renumbered
+from edge_agent.algebra.aggregates import COLUMNS, renumbered
+from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials

@@ -8,12 +8,13 @@ import numpy as np
 
 from edge_agent.algebra import sketches
 from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
-from edge_agent.algebra.query.row_sizes import COLUMN_BYTES, OTHER_BYTES, ROW_BYTES
+from edge_agent.algebra.query.row_sizes import ROW_BYTES
 
 
 def of_texts(texts: Iterable[str]) -> int:
@@ -33,7 +34,7 @@ def of_plan(plan: Plan) -> int:
 
 def of_row(basis: Iterable[str]) -> int:
     """Of a row without what its bags, series and sketches hold."""
-    return ROW_BYTES + sum(COLUMN_BYTES.get(COLUMNS[name].kind, OTHER_BYTES) for name in basis)
+    return ROW_BYTES + sum(KINDS[COLUMNS[name].kind].bytes for name in basis)
 
 
 def of_value(rows: Partials) -> int:

@@ -16,12 +16,16 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.checking.checker import REQUIRED, Key
+from edge_agent.config.checking.quantities import Speed
+from edge_agent.config.checking.value_types import Choice, FilePath, Text
+from edge_agent.config.definitions.drivers import Driver
 from edge_agent.errors import PortError
-from edge_agent.machines.events import Note, Read
+from edge_agent.machines.events import Read
 from edge_agent.ports import Clock
 from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.convert import Fields
-from edge_agent.ports.sensors.quality import Quality, Values
+from edge_agent.ports.sensors.quality import CheckedSensor, Values
 
 BLOCK_BYTES: Final = 512 * 1024  # read ahead, some ten thousand lines; a longer line is skipped and counted
 BATCHES: Final = 4  # in one poll at full speed: others want their turn
@@ -29,15 +33,13 @@ FAR_US: Final = 3_600_000_000  # an ended file: nothing is due
 ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 
 
-class FileSensor:
+class FileSensor(CheckedSensor):
     """Replays one file from where the position says. Raises: PortError if it is not there or lacks a column."""
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
-        self.sensor = sensor
-        self.quality = Quality(sensor, oldest_us=None)  # a recording may be of any time
+        super().__init__(sensor, oldest_us=None)  # a recording may be of any time
         self._path = Path(str(sensor.option("path")))
-        speed = sensor.option("speed", 1.0)
-        self._speed = float(speed) if isinstance(speed, int | float) else 1.0
+        self._speed = sensor.number("speed", 1.0)
         kind = str(sensor.option("format", "auto"))
         self._json = kind == "jsonl" or (kind == "auto" and self._path.suffix.lower() in ENDINGS)
         self._cells = [read.pointer(self._pointer(option))[0] for option in ("time", "value")]
@@ -200,14 +202,6 @@ class FileSensor:
             return now_us
         return now_us + max(0, int((int(self._reach[0]) - self._clock_us()) / self._speed) + 1)
 
-    def notes(self) -> list[Note]:
-        """What an operator may want to read."""
-        return self.quality.notes()
-
-    def counters(self) -> dict[str, int]:
-        """Readings taken and refused since the start, by kind."""
-        return self.quality.count.as_dict()
-
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -222,3 +216,26 @@ def _split(line: bytes) -> list[str]:
         return next(csv.reader([text], strict=True))
     except csv.Error as err:
         raise read.BadPayloadError(f"no CSV: {err}") from err
+
+
+_COLUMN: Final = Text("a column or JSON pointer", longest=200)
+DRIVER: Final = Driver(
+    name="file",
+    keys=(
+        Key("path", FilePath(), REQUIRED, "CSV with a header, or JSON lines"),
+        Key("format", Choice(("auto", "csv", "jsonl"), what="format"), "auto", "auto goes by the name's ending"),
+        Key("time", _COLUMN, "time", "column or JSON pointer of the event time"),
+        Key("value", _COLUMN, "value", "column or JSON pointer of the value"),
+        Key("speed", Speed(), 1.0, "1 is as recorded, 60 a minute a second, 'max' as fast as possible"),
+    ),
+    start=FileSensor,
+    check=None,
+    labels=(),
+    templates=frozenset({"payload"}),
+    rate=None,
+    rereadable=lambda sensor: True,
+    own_clock=True,
+    ends=True,
+    local=False,
+    extra="",
+)

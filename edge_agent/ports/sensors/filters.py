@@ -8,6 +8,40 @@ Source: MQTT 3.1.1 section 4.7, and section 3.3.5 on overlapping subscriptions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.config.checking.checker import Report, type_of
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.value_types import AsWritten
+
+MOST_LEVELS: Final = 32  # of a topic: the broker's own limit is 200
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter(AsWritten):
+    """An MQTT topic filter; `+` stands for a level, `#` at the end for the rest."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted a topic, got {type_of(value)}")
+        levels = value.split("/")
+        if not value or len(value.encode()) > 1000 or len(levels) > MOST_LEVELS or "\0" in value:
+            return report.wrong(at, value, f"wanted a topic of 1 to 1000 bytes and at most {MOST_LEVELS} levels")
+        if "#" in value and (levels[-1] != "#" or value.count("#") > 1):
+            return report.wrong(
+                at, value, "# stands alone at the end of a topic", value.split("#")[0].rstrip("/") + "/#"
+            )
+        if any("+" in level and level != "+" for level in levels):
+            return report.wrong(
+                at, value, "+ stands for a whole level", "/".join("+" if "+" in x else x for x in levels)
+            )
+        if levels[0] == "$share":
+            return report.wrong(at, value, "a shared subscription would lose readings", "/".join(levels[2:]))
+        return value
+
+    def schema(self) -> dict[str, object]:
+        return {"type": "string", "minLength": 1, "maxLength": 1000}
 
 
 def matches(filter_: str, topic: str) -> bool:

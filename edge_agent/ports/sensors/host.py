@@ -7,46 +7,45 @@ Source: Linux, proc(5) and Documentation/driver-api/thermal/sysfs-api.rst.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.checking.checker import Key
+from edge_agent.config.checking.composite_types import ListOf
+from edge_agent.config.checking.quantities import DAY_US, Duration
+from edge_agent.config.checking.value_types import Choice
+from edge_agent.config.definitions.drivers import Driver
 from edge_agent.errors import PortError
-from edge_agent.machines.events import Note, Read
+from edge_agent.machines.events import Read
 from edge_agent.ports import Clock
-from edge_agent.ports.sensors.quality import Quality
+from edge_agent.ports.sensors.quality import CheckedSensor
 
 PROC: Final = Path("/proc")
 THERMAL: Final = Path("/sys/class/thermal")
+METRICS: Final = ("cpu", "memory", "load", "thermal")
 IDLE_FIELDS: Final = (3, 4)  # of the first line of /proc/stat: idle and iowait
 ALL_FIELDS: Final = 8  # user to steal; guest times are contained in user and nice
 
 
-class HostSensor:
+class HostSensor(CheckedSensor):
     """Samples every `every`, at multiples of it, so that the samples of a fleet fall together."""
 
     def __init__(
         self, sensor: Sensor, position: object, clock: Clock, *, proc: Path = PROC, thermal: Path = THERMAL
     ) -> None:
         del position  # the past cannot be read again
-        self.sensor = sensor
-        self.quality = Quality(sensor)
+        super().__init__(sensor)
         self._clock = clock
         self._proc, self._thermal = proc, thermal
-        every = sensor.option("every_us", 1_000_000)
-        self._every_us = every if isinstance(every, int) else 1_000_000
-        metrics = sensor.option("metrics", ("cpu", "memory", "load", "thermal"))
-        self._metrics = tuple(metrics) if isinstance(metrics, list | tuple) else ()
+        self._every_us = int(sensor.number("every_us", 1e6))
+        self._metrics = _metrics(sensor)
         self._zones = self._find_zones() if "thermal" in self._metrics else []
         self._busy, self._total = self._jiffies()
         self._next_us = (clock.now_us() // self._every_us + 1) * self._every_us
-
-    @property
-    def position(self) -> object:
-        """None: what was not sampled is gone."""
-        return None
 
     def poll(self, now_us: int) -> list[Read]:
         """One sample of every metric, if one is due."""
@@ -121,13 +120,31 @@ class HostSensor:
         """The next multiple of `every`."""
         return min(self._next_us, now_us + self._every_us)
 
-    def notes(self) -> list[Note]:
-        """What an operator may want to read."""
-        return self.quality.notes()
 
-    def counters(self) -> dict[str, int]:
-        """Readings taken and refused since the start, by kind."""
-        return self.quality.count.as_dict()
+def _metrics(sensor: Sensor) -> tuple[object, ...]:
+    metrics = sensor.option("metrics", METRICS)
+    return tuple(metrics) if isinstance(metrics, list | tuple) else ()
 
-    def close(self) -> None:
-        """Nothing to let go of."""
+
+def _rate(sensor: Sensor, by: Collection[str]) -> float:
+    """Readings a second of one key: of one metric, or of all of them."""
+    return (1 if "metric" in by else len(_metrics(sensor))) * 1e6 / sensor.number("every_us", 1e6)
+
+
+DRIVER: Final = Driver(
+    name="host",
+    keys=(
+        Key("metrics", ListOf(Choice(METRICS, what="metric"), 1), METRICS, "each is a series with the label metric"),
+        Key("every", Duration(10_000, DAY_US), 1_000_000, "sampling interval"),
+    ),
+    start=HostSensor,
+    check=None,
+    labels=("metric", "zone"),
+    templates=frozenset(),
+    rate=_rate,
+    rereadable=lambda sensor: False,
+    own_clock=False,
+    ends=False,
+    local=False,
+    extra="",
+)

@@ -18,11 +18,16 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.checking.checker import REQUIRED, Key, Report
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.value_types import Choice, Number, Text
+from edge_agent.config.definitions.drivers import Driver
+from edge_agent.config.definitions.label_templates import POINTER, parse
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
 from edge_agent.ports.packets import DUP, RETAIN, Message
 from edge_agent.ports.sensors.convert import Converter
-from edge_agent.ports.sensors.filters import disjoint, matches
+from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 
 MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
 MOST_MESSAGES: Final = 16_384  # the same for many small ones
@@ -279,3 +284,39 @@ def _flat(tokens: Iterable[Any]) -> Iterable[int]:
             yield from token
         else:
             yield token
+
+
+def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
+    """Refuse labels that take a level which the topic does not have."""
+    levels = values["topic"].split("/")
+    for name, text in values["labels"]:
+        for part in parse(text).parts:
+            if isinstance(part, int) and part >= len(levels) and levels[-1] != "#":
+                last = len(levels) - 1
+                why = f"the topic has levels 0 to {last}"
+                report.wrong((*at, "labels", name), text, why, f"{{topic[{last}]}}")
+
+
+_POINTER: Final = Text(
+    "a JSON pointer", POINTER, 'like "/temperature"; leave it out for a bare number', 200, empty=True
+)
+DRIVER: Final = Driver(
+    name="mqtt",
+    keys=(
+        Key("topic", TopicFilter(), REQUIRED, "topic filter on the local broker, like plant/+/temp"),
+        Key("value", _POINTER, "", "JSON pointer to the value; left out: the payload is a bare number or a CBOR batch"),
+        Key("time", _POINTER, "", "JSON pointer to the event time (RFC 3339, or a number); left out: time of arrival"),
+        Key("qos", Number(0, 1, whole=True), 1, "of the subscription", "readings wait at the broker while we restart"),
+        Key("format", Choice(("auto", "number", "json", "cbor"), what="format"), "auto", "of the payload"),
+    ),
+    start=MqttSensors,
+    check=_check,
+    labels=(),
+    templates=frozenset({"topic", "payload"}),
+    rate=None,
+    rereadable=lambda sensor: sensor.option("qos") == 1,
+    own_clock=False,
+    ends=False,
+    local=True,
+    extra="",
+)

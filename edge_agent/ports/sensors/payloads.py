@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -94,7 +93,7 @@ def column(documents: Sequence[Any], steps: Sequence[str]) -> list[Any]:
     return [follow(found, steps) for found in documents]
 
 
-def plain(values: Sequence[Any]) -> NDArray[np.float64] | None:
+def plain(values: Sequence[Any]) -> Floats | None:
     """All as floats if all are numbers (no booleans, no texts, nothing missing), else None."""
     if not set(map(type, values)) <= {float, int}:
         return None

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
@@ -26,7 +25,7 @@ MAX_SERIES: Final = 2**16  # of a sensor: as many keys as an epoch numbers (docs
 NOTES: Final = 3  # of one kind between two calls of `notes`
 SHOWN_BYTES: Final = 200  # of a bad payload
 
-Values = NDArray[np.float64] | Ints
+Values = Floats | Ints
 
 
 @dataclass(slots=True)
@@ -49,6 +48,30 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         """Plain values, for status and logs."""
         return asdict(self)
+
+
+class CheckedSensor:
+    """What drivers share that check their readings with one Quality; the rest of ports.SensorDriver is their own."""
+
+    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US) -> None:
+        self.sensor = sensor
+        self.quality = Quality(sensor, oldest_us=oldest_us)
+
+    @property
+    def position(self) -> object:
+        """None: the past cannot be read again."""
+        return None
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read, once each."""
+        return self.quality.notes()
+
+    def counters(self) -> dict[str, int]:
+        """Readings taken and refused since the start, by kind."""
+        return self.quality.count.as_dict()
+
+    def close(self) -> None:
+        """Let go of files and devices: there are none."""
 
 
 class Quality:
@@ -96,9 +119,7 @@ class Quality:
     def _empty(self) -> Values:
         return np.zeros(0, np.float64) if self.sensor.scale is None else np.zeros(0, np.int64)
 
-    def _drop(
-        self, bad: NDArray[np.bool_], good: NDArray[np.bool_] | None, kind: str, shown: Values
-    ) -> NDArray[np.bool_] | None:
+    def _drop(self, bad: Mask, good: Mask | None, kind: str, shown: Values) -> Mask | None:
         """Refuse the rows in `bad` that are not refused yet; None stands for all good."""
         fresh = bad if good is None else bad & good
         n = int(np.count_nonzero(fresh))
@@ -109,8 +130,8 @@ class Quality:
             self.note(kind, shown[int(np.argmax(fresh))].item(), readings=n)
         return ~fresh if good is None else good & ~fresh
 
-    def _good_values(self, value: Values) -> NDArray[np.bool_] | None:
-        good: NDArray[np.bool_] | None = None
+    def _good_values(self, value: Values) -> Mask | None:
+        good: Mask | None = None
         if value.dtype.kind == "f":
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = bool(np.isfinite(value.sum()))
@@ -123,7 +144,7 @@ class Quality:
                 good = self._drop((value < low) | (value > high), good, "out_of_range", value)
         return good
 
-    def _scaled(self, value: Values, good: NDArray[np.bool_] | None) -> tuple[Values, NDArray[np.bool_] | None]:
+    def _scaled(self, value: Values, good: Mask | None) -> tuple[Values, Mask | None]:
         """As int64 multiples of 10**scale, or float64."""
         scale = self.sensor.scale
         if scale is None:
@@ -148,9 +169,7 @@ class Quality:
             steps = np.where(fits, steps, 0.0)
         return steps.astype(np.int64), good
 
-    def _good_times(
-        self, time_us: Ints, good: NDArray[np.bool_] | None, latest_us: int | None
-    ) -> NDArray[np.bool_] | None:
+    def _good_times(self, time_us: Ints, good: Mask | None, latest_us: int | None) -> Mask | None:
         if self._oldest_us is not None and int(time_us.min()) < self._oldest_us:
             good = self._drop(time_us < self._oldest_us, good, "bad_time", time_us)
         if latest_us is not None and int(time_us.max()) > latest_us + FUTURE_US:

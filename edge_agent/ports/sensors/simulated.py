@@ -8,25 +8,31 @@ Source of the random numbers: SplitMix64 (Steele, Lea & Flood, 2014), as a hash 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.machines.events import Note, Read
+from edge_agent.config.checking.checker import Key, Report
+from edge_agent.config.checking.documents import Path
+from edge_agent.config.checking.quantities import DAY_US, Duration, Instant, Speed
+from edge_agent.config.checking.value_types import Choice, Number
+from edge_agent.config.definitions.drivers import Driver
+from edge_agent.machines.events import Read
 from edge_agent.ports import Clock
-from edge_agent.ports.sensors.quality import Quality
+from edge_agent.ports.sensors.quality import CheckedSensor
 
-Floats = NDArray[np.float64]
 Bits = NDArray[np.uint64]
 
 MOST: Final = 65_536  # readings in one batch
 BATCHES: Final = 8  # in one poll: a sensor that catches up leaves time for others
 SHARED_BEGIN_US: Final = 3_600_000_000  # sensors with a `begin` up to an hour ago share event time; older is history
+WAVES: Final = ("sine", "square", "saw", "walk", "noise", "steps", "constant")
 OCTAVES: Final = 6  # of the walk: its finest structure is a 32nd of the period
 INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)
 MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -68,7 +74,7 @@ class SimulatedReadings:
     value: Floats
     series: Ints
 
-    def take(self, rows: NDArray[np.bool_] | Ints) -> SimulatedReadings:
+    def take(self, rows: Mask | Ints) -> SimulatedReadings:
         """The rows an index or mask names."""
         return SimulatedReadings(
             self.index[rows], self.time_us[rows], self.arrival_us[rows], self.value[rows], self.series[rows]
@@ -172,15 +178,13 @@ class Simulation:
         return total
 
 
-class SimulatedSensor:
+class SimulatedSensor(CheckedSensor):
     """The driver: hands over what has arrived by its own clock. Re-readable: the position is that clock."""
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
-        self.sensor = sensor
+        super().__init__(sensor, oldest_us=None)
         now_us = clock.now_us()
-        self.quality = Quality(sensor, oldest_us=None)
-        speed = sensor.option("speed", 1.0)
-        self.speed = float(speed) if isinstance(speed, int | float) else 1.0
+        self.speed = sensor.number("speed", 1.0)
         begin = sensor.option("begin_us")
         begin_us = begin if isinstance(begin, int) else now_us
         near = begin_us > now_us - SHARED_BEGIN_US
@@ -230,13 +234,43 @@ class SimulatedSensor:
         next_us = int(self.simulation.times(np.array([tick]))[0])
         return self._anchor_us + int((next_us - self.simulation.begin_us) / self.speed) + 1
 
-    def notes(self) -> list[Note]:
-        """What an operator may want to read."""
-        return self.quality.notes()
 
-    def counters(self) -> dict[str, int]:
-        """Readings taken and refused since the start, by kind."""
-        return self.quality.count.as_dict()
+def _check(values: Mapping[str, Any], at: Path, report: Report) -> None:
+    if values["outage_for"] and values["outage_for"] >= values["outage_every"]:
+        report.wrong((*at, "outage_for"), None, "must be shorter than outage_every", "say outage_every too")
 
-    def close(self) -> None:
-        """Nothing to let go of."""
+
+def _rate(sensor: Sensor, by: Collection[str]) -> float:
+    """Readings a second of one key: of one series, or of all of them."""
+    return sensor.number("rate", 1.0) * (1.0 if "series" in by else sensor.number("series", 1.0))
+
+
+DRIVER: Final = Driver(
+    name="simulated",
+    keys=(
+        Key("wave", Choice(WAVES, what="wave"), "sine", "shape of the value over event time"),
+        Key("seed", Number(0, 2**53, whole=True), 0, "the same seed gives the same readings"),
+        Key("rate", Number(0, 1e7, above=True), 1.0, "readings a second, of each series"),
+        Key("series", Number(1, 65536, whole=True), 1, "how many; each carries the label series"),
+        Key("mean", Number(-1e12, 1e12), 0.0, "middle of the wave"),
+        Key("amplitude", Number(0, 1e12), 1.0, "from the middle to the top"),
+        Key("period", Duration(1000, 366 * DAY_US), 60_000_000, "of the wave; how long a step stands"),
+        Key("noise", Number(0, 1e12), 0.0, "standard deviation of what is added to each value"),
+        Key("gaps", Number(0, 1), 0.0, "share of readings that never come"),
+        Key("disorder", Duration(0, DAY_US), 0, "a reading comes up to that much later than its neighbours"),
+        Key("outage_every", Duration(0, 366 * DAY_US), 0, "silence begins at its multiples; 0s is never"),
+        Key("outage_for", Duration(0, 366 * DAY_US), 0, "how long the silence lasts"),
+        Key("begin", Instant(), None, "event time of the first reading; left out: when the sensor starts"),
+        Key("speed", Speed(), 1.0, "event time against the clock"),
+    ),
+    start=SimulatedSensor,
+    check=_check,
+    labels=("series",),
+    templates=frozenset(),
+    rate=_rate,
+    rereadable=lambda sensor: True,
+    own_clock=True,
+    ends=False,
+    local=False,
+    extra="",
+)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.multisets import FlatMultisets
+from edge_agent.algebra.partials.segments import inner
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import numbers
@@ -56,9 +57,7 @@ def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object
     """The first value of each row, and from each value to the next in its row, less one."""
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
         raise ValueError("a bag holds an integer beyond 61 bits")
-    inner = np.ones(len(units), np.bool_)
-    inner[found.starts] = False
-    steps = np.diff(units, prepend=units[:1])[inner] - 1
+    steps = np.diff(units, prepend=units[:1])[found.inner()] - 1
     return numbers.encode_ints(units[found.starts]), pack(steps, least)
 
 
@@ -79,10 +78,8 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
     if int(counts.min()) < 1 or int(counts.max()) > MOST_COUNT:
         raise WireError(f"{what}: a count outside 1..{MOST_COUNT}")
     found = FlatMultisets(_decode_values(value_item, sizes, what), counts, sizes)
-    inner = np.ones(k, np.bool_)
-    inner[found.starts] = False
     values = found.values
-    if not bool((values[1:] > values[:-1])[inner[1:]].all()):
+    if not bool((values[1:] > values[:-1])[found.inner()[1:]].all()):
         raise WireError(f"{what}: values of a bag that do not increase")
     return found.column(), k
 
@@ -108,11 +105,10 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     k = int(sizes.sum())
     steps = np.zeros(k, np.int64)
     starts = np.cumsum(sizes) - sizes
-    inner = np.ones(k, np.bool_)
-    inner[starts] = False
+    after = inner(starts, k)
     rest = k - len(sizes)
     if rest:
-        steps[inner] = unpack_ints(item[2], rest, f"{what}, steps")
+        steps[after] = unpack_ints(item[2], rest, f"{what}, steps")
     elif type(item[2]) is not int or item[2] != 0:
         raise WireError(f"{what}: steps where no row has two values")
     if int(steps.min()) < 0:
@@ -120,7 +116,7 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     reach = np.add.reduceat(steps.astype(np.float64) + 1.0, starts)
     if max(-int(first.min()), int(first.max())) > VALUE_LIMIT or float((first + reach).max()) > 2.0 * VALUE_LIMIT:
         raise WireError(f"{what}: a value beyond 62 bits")
-    steps[inner] += 1
+    steps[after] += 1
     along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
     offset = (along - np.repeat(along[starts], sizes)).astype(np.int64)
     units: Ints = np.repeat(first, sizes) + offset

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 from cbor2 import CBORTag
-from numpy.typing import NDArray
 
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_int
 
@@ -74,7 +73,7 @@ def encode_ints(column: Ints) -> object:
     return CBORTag(tag, column.astype(dtype).tobytes())
 
 
-def encode_floats(column: NDArray[np.float64]) -> object:
+def encode_floats(column: Floats) -> object:
     """A float64 column, shape (n,), n >= 1. Raises: ValueError unless all are finite."""
     if not np.isfinite(column).all():
         raise ValueError("a column holds NaN or an infinity")
@@ -99,7 +98,7 @@ def _is_single(value: float) -> bool:
         return False
 
 
-def _same(column: NDArray[np.float64], bits: Ints, near: Dtype) -> bool:
+def _same(column: Floats, bits: Ints, near: Dtype) -> bool:
     with np.errstate(over="ignore"):
         return bool((column.astype(near).astype(np.float64).view(np.int64) == bits).all())
 
@@ -137,7 +136,7 @@ def decode_ints(item: object, n: int, what: str) -> Ints:
     return column
 
 
-def _repeated_float(item: object, n: int, what: str) -> NDArray[np.float64]:
+def _repeated_float(item: object, n: int, what: str) -> Floats:
     if type(item) is not float or not isfinite(item):
         raise WireError(f"{what}: wanted a finite number, got {item!r}")
     return np.full(n, item)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets, series
 from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.segments import inner
 from edge_agent.algebra.partials.series import FlatSeries
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
@@ -144,9 +145,7 @@ def _along(item: list[Any], sizes: Ints, limit: int, what: str) -> Ints:
     starts = np.cumsum(sizes) - sizes
     steps = np.zeros(k, np.int64)
     if k > len(sizes):
-        inner = np.ones(k, np.bool_)
-        inner[starts] = False
-        steps[inner] = unpack_ints(item[1], k - len(sizes), what)
+        steps[inner(starts, k)] = unpack_ints(item[1], k - len(sizes), what)
     elif type(item[1]) is not int or item[1] != 0:
         raise WireError(f"{what}: steps where no row has two readings")
     reach = np.repeat(first.astype(np.float64), sizes)

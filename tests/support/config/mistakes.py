@@ -116,7 +116,7 @@ SENSORS = [
     ('driver = "mqtt"\ntopic = "a"\nlabels = {"m n" = "x"}', "no label name", "letters, digits and _"),
     ('driver = "mqtt"\ntopic = "a"\nlabels = {value = "x"}', "no label name", "not a word of `where`"),
     ('driver = "mqtt"\ntopic = "a"\nlabels = {m = true}', "wanted text, got true or false", "in quotes"),
-    ('driver = "host"\nlabels = {m = "{topic[0]}"}', "only the mqtt driver has a topic", "say the label's text"),
+    ('driver = "host"\nlabels = {m = "{topic[0]}"}', "readings of driver host have no topic", "say the label's text"),
     ('driver = "host"\nlabels = {m = "{/a}"}', "readings of driver host have no payload", "say the label's text"),
     ('driver = "host"\nmetrics = ["cpus"]', 'unknown metric "cpus"', 'did you mean "cpu"'),
     ('driver = "host"\nevery = "1us"', "shorter than 10ms", 'did you mean "10ms"'),

@@ -36,7 +36,7 @@ N = TypeVar("N", bound=Node)
 JOURNAL = 7
 S = 1_000_000
 T0 = 1_000 * S
-SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S)
+SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S, rereadable=True, own_clock=True)
 QUERY = Query("q", 1, "s", Tumbling(S), (Aggregate("sum", "sum"),), lateness_us=0)
 
 

@@ -113,7 +113,9 @@ class Fleet:
         random = Random(f"fleet {seed}")
         self.world = World(seed, chaos)
         self.changes, self.sessions, self.limits = changes, sessions, limits
-        self.sensor = Sensor("s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND)
+        self.sensor = Sensor(
+            "s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND, rereadable=True, own_clock=True
+        )
         self.queries = self._queries(random)
         self.added = replace(self.queries[0], id="added", window=Tumbling(2 * SECOND))
         self.length_us = 40 * SECOND

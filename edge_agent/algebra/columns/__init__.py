@@ -1,0 +1,24 @@
+"""The registry of column kinds: one file a family of kinds, one line here. tests/laws/test_column_kinds.py holds them.
+
+- kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
+- numbers: one number a row: count, time, value, wide, real, node, order
+- cells: a cell a row: bag (values and how often each occurs), series (readings in their order), sketch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from edge_agent.algebra.columns.kind import ColumnKind
+
+_FILES: Final = (  # files of this folder, each with its KINDS
+    "numbers",
+    "cells",
+)
+KINDS: Final[Mapping[str, ColumnKind]] = {
+    kind.name: kind for name in _FILES for kind in import_module(f"{__name__}.{name}").KINDS
+}
+NUMBERED: Final = frozenset(kind.name for kind in KINDS.values() if kind.arrivals)
+OF_NODES: Final = frozenset(kind.name for kind in KINDS.values() if kind.renumber is not None)

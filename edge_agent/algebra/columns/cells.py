@@ -1,0 +1,101 @@
+"""Kinds of columns with a cell a row that grows with the readings: multisets, series and sketches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge_agent.algebra.columns.kind import NUMBER_BYTES, ColumnKind, Form, RowSize
+from edge_agent.algebra.partials import multisets, series
+from edge_agent.algebra.partials.units import rescaling
+from edge_agent.algebra.sketches import hll, kll, theta
+
+if TYPE_CHECKING:
+    from edge_agent.algebra.partials.arrays import Array
+
+_VALUES: Final = 128.0  # different integers in a row with many readings, as sensors give them
+_COUNTED: Final = 9.0  # bytes of a float or the widest step, and its count
+_TIMED: Final = 24.0  # bytes of a reading of a series: value, step of time, arrival
+
+
+def _different(scale: int | None, readings: float) -> float:
+    """How many different values so many readings have."""
+    return readings if scale is None else readings * _VALUES / (readings + _VALUES)
+
+
+def multiset_size(_degree: int, scale: int | None, readings: float) -> RowSize:
+    expected = 6 * readings if scale is None else 5 + 0.85 * _different(scale, readings)
+    return RowSize(6 + expected, _COUNTED * readings)
+
+
+def _series_size(_degree: int, scale: int | None, readings: float) -> RowSize:
+    return RowSize(8 + (6.5 if scale is None else 1.6) * readings, _TIMED * readings)
+
+
+def hll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
+    """4 bytes a value, then registers, which deflate the better the fewer values there are."""
+    many = _different(scale, readings)
+    expected = 4.2 * many if many <= hll.MOST_COUPONS else 500 + 1_450 * many / (many + 1_800)
+    return RowSize(expected, 40 + 4 * readings if readings <= hll.MOST_COUPONS else hll.MOST_BYTES)
+
+
+def theta_size(_degree: int, scale: int | None, readings: float) -> RowSize:
+    """8 bytes a value, which do not deflate."""
+    kept = min(_different(scale, readings), theta.MOST)
+    return RowSize(16 + 8 * kept, 24 + 8 * min(readings, theta.MOST))
+
+
+def kll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
+    """All values while there are few, then ever fewer of ever more levels."""
+    most = 40 + 8 * readings if readings <= kll.K else kll.MOST_BYTES
+    few, levels = min(readings, kll.K), max(0, int(readings).bit_length() - kll.K.bit_length())
+    return RowSize(30 + (7.8 * few + 150 * levels if scale is None else 1.6 * few + 10 * levels), most)
+
+
+def _rescale_multisets(column: Array, _degree: int, scale: int, to: int | None) -> Array:
+    return multisets.mapped(column, rescaling(scale, to))
+
+
+def _rescale_series(column: Array, _degree: int, scale: int, to: int | None) -> Array:
+    return series.mapped(column, rescaling(scale, to))
+
+
+def _as_it_is(column: Array, _degree: int, _scale: int, _to: int | None) -> Array:
+    """Sketches hold numbers, not units of a scale."""
+    return column
+
+
+KINDS: Final = (
+    ColumnKind(
+        name="bag",
+        forms=(Form.MULTISET, Form.MULTISET),
+        bytes=24,  # first value, size and count
+        size=multiset_size,
+        grows=True,
+        of_reading=False,
+        arrivals=False,
+        rescale=_rescale_multisets,
+        renumber=None,
+    ),
+    ColumnKind(
+        name="series",
+        forms=(Form.SERIES, Form.SERIES),
+        bytes=40,  # first value, time, arrival, node and size
+        size=_series_size,
+        grows=True,
+        of_reading=True,
+        arrivals=True,
+        rescale=_rescale_series,
+        renumber=series.renumbered,
+    ),
+    ColumnKind(
+        name="sketch",
+        forms=(Form.BYTES, Form.BYTES),
+        bytes=NUMBER_BYTES,
+        size=theta_size,  # columns of other sketches have a size of their own
+        grows=True,
+        of_reading=False,
+        arrivals=False,
+        rescale=_as_it_is,
+        renumber=None,
+    ),
+)

@@ -1,0 +1,190 @@
+"""All configured sensors of a node. A sensor that fails is tried again and leaves its neighbours alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from edge_agent.algebra.plugin_calls import error_text
+from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.definitions.drivers import DRIVERS
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.machines.events import Note, Read
+from edge_agent.ports import Clock, SensorDriver
+from edge_agent.ports.packets import Message
+
+if TYPE_CHECKING:
+    from edge_agent.ports.sensors.mqtt import MqttSensors
+
+GATHER_US: Final = 1_000_000  # readings wait for company, at most for a commit: a batch of one costs as much as 10 000
+RETRY_US: Final = 10_000_000  # a driver that could not start (file not there yet) is tried again
+
+
+def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
+    """A running driver. Raises: PortError, or ConfigError if a library that the driver needs is not installed."""
+    driver = DRIVERS[sensor.driver]
+    try:
+        started: SensorDriver = driver.start(sensor, position, clock)
+    except ModuleNotFoundError as err:
+        hint = f": pip install 'headwater[{driver.extra}]'" if driver.extra else ""
+        raise ConfigError(f"driver {driver.name!r} needs the Python package {err.name}{hint}") from err
+    return started
+
+
+def failures(sensor: Sensor) -> tuple[type[Exception], ...]:
+    """What may stop one sensor and not the node: the world's faults, and whatever the driver of a package raises."""
+    return (Exception,) if sensor.driver in DRIVERS.brought else (PortError, ConfigError)
+
+
+class Sensors:
+    """All configured sensors of a node. The loop feeds it messages of the local broker and polls it.
+
+    Before a commit call `poll(now, everything=True)`: what is gathered then is durable with it.
+    """
+
+    def __init__(self, clock: Clock, gather_us: int = GATHER_US) -> None:
+        self._clock = clock
+        self._gather_us = gather_us
+        self._drivers: dict[str, SensorDriver] = {}
+        self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # could not start: when to try again
+        self._next_us: dict[str, int] = {}  # when each is polled next: asking hundreds at every turn would cost more
+        self._mqtt: MqttSensors | None = None
+        self._notes: list[Note] = []
+
+    # --- configuration -------------------------------------------------------------------------------------------
+
+    def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> list[Read]:
+        """Start what is new, stop what is gone, restart what changed. Returns what changed ones still held.
+
+        positions: sensor id -> position from the spool, for those that were not running yet.
+        """
+        wanted = {sensor.id: sensor for sensor in sensors}
+        held = self.poll(self._clock.now_us(), everything=True)
+        local = [sensor for sensor in wanted.values() if DRIVERS[sensor.driver].local]
+        if local and self._mqtt is None:
+            self._mqtt = DRIVERS[local[0].driver].start(self._clock)
+        if self._mqtt is not None:
+            self._mqtt.configure(local, positions)
+        for name, running in list(self._drivers.items()):
+            if wanted.get(name) == running.sensor:
+                continue
+            sensor = wanted.get(name)
+            position = running.position if sensor and _same_source(sensor, running.sensor) else None
+            self._drop(name)
+            if sensor is not None and not DRIVERS[sensor.driver].local:
+                self._start(sensor, position)
+        for name in [name for name, (sensor, _, _) in self._asleep.items() if wanted.get(name) != sensor]:
+            del self._asleep[name]
+        for name, sensor in wanted.items():
+            if not (DRIVERS[sensor.driver].local or name in self._drivers or name in self._asleep):
+                self._start(sensor, positions.get(name))
+        return held
+
+    def _start(self, sensor: Sensor, position: object) -> None:
+        try:
+            started = start(sensor, position, self._clock)
+            self._next_us[sensor.id] = started.due_us(self._clock.now_us())
+            self._drivers[sensor.id] = started
+        except failures(sensor) as err:
+            self._notes.append(Note("sensor.not_started", {"sensor": sensor.id, "why": _text(err)}))
+            self._asleep[sensor.id] = (sensor, position, self._clock.now_us() + RETRY_US)
+
+    # --- readings --------------------------------------------------------------------------------------------------
+
+    def poll(self, now_us: int, *, everything: bool = False) -> list[Read]:
+        """What has gathered: of each sensor whose time has come, or of all of them."""
+        for name, (sensor, position, retry_us) in list(self._asleep.items()):
+            if now_us >= retry_us:
+                del self._asleep[name]
+                self._start(sensor, position)
+        reads: list[Read] = []
+        for name, running in list(self._drivers.items()):
+            if everything or now_us >= self._next_us[name]:
+                try:
+                    reads += running.poll(now_us)
+                    due_us = running.due_us(now_us)
+                    self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
+                except failures(running.sensor) as err:  # a device or disk failed: its neighbours go on
+                    self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
+                    self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
+                    self._drop(name)
+        if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
+            reads += self._mqtt.poll(now_us)
+        return reads
+
+    def _drop(self, name: str) -> None:
+        self._drivers.pop(name).close()
+        del self._next_us[name]
+
+    def due_us(self, now_us: int) -> int:
+        """When `poll` gives something next, as wall time."""
+        due = [*self._next_us.values()]
+        due += [retry_us for _, _, retry_us in self._asleep.values()]
+        if self._mqtt is not None:
+            due.append(self._mqtt.due_us(now_us, self._gather_us))
+        return min(due, default=now_us + RETRY_US)
+
+    # --- the local broker ------------------------------------------------------------------------------------------
+
+    @property
+    def filters(self) -> dict[str, int]:
+        """Topic filters (filter -> QoS) to subscribe to on the local broker; no message matches two of them."""
+        return self._mqtt.filters if self._mqtt is not None else {}
+
+    def feed(self, messages: Iterable[Message], now_us: int) -> None:
+        """Take messages of the local broker; their readings come out of `poll`."""
+        if self._mqtt is not None:
+            self._mqtt.feed(messages, now_us)
+
+    def session(self, present: bool) -> None:
+        """The local connection is up: without its former session, what the broker repeats is not known."""
+        if self._mqtt is not None:
+            self._mqtt.session(present)
+
+    def confirmed(self, tokens: Iterable[int]) -> None:
+        """The local broker has read these acknowledgements (`Confirmed`)."""
+        if self._mqtt is not None:
+            self._mqtt.confirmed(tokens)
+
+    def acknowledge(self, tokens: Iterable[object]) -> list[int]:
+        """Readings with these tokens (of `Read`, in `Ack`) are durable: what to acknowledge at the local broker."""
+        return self._mqtt.acknowledge(tokens) if self._mqtt is not None else []
+
+    def settled(self) -> list[int]:
+        """Messages that no commit has to wait for: acknowledge them at the local broker now."""
+        return self._mqtt.settled() if self._mqtt is not None else []
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages of QoS 1 that wait for a commit."""
+        return self._mqtt.unacknowledged if self._mqtt is not None else 0
+
+    # --- for people --------------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[Note]:
+        """What an operator may want to read, once each."""
+        notes, self._notes = self._notes, []
+        for running in self._drivers.values():
+            notes += running.notes()
+        return notes + (self._mqtt.notes() if self._mqtt is not None else [])
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Quality counters by sensor."""
+        counts = {name: running.counters() for name, running in self._drivers.items()}
+        return {**counts, **(self._mqtt.counters() if self._mqtt is not None else {})}
+
+    def close(self) -> None:
+        """Stop all drivers."""
+        for running in self._drivers.values():
+            running.close()
+        self._drivers.clear()
+        self._next_us.clear()
+
+
+def _same_source(a: Sensor, b: Sensor) -> bool:
+    """Whether a position in one is a position in the other: only how readings are labelled or checked may differ."""
+    return (a.driver, a.options) == (b.driver, b.options)
+
+
+def _text(err: Exception) -> str:
+    return str(err) if isinstance(err, PortError | ConfigError) else error_text(err)

@@ -1,0 +1,80 @@
+"""Columns of every form <-> CBOR items. A column and an item show their form, so a section decodes without its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from edge_agent.algebra import sketches as cells_of_sketches
+from edge_agent.algebra.aggregates.base import within_reach
+from edge_agent.algebra.columns.kind import Form
+from edge_agent.algebra.partials import multisets as cells_of_multisets
+from edge_agent.algebra.partials import series as cells_of_series
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.wire.columns import multisets, numbers, series, sketches
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One form of columns.
+
+    holds(column): whether a column, not empty, is of this form. matches(item): whether an item is.
+    encode(column, starts of the rows). Raises: ValueError for what cannot travel.
+    decode(item, rows, values allowed, what, starts of the rows): (column, rows or values in it). Raises: WireError.
+    """
+
+    holds: Callable[[Array], bool]
+    matches: Callable[[object], bool]
+    encode: Callable[[Array, Ints], object]
+    decode: Callable[[object, int, int, str, Ints], tuple[Array, int]]
+
+
+def _saturated(column: Array) -> Array:
+    """Sums beyond 128 bits, or beyond the floats, as the largest that travel. They have no answer, nor have sums that
+    include them (docs/protocol.md 7.1).
+    """
+    if column.dtype == object:
+        return np.array([max(-numbers.WIDE, min(value, numbers.WIDE - 1)) for value in column.tolist()], object)
+    return column if column.dtype.kind != "f" or np.isfinite(column).all() else within_reach(column)
+
+
+_NUMBERS: Final = Codec(
+    lambda column: True,
+    lambda item: True,
+    lambda column, start: numbers.encode(_saturated(column)),
+    lambda item, n, room, what, start: (numbers.decode(item, n, what), n),
+)
+CODECS: Final = {  # numbers come last: whatever is no cell is a number
+    Form.SERIES: Codec(cells_of_series.is_series, series.is_series, series.encode, series.decode),
+    Form.BYTES: Codec(
+        cells_of_sketches.is_sketches,
+        sketches.is_sketches,
+        lambda column, start: sketches.encode(column),
+        lambda item, n, room, what, start: (sketches.decode(item, n, what), n),
+    ),
+    Form.MULTISET: Codec(
+        cells_of_multisets.is_bags,
+        multisets.is_bags,
+        lambda column, start: multisets.encode(column),
+        lambda item, n, room, what, start: multisets.decode(item, n, room, what),
+    ),
+    **dict.fromkeys((Form.INT, Form.FLOAT, Form.WIDE, Form.NODE), _NUMBERS),
+}
+_IN_TURN: Final = tuple(dict.fromkeys(CODECS.values()))
+
+
+def encode(column: Array, start: Ints) -> object:
+    """A column as a CBOR item. column: shape (n,), n >= 1. start: of each row. Raises: ValueError."""
+    if column.dtype != object:  # most are numbers
+        return numbers.encode(_saturated(column))
+    return next(codec for codec in _IN_TURN if codec.holds(column)).encode(column, start)
+
+
+def decode(item: object, n: int, room: int, what: str, start: Ints) -> tuple[Array, int]:
+    """A column of n rows, and the rows or values that it holds. room: values allowed. Raises: WireError."""
+    if type(item) is not list:  # most are numbers
+        return numbers.decode(item, n, what), n
+    return next(codec for codec in _IN_TURN if codec.matches(item)).decode(item, n, room, what, start)

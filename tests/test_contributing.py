@@ -1,0 +1,94 @@
+"""CONTRIBUTING.md: an aggregate, a window type, a column kind and a driver are one file and one line each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TOP: Final = Path(__file__).resolve().parents[1]
+TEXT: Final = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILES: Final = re.findall(r"```python\n# (\S+)\n(.*?)```", TEXT, re.DOTALL)
+LINES: Final = re.findall(r"```diff\n (\S+)\n(.*?)```", TEXT, re.DOTALL)
+
+USED: Final = """
+import numpy as np
+from edge_agent.algebra import aggregates
+from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.aggregates.base import Column
+from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.partials.row_validation import check_column
+from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.row_sizes import of_row
+from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
+from edge_agent.config.published.reference import drivers, functions, windows
+from edge_agent.config.published.schema import schemas, text_of
+from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.sensors.sensors import Sensors
+from edge_agent.wire.columns import forms
+
+made = {"source": "up", "window": {"type": "shift", "first": "6h"}, "aggregates": ["midrange"]}
+query = parse_definition("query", "q", made).value
+assert query.window.edges(0, 86_400_000_000).tolist()[:2] == [21_600_000_000, 50_400_000_000]
+basis = aggregates.basis_of(query.aggregates, None)
+value = np.array([1.0, 2.0, 9.0])
+readings = aggregates.Readings(np.arange(3), value, np.arange(3))
+states = aggregates.lift(readings, Segments.runs(np.zeros(1, np.int64), 3), basis, None)
+assert aggregates.lower(query.aggregates[0], states, None).value.tolist() == [5.0]
+
+COLUMNS.add({"status": Column("status", "bits")})
+column, start = np.array([1, 6]), np.zeros(2, np.int64)
+decoded, _ = forms.decode(forms.encode(column, start), 2, 2, "status", start)
+assert decoded.tolist() == [1, 6] and check_column("status", "i", -1) is KINDS["bits"]
+assert aggregates.convert({"status": column, "count": column}, -1, None)["status"] is column
+assert of_row(("status",), None, 5.0).most > 0
+
+sensors = Sensors(SystemClock())
+sensors.configure([parse_sensor("up", {"driver": "uptime", "every": "100ms"})], {})
+(read,) = sensors.poll(SystemClock().now_us(), everything=True)
+assert read.batch.value[0] > 0
+assert "`uptime`" in drivers() and "`shift`" in windows() and "`midrange`" in functions()
+assert all(word in "".join(map(text_of, schemas().values())) for word in ("uptime", "shift", "midrange"))
+"""
+
+
+def applied(tree: Path) -> None:
+    """The examples, written into a copy of the tree."""
+    for path, content in FILES:
+        (tree / path).write_text(content)
+    for path, diff in LINES:
+        text = (tree / path).read_text()
+        lines = diff.splitlines()
+        before = "\n".join(line[1:] for line in lines if line[0] in " -")
+        after = "\n".join(line[1:] for line in lines if line[0] in " +")
+        assert text.count(before) == 1, f"CONTRIBUTING.md does not show {path} as it is"
+        (tree / path).write_text(text.replace(before, after))
+
+
+def test_each_example_is_one_file_and_one_line() -> None:
+    assert len(FILES) == len(LINES) == 4
+    for _, diff in LINES:
+        assert [line[0] for line in diff.splitlines()].count("+") == 1
+
+
+def test_the_examples_are_all_there_is_to_do(tmp_path: Path) -> None:
+    shutil.copytree(TOP / "edge_agent", tmp_path / "edge_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    applied(tmp_path)
+    done = subprocess.run([sys.executable, "-c", USED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("fact", ["grows=False,", "ends=False,"])
+def test_a_fact_that_is_forgotten_fails(tmp_path: Path, fact: str) -> None:
+    """Of aggregates and window types the laws over the registry hold the facts (tests/laws)."""
+    shutil.copytree(TOP / "edge_agent", tmp_path / "edge_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    applied(tmp_path)
+    (path,) = [tmp_path / path for path, content in FILES if fact in content]
+    path.write_text(path.read_text().replace(fact, ""))
+    done = subprocess.run([sys.executable, "-c", USED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"'{fact.partition('=')[0]}'" in done.stderr
