@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -24,17 +24,15 @@ from edge_agent.algebra.aggregates.base import (
     Lowered,
     Param,
     Readings,
+    States,
 )
 from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.query.query import Aggregate
 
 __all__ = [
     "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "PLUGINS", "REFUSED", "TEMPLATES",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,21 +20,19 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
 )
 from edge_agent.algebra.columns.cells import hll_size, kll_size, multiset_size, theta_size
 from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
-
 
 MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)
 

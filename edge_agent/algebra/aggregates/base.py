@@ -7,20 +7,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.columns.kind import Size
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.columns.kind import Size
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
-
-    States = Mapping[str, Array]
-    Value = str | int | float | bool | tuple[float, ...]  # of a parameter
-    Params = Mapping[str, Any]  # values as its Param allows them
+States = Mapping[str, Array]
+Value = str | int | float | bool | tuple[float, ...]  # of a parameter
+Params = Mapping[str, Any]  # values as its Param allows them
 
 HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
 WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it

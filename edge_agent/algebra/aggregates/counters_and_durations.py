@@ -11,7 +11,7 @@ pandas for weights that fade (ewm with times, halflife = tau ln 2).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
+    States,
     answered,
     decimals,
     difference,
@@ -31,13 +33,10 @@ from edge_agent.algebra.aggregates.base import (
 )
 from edge_agent.algebra.aggregates.histogram import OPS, holding
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.series import FlatSeries
 from edge_agent.algebra.partials.units import times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.series import FlatSeries
 
 SECOND_US: Final = 1_000_000
 

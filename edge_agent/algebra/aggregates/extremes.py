@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +12,15 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
     difference,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _extreme(name: str) -> Component:

@@ -5,7 +5,7 @@ Nodes order by the bytes of their ids, not by their numbers in some table: `rank
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +15,16 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
     difference,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _end(name: str) -> Component:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,14 +21,13 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 MOST_EDGES: Final = 100
 NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` writes them

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings, answered
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Params,
+    Readings,
+    States,
+    answered,
+)
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:

@@ -8,7 +8,7 @@ Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Varia
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,18 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
     out_of_reach,
     ratio,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, narrow
 from edge_agent.algebra.partials.units import times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 
 def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Params, Readings, States
 from edge_agent.algebra.aggregates.non_commutative import with_needs
 from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.columns.kind import Form
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 FAILED: Final = "_failed"  # suffix of the column that counts readings on which a component failed
 UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for the law of combine

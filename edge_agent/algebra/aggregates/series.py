@@ -6,7 +6,7 @@ The order is (event time, node, arrival), also across nodes. Two more of them ar
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,15 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
 )
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:

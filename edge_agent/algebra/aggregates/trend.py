@@ -9,7 +9,7 @@ Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Péb
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     out_of_reach,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (

@@ -7,7 +7,7 @@ unit.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
     out_of_reach,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number

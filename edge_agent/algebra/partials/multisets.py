@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments, begins_run, inner
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
 ONE: Final = np.ones(1, np.int64)
 MOST_PLACES: Final = 3  # decimals that float sensors mostly have; tried before sorting

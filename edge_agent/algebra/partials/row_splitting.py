@@ -8,21 +8,17 @@ every piece: picking is idempotent.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import Series
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def is_cut(basis: tuple[str, ...]) -> bool:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments, inner
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,19 +11,17 @@ estimator of Ertl (2017), New cardinality estimation algorithms for HyperLogLog 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import hashed
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-
-    Coupons = NDArray[np.uint32]
-    Registers = NDArray[np.uint8]
+Coupons = NDArray[np.uint32]
+Registers = NDArray[np.uint8]
 
 FAMILY: Final = 7  # byte 2 of every HLL sketch
 LG_K: Final = 12

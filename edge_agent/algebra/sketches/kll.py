@@ -13,18 +13,16 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
+from edge_agent.algebra.partials.segments import Segments
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.segments import Segments
-
-    Values = Floats
+Values = Floats
 
 FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200

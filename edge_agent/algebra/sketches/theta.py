@@ -9,16 +9,14 @@ Source: Dasgupta, Lang, Rhodes & Thaler (2016); the format of the DataSketches l
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept: lgK 12
