@@ -21,7 +21,7 @@ SERIES: Final = ("series",)
 
 
 def in_order(family: Family, known: Sequence[Family]) -> Family:
-    """The family without components that do not commute; functions that need one of them need `series` instead.
+    """The family without non-commutative components; functions that need one of these need `series` instead.
 
     known: families with the other components that these functions need.
     """

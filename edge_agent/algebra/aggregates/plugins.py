@@ -29,7 +29,7 @@ NEAR: Final = 1e-6  # tolerance of floats: sums in another order, and approximat
 
 
 def refusal(family: Family, known: Sequence[Family]) -> str:
-    """Why a family cannot be added to the known ones, '' if it can."""
+    """The reason why a family cannot be added to the known ones, '' if it can."""
     parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
         "column": lambda f: f.columns,
         "component": lambda f: f.components,
@@ -55,9 +55,9 @@ def refusal(family: Family, known: Sequence[Family]) -> str:
 
 
 def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
-    """How a component of the family, needed by the function, breaks the law of combine; '' if none does.
+    """The violation of the law of combine by a component of the family that the function needs; '' for none.
 
-    every: all components by name. What raises breaks no law: it costs its own results when it is used.
+    every: all components by name. A component that raises violates no law; its results are null when it is used.
     """
     needed = tuple(with_needs((*function.needs, *(function.scaled or ())), every))
     own = {component.name for component in family.components if component.commutative}

@@ -1,8 +1,8 @@
-"""A row whose bag or series does not fit a frame, as several rows of the same range and key: deltas, which add up.
+"""Splits a row whose multiset or series does not fit a frame into several rows of the same range and key.
 
-Each piece holds the states of the very readings in its part, so that a piece is a sound partial by itself. A basis with
-a series is cut by that, its bag with it. States that pick one reading (first, last, extremes and their times) stand in
-every piece: picking is idempotent.
+Each piece holds the states of the readings in its part, so that it is a valid partial on its own. If the basis has a
+series, rows are cut by that, with their multiset. States that pick one reading (first, last, extremes and their times)
+are repeated in every piece: picking is idempotent.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 
 def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that values do not tell, and of which zeros are nothing: they go whole with the first piece."""
+    """The columns that do not follow from values and in which zeros add nothing: the first piece holds them whole."""
     return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
 
 
 def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
-    """The piece with nothing in these columns."""
+    """The piece with zeros in these columns."""
     none = {name: np.zeros_like(piece.states[name]) for name in columns}
     return Partials(piece.start, piece.end, piece.key, {**piece.states, **none})
 
@@ -88,7 +88,7 @@ def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: 
 
 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that follow from values alone, without what is cut."""
+    """The columns that follow from values alone, without the one that is cut."""
     components = aggregates.components_of(basis)
     known = [c for c in components if not (c.apart or any(KINDS[COLUMNS[name].kind].of_reading for name in c.columns))]
     wanted = {name for c in known for name in c.columns}
@@ -109,7 +109,7 @@ def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[st
 
 
 def _added_up(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """From the states of each value. However often one stands there, it costs a few doublings."""
+    """The states of a multiset from those of its values: each is doubled as often as the bits of its count require."""
     k = len(bag.values)
     readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
     copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each

@@ -1,4 +1,4 @@
-"""Whether the columns of foreign rows are what their plan says: names, kinds, and what they say of each other."""
+"""Checks the columns of foreign rows against their plan: names, kinds, and consistency of one row's columns."""
 
 from __future__ import annotations
 
