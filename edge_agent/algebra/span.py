@@ -19,7 +19,7 @@ class EdgeSet(Protocol):
 
     @property
     def step_us(self) -> int:
-        """Approximate distance between edges; only for estimates."""
+        """Approximate distance between edges, for estimates."""
 
     @property
     def first_us(self) -> int:
@@ -91,9 +91,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Evenly spaced windows of one length: [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ...
+    """Windows [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ..., and an end in (after_us, upto_us].
 
-    Those of them with an end in (after_us, upto_us]; 0 < slide_us, 0 <= offset_us.
+    0 < slide_us, 0 <= offset_us.
     """
 
     length_us: int

@@ -1,9 +1,8 @@
-"""Overlapping windows formed step by step: each slice is added once, and the cost of a window does not depend on its
-length.
+"""Forms overlapping windows step by step: the cost of a window does not depend on its length.
 
 The incremental form of `batch`: the block ends of the current block are precomputed (`_left`), newer slices are one
-running state per key (`_run`), and after a block's worth of windows both are rebuilt from
-the slices still needed ("two stacks", amortised O(1)). A step that spans a block or more is formed in one piece.
+running state per key (`_run`). After a block of windows both are rebuilt from the slices that are still needed ("two
+stacks", amortised O(1)). A step that spans a block or more is formed at once.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """
 
@@ -247,10 +246,10 @@ class WindowStore:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the rows of a snapshot instead of one's own."""
+        """Replace all rows by those of a snapshot."""
         self._store.restore(state["whole"])
-        told = state["slices"]
-        slices = Partials(told["start"], told["end"], told["key"], dict(told["states"]))
+        saved = state["slices"]
+        slices = Partials(saved["start"], saved["end"], saved["key"], dict(saved["states"]))
         self._slices, self._rows, self._kept = [slices], len(slices), len(slices)
         for roll, formed_us in zip(self._rolls, state["formed"], strict=True):
             roll.restore(slices, formed_us)
