@@ -40,10 +40,10 @@ def window_coverage(
     """Coverage of [start, end). leaves: leaf -> frontier. gaps: all known gap records; one without nodes concerns all.
 
     begins: leaf -> first window start that it serves, for leaves that joined the query late. Such a leaf is not
-    expected in windows that end by then (docs/protocol.md 4.5). If it begins within the window, it is missing with reason
-    'began', because the row contains only its later readings. A leaf is missing with reason 'behind' while its frontier
-    lies below the end, and with 'lost' if a gap record of the group covers a part of the window ('began' if that is the
-    record's reason).
+    expected in windows that end by then (docs/protocol.md 4.5). If it begins within the window, it is missing with
+    reason 'began', because the row contains only its later readings. A leaf is missing with reason 'behind' while its
+    frontier lies below the end, and with 'lost' if a gap record of the group covers a part of the window ('began' if
+    that is the record's reason).
     """
     if begins:
         leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}

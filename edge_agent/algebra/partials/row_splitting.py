@@ -8,6 +8,7 @@ are repeated in every piece: picking is idempotent.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -59,32 +60,28 @@ def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
 
 
 def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
-    """One row cut."""
+    """One row as pieces, cut by its series or else by its multiset."""
     lifted = _lifted_columns(basis)
-    if "series" in basis:
-        yield from _stretches(row, lifted, scale, most)
-        return
-    whole: Multiset = row.states["bag"][0]
-    for first in range(0, len(whole.values), most):
-        part = Multiset(whole.values[first : first + most], whole.counts[first : first + most])
-        states = {**row.states, **_states(part, lifted, scale)}
-        states["bag"] = np.empty(1, object)
-        states["bag"][0] = part
-        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
-
-
-def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
-    """One row cut by its series."""
-    whole: Series = row.states["series"][0]
-    for first in range(0, len(whole.time_us), most):
+    name = "series" if "series" in basis else "bag"
+    whole: Any = row.states[name][0]
+    for first in range(0, int(sizes(row)[0]), most):
         part = slice(first, first + most)
-        piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
-        readings = Readings(piece.time_us, piece.value, NO_INTS)
-        one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
-        states = {**row.states, **aggregates.lift(readings, one, lifted, scale)}
-        states["series"] = np.empty(1, object)
-        states["series"][0] = piece
-        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+        if name == "series":
+            piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
+            one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
+            states = aggregates.lift(Readings(piece.time_us, piece.value, NO_INTS), one, lifted, scale)
+            states[name] = _cell(piece)
+        else:
+            values = Multiset(whole.values[part], whole.counts[part])
+            states = {**_states(values, lifted, scale), name: _cell(values)}
+        yield Partials(row.start, row.end, row.key, {**row.states, **states})
+
+
+def _cell(value: Multiset | Series) -> Array:
+    """A column of one row."""
+    column = np.empty(1, object)
+    column[0] = value
+    return column
 
 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,8 +95,7 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
 
 def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
     """The states of the readings in a bag, one row."""
-    column = np.empty(1, object)
-    column[0] = bag
+    column = _cell(bag)
     states: dict[str, Array] = {}
     for component in aggregates.components_of(basis):
         if component.of_bag is not None:
