@@ -36,7 +36,7 @@ Sent = Sequence[tuple[str, bytes]]  # the messages of one recording in their ord
 
 @dataclass(frozen=True, slots=True)
 class SparkResult:
-    """One row of gold.results, as far as a recording is told of it."""
+    """One row of gold.results, with the columns that a recording prints."""
 
     query: str
     node: str
@@ -100,12 +100,12 @@ def _work(
 
 def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
     """Every row the table has held, once: Delta keeps its versions, each commit of the job makes one."""
-    path, told = place.path(tables.RESULTS), set()
+    path, seen = place.path(tables.RESULTS), set()
     for (version,) in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").select("version").orderBy("version").collect():
         for row in spark.read.format("delta").option("versionAsOf", version).load(path).collect():
             one = (row["query"], row["node"], row["key"], row["start"], row["end"], row["revision"])
-            if one not in told:
-                told.add(one)
+            if one not in seen:
+                seen.add(one)
                 yield row
 
 

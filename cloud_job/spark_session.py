@@ -87,8 +87,8 @@ def check_java() -> None:
     hint = f"install Java {LEAST_JAVA} or later (Debian: apt-get install openjdk-17-jre-headless)"
     if java is None or not Path(java).exists():
         raise PortError(f"no Java found{f' at JAVA_HOME={home}' if home else ''}; {hint}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    found = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if found is None or int(found.group(1)) < LEAST_JAVA:
         raise PortError(f"{java} is {found.group(1) if found else 'no Java we know'}, Spark needs {LEAST_JAVA}; {hint}")
 

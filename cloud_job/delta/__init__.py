@@ -1,0 +1,8 @@
+"""The Delta tables.
+
+tables               schemas, paths, creation, appends
+lease                one writer at a time
+maintain             compaction, old versions, expiry
+late_and_quarantine  rows of ops.late and ops.quarantine
+plugin_failures      failures of installed functions, in ops.gaps
+"""

@@ -1,4 +1,4 @@
-"""What stands in no result: messages that could not be used, and readings that came too late for it."""
+"""Rows of ops.quarantine (unusable messages) and ops.late (readings in no result)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from cloud_job.delta.tables import LATE, QUARANTINE, arrow_schema, small
 from cloud_job.ingest.decode import EpochView
 from edge_agent.algebra.frame import Section
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.root.decision.work import TooLate, Work
 from edge_agent.root.work_rows import too_late_rows
 from edge_agent.wire import heads
@@ -48,7 +49,7 @@ def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
 
 
 def late(
-    parts: pa.Table, work: Work, pages: Mapping[tuple[str, int], EpochView], bases: Mapping[bytes, tuple[str, ...]]
+    parts: pa.Table, work: Work, pages: Mapping[EpochKey, EpochView], bases: Mapping[bytes, tuple[str, ...]]
 ) -> pa.Table:
     """Rows of ops.late: those of work.beyond. parts: as parts_of gives. bases: columns by hash of the plan."""
     before = {(b.node, b.epoch, b.seq, b.part): b for b in work.beyond}
@@ -57,7 +58,7 @@ def late(
         beyond = before.get((node, epoch, seq, part))
         if beyond is None or payload is None:
             continue
-        page = pages[node, epoch]
+        page = pages[EpochKey(node, epoch)]
         rows = Section(plan, heads.rows(payload)).rows(bases[page.plans[plan]])
         gone = too_late_rows(rows, beyond)
         n = len(gone)

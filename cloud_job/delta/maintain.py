@@ -67,14 +67,15 @@ def expire(spark: SparkSession, place: Place, limits: RootLimits, say: Callable[
         spark.sql(f"UPDATE {messages} SET payload = NULL WHERE {old}")  # noqa: S608 - as above
 
 
-def expired_before(state: bytes, limits: RootLimits) -> int:
+def expired_before(content: bytes, limits: RootLimits) -> int:
     """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
-    decider, ledger, _parts = loads(state, limits, 0)
-    lengths = [extent_us(query.window) for key in ledger.queries if (query := ledger.query(key)) is not None]
-    frontiers = [_reached_us(group, family) for group, family in decider.parent.household.families.items()]
+    decider, state, _parts = loads(content, limits, 0)
+    lengths = [extent_us(query.window) for key in state.queries if (query := state.query(key)) is not None]
+    frontiers = [_reached_us(group, family) for group, family in decider.parent.children.memberships.items()]
     if not lengths or not frontiers or min(frontiers) == NEVER_US:
         return NEVER_US
-    kept = [us for marked in ledger.markers.marked.values() if (us := marked.kept_us) is not None]
+    kept = [us for windows in state.markers.windows.values() if (us := windows.kept_us) is not None]
+    kept += [after_us for ranges in state.pending.values() for after_us, _ in ranges]
     return min([min(frontiers) - limits.horizon_us, *kept]) - max(lengths)
 
 

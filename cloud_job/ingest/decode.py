@@ -64,7 +64,7 @@ class Lookup:
     pages, in bytewise order: a node has one number in all tasks, its place in that order (docs/protocol.md 7.3).
     """
 
-    pages: Mapping[tuple[str, int], EpochView]
+    pages: Mapping[EpochKey, EpochView]
     owners: Sequence[tuple[int, str]]
     orders: Mapping[bytes, tuple[ReadRequest, ...]]
     ranges: Mapping[int, Sequence[tuple[int, int]]]
@@ -117,7 +117,7 @@ def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Count
     for batch in batches:
         for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
             sent = MessageRow(*row)
-            page = lookup.pages.get((sent.node, sent.epoch))
+            page = lookup.pages.get(EpochKey(sent.node, sent.epoch))
             if page is None or sent.payload is None:
                 continue
             if not page.took_effect(sent.seq) or not lookup.owned(sent.batch, sent.owner):

@@ -1,4 +1,4 @@
-"""What decoding has to know after a decision, from the state of completeness: pages of epochs, and whole lookups."""
+"""Builds the Lookup that decoding needs after a decision: numberings of epochs, read requests, ranges."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ from cloud_job.ingest.decode import EpochView, Lookup
 from cloud_job.spark.native.plan import Shape, state_columns
 from cloud_job.spark.results import ranges_of
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.decision.root_state import RootState
+from edge_agent.root.decision.window_ranges import Ranges
 from edge_agent.root.decision.work import ReadRequest, WindowRange, Work, identity
-
-Line = tuple[str, int]  # node and epoch
-Ranges = Mapping[int, Sequence[tuple[int, int]]]  # by number of an order, [low, high) of event time
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeLookups:
-    """books: of the epochs. ledger: as the last decision left it."""
+    """dictionaries: of the epochs. state: as the last decision left it."""
 
-    books: Mapping[Line, EpochDictionary]
-    ledger: RootState
+    dictionaries: Mapping[EpochKey, EpochDictionary]
+    state: RootState
 
-    def page(self, line: Line) -> EpochView | None:
+    def page(self, line: EpochKey) -> EpochView | None:
         """What the numbers of an epoch mean; None while nothing of it counts."""
-        book, applied = self.books.get(line), self.ledger.applied.get(line)
-        if book is None or applied is None:
+        dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
+        if dictionary is None or applied is None:
             return None
-        plans = {number: identity(group, plan) for number, (group, plan) in book.plans.items()}
-        return EpochView(book.keys, book.nodes, plans, applied)
+        plans = {number: identity(group, plan) for number, (group, plan) in dictionary.plans.items()}
+        return EpochView(dictionary.keys, dictionary.nodes, plans, applied)
 
-    def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[Line, EpochView]:
+    def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
         """Of every epoch that has sent rows in the ranges."""
         pages = {}
-        for line, (first_us, latest_us) in self.ledger.extent.items():
+        for line, (first_us, latest_us) in self.state.extent.items():
             if any(low < latest_us and first_us < high for low, high in ranges):
                 page = self.page(line)
                 if page is not None:
                     pages[line] = page
         return pages
 
-    def known(self, pages: Mapping[Line, EpochView]) -> Lookup:
+    def known(self, pages: Mapping[EpochKey, EpochView]) -> Lookup:
         """What counts of these epochs, and what their numbers mean."""
-        return Lookup(pages, tuple(self.ledger.owners), {}, {}, {})
+        return Lookup(pages, tuple(self.state.owners), {}, {}, {})
 
     def of_windows(self, work: Work, spans: Sequence[WindowRange]) -> Lookup:
         """All that the windows of these spans are made of."""
@@ -54,7 +53,7 @@ class DecodeLookups:
                 found.setdefault(number, []).append(span)
         return self.of(work, {number: ranges_of(mine) for number, mine in found.items()}, spans)
 
-    def of(self, work: Work, ranges: Ranges, spans: Sequence[WindowRange] = ()) -> Lookup:
+    def of(self, work: Work, ranges: Mapping[int, Ranges], spans: Sequence[WindowRange] = ()) -> Lookup:
         """ranges: where rows of each read order are wanted. spans: the windows that are made of them."""
         pages = self.pages([span for found in ranges.values() for span in found])
         orders: dict[bytes, tuple[ReadRequest, ...]] = {}
@@ -64,4 +63,4 @@ class DecodeLookups:
         shapes = [Shape(aggregates, scale) for aggregates, scale in work.shapes]
         bases = tuple(shape.basis for shape in shapes)
         nodes = sorted({node for page in pages.values() for node in page.nodes}, key=str.encode)
-        return Lookup(pages, tuple(self.ledger.owners), orders, ranges, state_columns(shapes), spans, bases, nodes)
+        return Lookup(pages, tuple(self.state.owners), orders, ranges, state_columns(shapes), spans, bases, nodes)

@@ -1,4 +1,4 @@
-"""Landing files to messages: envelopes and heads are read, rows stay bytes, what is known already is passed over.
+"""Reads landing files: envelopes and heads are decoded, rows stay bytes, known messages are skipped.
 
 On the driver, once per message: the decision needs every head in order anyway, and rows are not looked at here.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.delta import tables
 from edge_agent.algebra.frame import Frame, Heartbeat, Plan
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadFrame
@@ -55,7 +56,7 @@ class Intake:
     again: int = 0
 
     def read(self, content: bytes, name: str) -> None:
-        """One landing file. A damaged one is read as far as it goes; the rest is told and quarantined."""
+        """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
         try:
             for topic, received_us, payload in landing.iterate(content):
                 self._record(topic, received_us, payload)
@@ -92,11 +93,10 @@ class Intake:
         """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
         journal, connected = landing.tick(payload)
         self.decider.parent.inbox.journal = journal
-        self.decider.parent.household.link(received_us, up=connected)
+        self.decider.parent.children.link(received_us, up=connected)
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
-        line = self.decider.parent.inbox.lines.get((node, epoch))
-        return line is not None and (seq < line.next or seq in line.waiting or seq in line.applied)
+        return self.decider.parent.inbox.received(node, epoch, seq)
 
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq
@@ -126,8 +126,8 @@ class Intake:
             self._row(came, part)
 
     def _plans(self, node: str, epoch: int) -> dict[int, Plan]:
-        book = self.decider.parent.books.get((node, epoch))
-        return {} if book is None else {number: plan for number, (_group, plan) in book.plans.items()}
+        dictionary = self.decider.parent.dictionaries.get(EpochKey(node, epoch))
+        return {} if dictionary is None else {number: plan for number, (_group, plan) in dictionary.plans.items()}
 
     def _bad(self, came: Received, kind: str, reason: str) -> None:
         log.warning(

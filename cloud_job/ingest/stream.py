@@ -20,7 +20,7 @@ POLL_S: Final = 0.5
 
 
 class LandingStream:
-    """Runs a job until it is told to stop, or (`once`) until the files that are there are done."""
+    """Runs a job until `stop`, or (`once`) until the files that are there are done."""
 
     def __init__(
         self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES

@@ -1,6 +1,6 @@
-"""Count and state windows from raw readings: chunks of one key meet the state of the key, and get their positions.
+"""Count and state windows: joins chunks of readings with the state of their key, and gives positions.
 
-Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the plain root runs too
+Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the numpy root runs too
 (edge_agent/root/positions.py), called once a task and query for all keys; here stands what brings it the readings and
 turns its answers into rows. The state of a key stands in silver.positions (cloud_job/ordered/position_rows.py).
 """
@@ -92,7 +92,7 @@ def together(raw: DataFrame, states: DataFrame) -> DataFrame:
 
 def shown(rows: DataFrame, batch: int) -> DataFrame:
     """Rows with the columns MADE as rows of gold.results."""
-    told = {
+    made = {
         "labels": labels(F.col("key")),
         "window_start": F.timestamp_micros("first"),
         "window_end": F.timestamp_micros("until"),
@@ -101,7 +101,7 @@ def shown(rows: DataFrame, batch: int) -> DataFrame:
         "withdrawn": F.lit(False),
         "batch": F.lit(batch).cast("bigint"),
     }
-    return rows.select(*(told.get(name, F.col(name)).alias(name) for name in RESULT_COLUMNS))
+    return rows.select(*(made.get(name, F.col(name)).alias(name) for name in RESULT_COLUMNS))
 
 
 def readers(orderings: Sequence[Ordering], queries: Sequence[Query], number: int) -> tuple[Reader, Reader]:

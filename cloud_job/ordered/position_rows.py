@@ -1,4 +1,4 @@
-"""What the rows of a key in silver.positions hold: a batch adds what came, and now and then a row holds all again.
+"""Rows of silver.positions: each batch adds a row of new readings to a key, sometimes one with all of them.
 
 So little is written a batch however many readings a window counts, and few rows are read. The state that a batch begins
 with follows from the rows of earlier ones: `since` says from which on.

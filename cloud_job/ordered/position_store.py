@@ -1,4 +1,4 @@
-"""The states of central order as the driver knows them: rows of silver.positions, kept here while they are few.
+"""Rows of silver.positions on the driver, while they are few.
 
 They equal the latest rows of the table, so that a small batch reads nothing back; a restart begins by reading it.
 """

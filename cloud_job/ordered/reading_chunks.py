@@ -1,4 +1,4 @@
-"""Raw readings on their way to their positions: rows of frames as chunks, the state of a key as one chunk more.
+"""Packs raw readings into chunks, one a row and key; the state of a key travels as one chunk more.
 
 A chunk's readings are words of 64 bits, side by side in one binary value, so that a shuffle moves few rows and numpy
 opens a whole column of chunks at once.
@@ -114,7 +114,7 @@ def bodies(readings: Ints, sizes: Ints) -> pa.Array:
 
 
 def opened(column: pa.Array, words: int) -> tuple[Ints, Ints]:
-    """(readings of all chunks one after the other, how many each has): the twin of `bodies`."""
+    """(readings of all chunks one after the other, how many each has): the inverse of `bodies`."""
     flat, sizes = cell_arrays.opened(column, cell_arrays.INTS)
     return flat.reshape(-1, words), sizes // words
 

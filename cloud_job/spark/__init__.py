@@ -1,0 +1,12 @@
+"""The Spark job.
+
+job                  `Job`: one micro-batch; the order of its commits
+row_sources          rows of results from where their parts are nearest
+results              transforms from parts to rows of gold.results
+islands              the same for sessions
+upsert               rows that are revised or withdrawn
+recent_parts         parts of the last batches, on the driver
+slice_cache          decoded slices, on the driver; slice_cache_plan: of which plans
+decision_checkpoint  the state of the decision as bytes in ops.batches
+native/              states as Spark expressions
+"""

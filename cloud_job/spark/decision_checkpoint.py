@@ -1,4 +1,4 @@
-"""The root's state of completeness <-> bytes in the decision's row: a restart goes on from the last one."""
+"""Encodes the state of the decision as bytes for ops.batches, and decodes it after a restart."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import Extent, Frame, GroupPart, Section
+from edge_agent.algebra.frame import Extent, Frame, GroupPart, Plan, Section
 from edge_agent.algebra.partials.partial import NOTHING
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
+from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
@@ -23,13 +25,13 @@ from edge_agent.wire.heads import Part, Parts, bare
 VERSION: Final = 1
 
 
-def dumps(decider: Decider, ledger: RootState, parts: Parts) -> bytes:
+def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
     """Everything that the next decision needs."""
     plain = {
         "version": VERSION,
         "decider": decider.snapshot(_pack),
         "journal": decider.parent.inbox.journal,
-        "ledger": _ledger(ledger),
+        "ledger": _state(state),
         "parts": [[*key, [list(astuple(part))[:-1] for part in found]] for key, found in parts.items()],
     }
     return zlib.compress(snapshot.dumps(plain), 1)
@@ -38,7 +40,7 @@ def dumps(decider: Decider, ledger: RootState, parts: Parts) -> bytes:
 def loads(
     content: bytes, limits: RootLimits, grace_us: int, members: Iterable[str] = ()
 ) -> tuple[Decider, RootState, Parts]:
-    """The twin of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
+    """The inverse of `dumps`. members: see Job's settings. Raises: WireError for bytes of another version."""
     plain: dict[str, Any] = snapshot.loads(zlib.decompress(content))
     if plain["version"] != VERSION:
         raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
@@ -79,42 +81,42 @@ def _sections(heads: list[Any]) -> tuple[Section, ...]:
     return tuple(Section(plan, NOTHING, None if extent is None else Extent(*extent)) for plan, extent in heads)
 
 
-def _ledger(ledger: RootState) -> dict[str, object]:
+def _state(state: RootState) -> dict[str, object]:
     return {
-        "number": ledger.number,
-        "decided": ledger.decided_us,
-        "queries": [[*key, text] for key, text in ledger.queries.items()],
-        "scales": [[*key, sorted(scales, key=repr)] for key, scales in ledger.scales.items()],
-        "plans": [[group_to_plain(group), plan_to_plain(plan)] for group, plan in ledger.plans.values()],
-        "closed": [[*key, us] for key, us in ledger.closed.items()],
-        "revised": [[*key, us] for key, us in ledger.revised.items()],
-        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in ledger.pending.items()],
-        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in ledger.applied.items()],
-        "extent": [[*line, low, high] for line, (low, high) in ledger.extent.items()],
-        "owners": [list(owner) for owner in ledger.owners],
-        "covers": sorted(ledger.covers_known),
+        "number": state.number,
+        "decided": state.decided_us,
+        "queries": [[*key, text] for key, text in state.queries.items()],
+        "scales": [[*key, sorted(scales, key=repr)] for key, scales in state.scales.items()],
+        "plans": encode(list(state.plans.values())),
+        "closed": [[*key, us] for key, us in state.closed.items()],
+        "revised": [[*key, us] for key, us in state.revised.items()],
+        "pending": [[*key, [list(r) for r in ranges]] for key, ranges in state.pending.items()],
+        "applied": [[*line, [list(r) for r in ranges]] for line, ranges in state.applied.items()],
+        "extent": [[*line, low, high] for line, (low, high) in state.extent.items()],
+        "owners": [list(owner) for owner in state.owners],
+        "covers": sorted(state.covers_known),
         "sessions": [
-            [*key, track.snapshot(ledger.sessions.numbers.keys)] for key, track in ledger.sessions.tracks.items()
+            [*key, track.snapshot(state.sessions.numbers.keys)] for key, track in state.sessions.tracks.items()
         ],
-        "markers": ledger.markers.snapshot(),
-        "met": [[*place, us] for place, us in ledger.met.items()],
+        "markers": state.markers.snapshot(),
+        "met": [[*place, us] for place, us in state.met.items()],
     }
 
 
 def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
-    plans = [(group_from_plain(group), plan_from_plain(plan)) for group, plan in plain["plans"]]
+    plans = decode(list[tuple[Group, Plan]], plain["plans"])
     return RootState(
         limits,
         plain["number"],
         plain["decided"],
-        {(query, revision): text for query, revision, text in plain["queries"]},
-        {(query, revision): set(scales) for query, revision, scales in plain["scales"]},
+        {QueryKey(query, revision): text for query, revision, text in plain["queries"]},
+        {QueryKey(query, revision): set(scales) for query, revision, scales in plain["scales"]},
         {identity(group, plan): (group, plan) for group, plan in plans},
-        {(query, revision, node): us for query, revision, node, us in plain["closed"]},
-        {(query, revision, node): us for query, revision, node, us in plain["revised"]},
-        {(*place,): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
-        {(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
-        {(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
+        {QueryPlace(query, revision, node): us for query, revision, node, us in plain["closed"]},
+        {QueryPlace(query, revision, node): us for query, revision, node, us in plain["revised"]},
+        {QueryPlace(*place): [(a, b) for a, b in ranges] for *place, ranges in plain["pending"]},
+        {EpochKey(node, epoch): [(a, b) for a, b in ranges] for node, epoch, ranges in plain["applied"]},
+        {EpochKey(node, epoch): (low, high) for node, epoch, low, high in plain["extent"]},
         [(first, owner) for first, owner in plain["owners"]],
         set(plain["covers"]),
         sessions=SessionQueries.restore(plain["sessions"]),

@@ -18,12 +18,12 @@ from cloud_job.delta.tables import small
 from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US
+from edge_agent.root.decision.window_ranges import Ranges
 from edge_agent.root.decision.work import Islands, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Ranges = list[tuple[int, int]]
 _LONG: Final = pa.int64()
 _PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("longest", _LONG)])
 _ABOUT: Final = pa.schema(
@@ -237,11 +237,11 @@ def _tables(
             )
         )
         own = {cell.key for cell in here if cell.key}
-        told = {key.key for key in islands.keys}
+        listed = {key.key for key in islands.keys}
         keyed += [
             (i, k.key, k.bound_us, k.shut_us, *(k.touch or (None, None)), f"={k.key}" in own) for k in islands.keys
         ]
-        keyed += [(i, name[1:], None, None, None, None, True) for name in sorted(own) if name[1:] not in told]
+        keyed += [(i, name[1:], None, None, None, None, True) for name in sorted(own) if name[1:] not in listed]
         cells += [
             (
                 *(i, cell.key, cell.first_low, cell.first_high, cell.end_low, cell.end_high),

@@ -34,11 +34,12 @@ from cloud_job.ordered.position_store import OrderedRows
 from cloud_job.spark import decision_checkpoint, islands
 from cloud_job.spark.row_sources import RowSources
 from cloud_job.spark.upsert import merge, merge_sessions, withdraw, withdraw_over
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.errors import ProtocolError
 from edge_agent.root.completeness import Decider, Decision
 from edge_agent.root.decision import decide
 from edge_agent.root.decision.root_state import RootLimits, RootState
-from edge_agent.root.decision.work import Row, Work
+from edge_agent.root.decision.work import TableRow, Work
 from edge_agent.wire.heads import Parts
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class Job:
         self.owner = uuid.uuid4().hex[:16]
         self.decider = Decider(0, settings.grace_us, settings.members)
         # until a tick of the lander says that it hears its broker (docs/protocol.md 4.4)
-        self.decider.parent.household.link(0, up=False)
-        self.ledger = RootState(settings.limits)
+        self.decider.parent.children.link(0, up=False)
+        self.state = RootState(settings.limits)
         self.parts: Parts = {}
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
@@ -96,17 +97,17 @@ class Job:
         if rows:
             self._resume(rows[0])
         for node in self.settings.retired:
-            self.decider.parent.household.retire(node)
+            self.decider.parent.children.retire(node)
 
     def _resume(self, last: SparkRow) -> None:
         """Go on after the decision of that row of ops.batches."""
-        self.decider, self.ledger, self.parts = decision_checkpoint.loads(
+        self.decider, self.state, self.parts = decision_checkpoint.loads(
             bytes(last["state"]), self.settings.limits, self.settings.grace_us, self.settings.members
         )
         self._files = frozenset(last["files"])
-        self._rows.resume(self.ledger, self.parts)
+        self._rows.resume(self.state, self.parts)
         self._perform(Work.loads(bytes(last["work"])), again=True)
-        log.info("root.resumed", extra={"batch": self.ledger.number})
+        log.info("root.resumed", extra={"batch": self.state.number})
 
     def process(self, files: DataFrame, _spark_batch: int) -> None:
         """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
@@ -125,7 +126,7 @@ class Job:
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
-        if self.ledger.put_off:
+        if self.state.put_off:
             self._batch(self._intake(), [], flush=True)
         self._remove(self._files)
         self.close()
@@ -142,8 +143,8 @@ class Job:
         return self._lease
 
     def _intake(self) -> Intake:
-        number = self.ledger.number + 1
-        return Intake(self.decider, self.parts, number, self.owner, self.ledger.decided_us)
+        number = self.state.number + 1
+        return Intake(self.decider, self.parts, number, self.owner, self.state.decided_us)
 
     def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
         number, stored = intake.batch, None
@@ -157,16 +158,16 @@ class Job:
         applied = {
             key: found for e in decision.effects if (found := self.parts.pop(key := (e.node, e.epoch, e.seq), None))
         }
-        self.ledger.own(number, self.owner)
-        books, gaps = self.decider.parent.books, self.decider.gaps
-        work = decide.step(self.ledger, decision, applied, books, gaps, unread=intake.unread, flush=flush)
-        self.decider.release(decision, self.settings.limits.horizon_us, self.ledger.reach)
+        self.state.own(number, self.owner)
+        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
+        work = decide.step(self.state, decision, applied, dictionaries, gaps, unread=intake.unread, flush=flush)
+        self.decider.release(decision, self.settings.limits.horizon_us, self.state.reach)
         self._decide(decision, work, names, intake.messages)
         self._done("decision", number)
         self._rows.take(stored, decision, applied, self.parts, self._lookups())
         self._perform(work)
-        self._failures.report(filter(None, map(self.ledger.query, self.ledger.queries)), number)
-        self._rows.forget(self.ledger.needed_us)
+        self._failures.report(filter(None, map(self.state.query, self.state.queries)), number)
+        self._rows.forget(self.state.needed_us)
         self._files = frozenset(names)
         log.info(
             "batch.done",
@@ -181,7 +182,7 @@ class Job:
         )
 
     def _decide(self, decision: Decision, work: Work, names: list[str], messages: int) -> None:
-        row: Row = {
+        row: TableRow = {
             "number": work.number,
             "owner": self.owner,
             "decided_us": decision.now_us,
@@ -195,7 +196,7 @@ class Job:
                 ]
             ),
             "work": work.dumps(),
-            "state": decision_checkpoint.dumps(self.decider, self.ledger, self.parts),
+            "state": decision_checkpoint.dumps(self.decider, self.state, self.parts),
         }
         self.place.append(BATCHES, tables.rows(self.spark, BATCHES, [row]), "decision", work.number)
         self._held().check(self.spark, work.number)
@@ -247,7 +248,7 @@ class Job:
         ranges, longest = islands.revising_ranges(known, work.islands)
         for i, longest_us in longest.items():
             found = work.islands[i]
-            self.ledger.sessions.stretch((found.query, found.revision, found.node), longest_us)
+            self.state.sessions.stretch(QueryPlace(found.query, found.revision, found.node), longest_us)
         if ranges:
             made = self._rows.sessions(work, ranges, lookups, revising=True)
             gone = islands.withdrawn(known, made, [work.islands[i] for i in ranges], work.number)
@@ -265,11 +266,11 @@ class Job:
             if rows and not (again and self._done_before(table, number)):
                 self.place.append(table, tables.rows(self.spark, table, list(rows)), "rows", number)
         if (work.unread or work.refused) and not (again and self._done_before(tables.QUARANTINE, number)):
-            found = quarantined(self.place.read(self.spark, MESSAGES), work, self.ledger.owner_of(number))
+            found = quarantined(self.place.read(self.spark, MESSAGES), work, self.state.owner_of(number))
             self.place.append(tables.QUARANTINE, found, "rows", number)
         if work.beyond and not (again and self._done_before(tables.LATE, number)):
             parts = parts_of(self.place.read(self.spark, MESSAGES), work.beyond)
-            bases = {digest: plan.basis for digest, (_group, plan) in self.ledger.plans.items()}
+            bases = {digest: plan.basis for digest, (_group, plan) in self.state.plans.items()}
             rows_late = late(parts, work, lookups.pages(), bases)
             self.place.append(tables.LATE, tables.one_file(self.spark, tables.LATE, rows_late), "rows", number)
 
@@ -284,7 +285,7 @@ class Job:
         return tables.frame(self.spark, content, tables.schema(MESSAGES))
 
     def _lookups(self) -> DecodeLookups:
-        return DecodeLookups(self.decider.parent.books, self.ledger)
+        return DecodeLookups(self.decider.parent.dictionaries, self.state)
 
     def _done(self, step: str, number: int) -> None:
         """A step has been committed: note how long it took; the place where crash tests end the process."""

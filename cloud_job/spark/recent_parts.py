@@ -1,4 +1,4 @@
-"""Parts stored a short time ago, still on the driver: most windows close on them, and reading them back costs a query.
+"""Keeps recently stored parts on the driver: most windows close on them, and a read from the table costs a query.
 
 They equal their rows in bronze.messages, and what is asked for is answered only where nothing else can overlap it; so
 results are the same function of the tables, whoever reads them. A restart begins empty and reads the table.

@@ -96,17 +96,17 @@ def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
 
 def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
     """Rows of gold.results, first revision."""
-    told = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
-    rows = states.withColumn("about", F.get(told, F.col("span")))
+    every = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
+    rows = states.withColumn("about", F.get(every, F.col("span")))
     return shown(rows, F.col("start") + F.col("about.length"), shapes, F.lit(batch), "about.")
 
 
-def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, told: str = "") -> DataFrame:
+def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
     """States, each with its shape and what a row says of it, as rows of gold.results, first revision.
 
-    end: of the row. told: before the names of the columns that say what holds for it.
+    end: of the row. prefix: of the columns that hold shape, query, coverage and so on.
     """
-    values, details = lower.answers(shapes, F.col(f"{told}shape"))
+    values, details = lower.answers(shapes, F.col(f"{prefix}shape"))
     made: dict[str, Column] = {
         "key": F.col("key"),
         "labels": labels(F.col("key")),
@@ -122,7 +122,7 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
         "late": F.col("readings_late"),
         "batch": batch.cast("bigint"),
     }
-    return rows.select(*(made.get(name, F.col(f"{told}{name}")).alias(name) for name in RESULT_COLUMNS))
+    return rows.select(*(made.get(name, F.col(f"{prefix}{name}")).alias(name) for name in RESULT_COLUMNS))
 
 
 def about(spans: Sequence[WindowRange]) -> str:

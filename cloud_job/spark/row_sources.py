@@ -23,10 +23,11 @@ from cloud_job.spark.results import between, decoded, decoded_here, ranges_of, r
 from cloud_job.spark.slice_cache import READ_BACK, Applied, Sending, SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.span import FAR_US
 from edge_agent.errors import ProtocolError
 from edge_agent.root.decision.root_state import RootState
-from edge_agent.root.decision.window_ranges import join
+from edge_agent.root.decision.window_ranges import Ranges, join
 from edge_agent.root.decision.work import WindowRange, Work
 from edge_agent.wire.heads import Parts
 
@@ -50,11 +51,11 @@ class RowSources:
         self.recent, self.slices = RecentParts(NEVER_US), SliceCache()
         self.central = OrderedQueries(spark, place)
 
-    def resume(self, ledger: RootState, parts: Parts) -> None:
-        """Go on over tables with rows. ledger: after the last decision. parts: heads of what has not taken effect."""
-        self.recent = RecentParts(stored_end_us(ledger.extent.values(), parts))
-        self.slices = SliceCache(ledger.plans)
-        self.central.open(ledger.number)
+    def resume(self, state: RootState, parts: Parts) -> None:
+        """Go on over tables with rows. state: after the last decision. parts: heads of what has not taken effect."""
+        self.recent = RecentParts(stored_end_us(state.extent.values(), parts))
+        self.slices = SliceCache(state.plans)
+        self.central.open(state.number)
 
     def take(
         self,
@@ -65,14 +66,14 @@ class RowSources:
         lookups: DecodeLookups,
     ) -> None:
         """What took effect with a decision, before its rows are asked for. stored, applied, waiting: see Slices."""
-        ledger = lookups.ledger
-        if self.slices.keep(kept_plans(ledger, decision.groups), ledger.plans):
-            lines = {(node, epoch) for node, epoch, _seq in applied}
+        state = lookups.state
+        if self.slices.keep(kept_plans(state, decision.groups), state.plans):
+            lines = {EpochKey(node, epoch) for node, epoch, _seq in applied}
             pages = {line: page for line in lines if (page := lookups.page(line)) is not None}
             self.slices.take(stored, applied, waiting, lookups.known(pages))
 
     def forget(self, needed_us: int) -> None:
-        """Let go of what no row to come needs: after a batch. needed_us: see Ledger."""
+        """Let go of what no row to come needs: after a batch. needed_us: see RootState."""
         self.recent.forget(needed_us)
         self.slices.forget()
 
@@ -91,10 +92,10 @@ class RowSources:
         return results(self._messages(), work, lookup, formed)
 
     def sessions(
-        self, work: Work, ranges: Mapping[int, islands.Ranges], lookups: DecodeLookups, *, revising: bool
+        self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool
     ) -> DataFrame:
         """The rows of work.islands that these have, by place there, in ranges of event time."""
-        wanted: dict[int, list[tuple[int, int]]] = {}
+        wanted: dict[int, Ranges] = {}
         for i, found in ranges.items():
             for number in work.islands[i].orders:
                 wanted.setdefault(number, []).extend(found)
@@ -104,11 +105,11 @@ class RowSources:
         """Raw readings that get their positions: rows of windows, and the states that follow (docs/protocol.md 7.4)."""
         if not work.ordering:
             return OrderedRows()
-        wanted: dict[int, list[tuple[int, int]]] = {}
+        wanted: dict[int, Ranges] = {}
         for ordering in work.ordering:
             for number in ordering.orders:
                 wanted.setdefault(number, []).append((ordering.after_us, ordering.upto_us))
-        queries = [_query(lookups.ledger, ordering.query, ordering.revision) for ordering in work.ordering]
+        queries = [_query(lookups.state, ordering.query, ordering.revision) for ordering in work.ordering]
         parts = self.recent.within(join([span for found in wanted.values() for span in found], most=4))
         return self.central.made(work, lookups.of(work, wanted), queries, parts)
 
@@ -133,8 +134,8 @@ class RowSources:
         return self._place.read(self._spark, MESSAGES)
 
 
-def _query(ledger: RootState, name: str, revision: int) -> Query:
-    query = ledger.query((name, revision))
+def _query(state: RootState, name: str, revision: int) -> Query:
+    query = state.query(QueryKey(name, revision))
     if query is None:
         raise ProtocolError(f"query {name} revision {revision} has work but no definition")
     return query

@@ -4,10 +4,10 @@ A window of an hour that slides by a second holds 3 600 slices of every child, a
 decoded once, as their frames take effect, and kept in blocks with sums (edge_agent/algebra/sliding/prefix_blocks.py);
 windows that close or are revised are formed from these (docs/protocol.md 8.6).
 
-It is only a cache: what is kept of a plan is all of its rows from a place in event time on that counted at the last
-decision, the same that decoding bronze.messages gives. Where that is not known (after a restart, or a batch too large
-to be decoded here) it is read from there again when a window needs it, side by side on the executors; what is too
-large to be kept is decoded there for every batch. A table of sums would cost every batch a commit and a query more.
+A cache: for each plan it holds every applied row that starts at or after `from_us`, exactly as decoding bronze.messages
+returns them. After a restart, or a batch too large to be decoded here, the rows are read from the table when a window
+needs them, in parallel on the executors; a plan too large for the cache is decoded there for every batch. A table of
+sums would cost every batch a commit and a query more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.sliding.prefix_blocks import Blocks, kept_columns
 from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.checkpoint.codec import rows_to_plain
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.work_rows import windows_in
@@ -45,7 +46,6 @@ READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # n
 _ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
 
 Sending = tuple[str, int, int]  # a frame: node, epoch, seq
-Line = tuple[str, int]
 Applied = Mapping[Sending, tuple[Part, ...]]
 
 
@@ -231,10 +231,10 @@ class SliceCache:
             self._held[part.orders[0].plan].blocks[part.sent.late].add(_kept(part, self._numbers))
         self._fit()
 
-    def _unpacked(self, told: dict[str, Any]) -> Partials:
-        keys, nodes = self._numbers.keys.of(told["keys"]), self._numbers.nodes.of(told["nodes"])
-        states = renumbered(told["states"], tuple(told["states"]), nodes.__getitem__)
-        return Partials(told["start"], told["end"], keys[told["key"]], states)
+    def _unpacked(self, plain: dict[str, Any]) -> Partials:
+        keys, nodes = self._numbers.keys.of(plain["keys"]), self._numbers.nodes.of(plain["nodes"])
+        states = renumbered(plain["states"], tuple(plain["states"]), nodes.__getitem__)
+        return Partials(plain["start"], plain["end"], keys[plain["key"]], states)
 
 
 def slices_of(lookup: Lookup) -> Reader:
@@ -252,7 +252,11 @@ def slices_of(lookup: Lookup) -> Reader:
             )
             store.add(rows.take(rows.start >= low_us))
         for (number, late), store in stores.items():
-            plain: dict[str, object] = {**store.snapshot(), "keys": numbers.keys.texts, "nodes": numbers.nodes.texts}
+            plain: dict[str, object] = {
+                **rows_to_plain(store.view()),
+                "keys": numbers.keys.texts,
+                "nodes": numbers.nodes.texts,
+            }
             packed = snapshot.dumps(plain)
             content = packed if len(packed) <= MOST_PIECE_BYTES else None
             yield pa.RecordBatch.from_pydict({"order": [number], "late": [late], "content": [content]}, schema=_ARROW)
@@ -264,7 +268,7 @@ def _touched(applied: Applied, known: Lookup) -> dict[bytes, set[Sending]]:
     """Frames that took effect, by the identities of the plans of their rows."""
     found: dict[bytes, set[Sending]] = {}
     for frame, parts in applied.items():
-        page = known.pages.get(frame[:2])
+        page = known.pages.get(EpochKey(*frame[:2]))
         if page is not None and page.took_effect(frame[2]):
             for part in parts:
                 found.setdefault(page.plans[part.plan], set()).add(frame)

@@ -1,4 +1,4 @@
-"""Of which plans the root keeps slices at hand, and from where on (docs/protocol.md 8.6). Pure."""
+"""Chooses the plans whose slices stay on the driver, and from which time on (docs/protocol.md 8.6). Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sliding.prefix_blocks import kept_us
 from edge_agent.root.completeness import GroupView
@@ -29,21 +30,21 @@ class CachedPlan:
     from_us: int
 
 
-def kept_plans(ledger: RootState, groups: Mapping[Group, GroupView]) -> dict[bytes, CachedPlan]:
+def kept_plans(state: RootState, groups: Mapping[Group, GroupView]) -> dict[bytes, CachedPlan]:
     """The plans of which slices are kept, by identity: those with a query that pays, and what came late for it."""
     found: dict[bytes, CachedPlan] = {}
     sliced: set[tuple[str, int]] = set()
-    for identity, (group, plan) in ledger.plans.items():
+    for identity, (group, plan) in state.plans.items():
         view = groups.get(group)
         if plan.kind not in ("slice", "window") or view is None or not isinstance(group.cut, TimeCut | SessionCut):
             continue
-        served = [key for key in plan.queries if key in view.serving]
-        longest_us = kept_us((query for key in served if (query := ledger.query(key)) is not None), plan.scale)
+        served = [key for key in plan.keys if key in view.serving]
+        longest_us = kept_us((query for key in served if (query := state.query(key)) is not None), plan.scale)
         if not longest_us:
             continue
-        closed_us = min(ledger.closed.get((*key, group.node), NEVER_US) for key in served)
+        closed_us = min(state.closed.get(QueryPlace(*key, group.node), NEVER_US) for key in served)
         order = ReadRequest(0, identity, plan.kind, plan.basis, plan.scale, plan.scale)
         found[identity] = CachedPlan(order, longest_us, closed_us - longest_us - longest_us // MORE)
         if plan.kind == "slice":
             sliced |= set(served)
-    return {i: kept for i, kept in found.items() if sliced & set(ledger.plans[i][1].queries)}
+    return {i: kept for i, kept in found.items() if sliced & set(state.plans[i][1].queries)}

@@ -1,4 +1,4 @@
-"""Rows computed again into gold.results: replaced where their readings or their coverage changed."""
+"""Writes recomputed rows to gold.results: replaces those whose readings or coverage changed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cloud_job.delta.tables import RESULTS, Place, small
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow],
 
 def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
     """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
-    lows: dict[tuple[str, int, str], tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
+    lows: dict[QueryPlace, tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
     for o in over:
-        whose = (o.query, o.revision, o.node)
+        whose = QueryPlace(o.query, o.revision, o.node)
         from_us, after_us = lows.get(whose, (o.from_us, o.after_us))
         lows[whose] = (min(from_us, o.from_us), min(after_us, o.after_us))
     near = f"t.start >= {min(o.from_us for o in over)} AND t.query IN ({_quoted({o.query for o in over})})"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sketches import kind_of
 from edge_agent.errors import WireError
@@ -48,6 +49,11 @@ class Plan:
     unit_us: int
     queries: tuple[tuple[str, int], ...]
     gap_us: int | None = None
+
+    @property
+    def keys(self) -> tuple[QueryKey, ...]:
+        """`queries` by name."""
+        return tuple(QueryKey(*query) for query in self.queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,16 @@ class Serving:
     start_until_us: int | None = None
     end_until_us: int | None = None
     node: str = ""
+
+    @property
+    def key(self) -> QueryKey:
+        """The query revision."""
+        return QueryKey(self.query, self.revision)
+
+    @property
+    def from_us(self) -> int:
+        """`start_from_us` as a number: NEVER_US where it is unbounded."""
+        return self.bounds_us[0]
 
     @property
     def bounds_us(self) -> tuple[int, int, int]:

@@ -182,8 +182,8 @@ class Simulated:
 
     def counters(self) -> dict[str, dict[str, int]]:
         """By sensor and by group: numbers of readings read, late, refused."""
-        slicers = self._gateway.slicers.items()
-        by_group = {f"group {group.source} {group.where}".strip(): slicer.counters for group, slicer in slicers}
+        groups = self._gateway.groups.items()
+        by_group = {f"group {group.source} {group.where}".strip(): state.slicer.counters for group, state in groups}
         return {**self._sensors.counters(), **by_group}
 
     def close(self) -> None:

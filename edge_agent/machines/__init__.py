@@ -1,0 +1,8 @@
+"""Machines: events in, actions out. Pure: no clock, no I/O, no threads.
+
+- events: everything that can happen to a machine, and everything it can ask for
+- node: what gateways and mergers share: commits, frames to the parent, heartbeats
+- gateway/: readings to closed slices; region/: the merger; lander: frames to files at the root
+- uplink/: frames to the parent; downlink/: frames from children
+- checkpoint/: state in the slots of a spool
+"""

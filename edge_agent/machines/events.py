@@ -1,6 +1,6 @@
 """Everything that can happen to a machine, and everything it can ask for. Machines never do it themselves.
 
-A rim (loop.py, or tests/simulation) turns the world into events and performs actions in their order.
+The runtime, or the simulation of the tests, turns the world into events and performs actions in their order.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Query, Sensor
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. The rim sends one at least every commit interval and as soon as `wake_us` of the machine asks."""
+    """Time passed. One comes at least every commit interval, and as soon as `wake_us` of the machine asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ Event = (
     | Stop
 )
 
-# --- what is asked for ---------------------------------------------------------------------------------------------
+# --- actions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send a spooled frame to the parent; the rim has its bytes in the spool."""
+    """Send a spooled frame to the parent; the runtime has its bytes in the spool."""
 
     epoch: int
     seq: int
@@ -251,7 +251,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something an operator may want to read; the rim logs it as event name and fields."""
+    """Something an operator may want to read; the runtime logs it as event name and fields."""
 
     name: str
     fields: Mapping[str, object]

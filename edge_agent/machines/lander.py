@@ -1,19 +1,20 @@
-"""The lander: messages in, landing files and receipts out. It orders nothing and decodes no body; the root does.
+"""The lander: messages to landing files, and receipts. The root orders and decodes.
 
 Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated
-for every duplicate and when a child comes online (3.2); of heartbeats the newest of each node a flush is written, and a
-tick when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are kept beside
-the files; losing the last of them only lands a frame twice, which the root drops.
+for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
+when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
+files; if the last of them are lost, a frame lands twice and the root drops one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from edge_agent.algebra.frame import HORIZON_US, Receipt
-from edge_agent.machines.downlink.inbox import ranges
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 
@@ -70,28 +71,6 @@ class LanderSettings:
     horizon_us: int = HORIZON_US
 
 
-@dataclass(slots=True)
-class ReceivedRanges:
-    """What is on disk of one (node, epoch): all seqs below `next` and those in `above`."""
-
-    next: int = 0
-    above: set[int] = field(default_factory=set)
-
-    def has(self, seq: int) -> bool:
-        """Whether the frame has come before."""
-        return seq < self.next or seq in self.above
-
-    def add(self, seq: int) -> None:
-        """Count it in."""
-        if seq != self.next:
-            self.above.add(seq)
-            return
-        self.next += 1
-        while self.next in self.above:
-            self.above.remove(self.next)
-            self.next += 1
-
-
 LanderEvent = Tick | MessagesArrived | Landed | ChildStatus
 LanderAction = Land | SendReceipt | Ack
 
@@ -102,16 +81,16 @@ class Lander:
     def __init__(self, journal: int, settings: LanderSettings, restored: Mapping[str, Any] | None = None) -> None:
         """restored: the slots of `Land.received` found at start."""
         self.journal, self.settings = journal, settings
-        self.lines: dict[tuple[str, int], ReceivedRanges] = {}
+        self.received: dict[EpochKey, ReceivedSeqs] = {}
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
-            self.lines[node, int(epoch)] = ReceivedRanges(state[0], set(state[1]))
+            self.received[EpochKey(node, int(epoch))] = ReceivedSeqs(state[0], set(state[1]))
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
-        self._fresh: dict[tuple[str, int], dict[int, None]] = {}  # seqs in order of arrival
-        self._owed: set[tuple[str, int]] = set()
-        self._landing: set[tuple[str, int]] = set()
+        self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
+        self._owed: set[EpochKey] = set()
+        self._landing: set[EpochKey] = set()
         self._tokens: list[object] = []
         self._acks: list[object] = []
         self._flying = False
@@ -128,7 +107,7 @@ class Lander:
                 out += self._landed()
             case ChildStatus(node, online):
                 if online:
-                    self._owed.add((node, self._newest.get(node, 0)))
+                    self._owed.add(EpochKey(node, self._newest.get(node, 0)))
             case Tick():
                 pass
         if self._due(now_us):
@@ -139,23 +118,22 @@ class Lander:
         return out
 
     def _take(self, messages: Iterable[LanderMessage]) -> None:
-        lines, objects = self.lines, self._objects
+        objects = self._objects
         for message in messages:
             if message.token is not None:
                 self._tokens.append(message.token)
             if message.epoch is None:
                 objects.append(message.of)
                 continue
-            key = (message.node, message.epoch)
+            key = EpochKey(message.node, message.epoch)
             self._newest[message.node] = message.epoch
             if message.seq is None:
                 self._beats[message.node] = message.of
-                if key not in lines:  # a child that asks for our journal (3.7)
+                if key not in self.received:  # a child that asks for our journal (3.7)
                     self._owed.add(key)
                 continue
             self._owed.add(key)
-            line = lines.get(key)
-            if (line is None or not line.has(message.seq)) and message.seq not in self._fresh.get(key, ()):
+            if message.seq not in self.received.get(key, ()) and message.seq not in self._fresh.get(key, ()):
                 self._fresh.setdefault(key, {})[message.seq] = None
                 objects.append(message.of)
                 self._size_bytes += message.size_bytes
@@ -176,11 +154,12 @@ class Lander:
         )
 
     def _land(self, now_us: int) -> Land:
+        slots: dict[str, object] = {}
         for key, seqs in self._fresh.items():
-            line = self.lines.setdefault(key, ReceivedRanges())
+            received = self.received.setdefault(key, ReceivedSeqs())
             for seq in seqs:
-                line.add(seq)
-        slots = {f"{n}/{e}": [self.lines[n, e].next, sorted(self.lines[n, e].above)] for n, e in self._fresh}
+                received.add(seq)
+            slots[f"{key.node}/{key.epoch}"] = [received.next, sorted(received.above)]
         objects = (*self._objects, *self._beats.values())
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []
@@ -197,10 +176,10 @@ class Lander:
         self._acks, self._landing = [], set()
         return out
 
-    def _receipts(self, keys: Iterable[tuple[str, int]]) -> list[LanderAction]:
+    def _receipts(self, keys: Iterable[EpochKey]) -> list[LanderAction]:
         out: list[LanderAction] = []
         for node, epoch in sorted(keys):
-            line = self.lines.get((node, epoch), ReceivedRanges())
-            above, horizon_us = ranges(sorted(line.above)), self.settings.horizon_us
-            out.append(SendReceipt(node, Receipt(epoch, self.journal, line.next, above, horizon_us=horizon_us)))
+            received = self.received.get(EpochKey(node, epoch), ReceivedSeqs())
+            horizon_us = self.settings.horizon_us
+            out.append(SendReceipt(node, Receipt(epoch, self.journal, *received.receipt(), horizon_us=horizon_us)))
         return out

@@ -1,8 +1,8 @@
-"""What every sending node does alike: one commit an interval, custody of its frames, heartbeats.
+"""The base of gateways and mergers: one commit an interval, frames to the parent, heartbeats.
 
-A subclass says what to send (`_step`) and what else to keep (`_state`). Rules (docs/protocol.md): one transaction a
-commit interval holds everything that changed, nothing is published ahead of it, messages are acknowledged after it,
-and it comes early when some wait for that and none has come for 50 ms (3.1).
+A subclass makes the step to send (`_step`) and the rest of the state to commit (`_state`). Rules (docs/protocol.md):
+one transaction each commit interval holds everything that changed, nothing is published ahead of it, messages are
+acknowledged after it; it comes early when messages wait for that and none has come for 50 ms (3.1).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
+from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.events import (
     Ack,
@@ -63,7 +64,7 @@ class NodeSettings:
 
 
 class Node(ABC):
-    """Custody upward and the rhythm of commits."""
+    """Frames to the parent and the times of commits."""
 
     def __init__(
         self, settings: NodeSettings, random: Random, restored: Restored, load: Callable[[int, int], Frame]
@@ -76,27 +77,24 @@ class Node(ABC):
         self._committed_us: int | None = None
         self._tokens: list[object] = []
         self._token_us = 0
-        self._said_numbering: tuple[int | None, ...] = (None,)  # epoch; how many keys, registers told, other numbers
-        self._spooled_keys = AppendOnlyTable("numbers", restored.state)
-        numbers = {int(slot.split("/")[1]) for slot in restored.state if slot.startswith("registers/")}
-        self._spooled_registers = {n: AppendOnlyTable(f"registers/{n}", restored.state) for n in numbers}
+        self._spooled_epoch: int | None = None  # the epoch whose numbers the spool holds
+        self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
+        numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
+        self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
-        self._failed: list[Gap] = []  # answers lost here, to be told upward
-        horizon_us = restored.state.get("horizon")
-        self.horizon_us = horizon_us if isinstance(horizon_us, int) else MAX_HORIZON_US  # before any receipt
-        self._spooled_horizon_us = self.horizon_us
-        outbox = restored.state.get("outbox")
-        if isinstance(outbox, dict):
-            numbering = restored.state.get("numbering")
-            known = EpochEncoder().snapshot()
-            if isinstance(numbering, dict):
-                registers = [[n, AppendOnlyTable.read(f"registers/{n}", restored.state)] for n in sorted(numbers)]
-                keys = AppendOnlyTable.read("numbers", restored.state)
-                known = {**numbering, "keys": keys, "registers": registers}
-            self.outbox.restore(outbox, known, restored.frames)
+        self._failed: list[Gap] = []  # lost answers of this node, for the next step
+        slots.check_version(restored.state)
+        self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
+        outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
+        if outbox is not None:
+            numbering = EpochEncoder()
+            if known is not None:
+                hints = [(n, AppendOnlyTable.read(f"{slots.REGISTERS}/{n}", restored.state)) for n in sorted(numbers)]
+                numbering = EpochEncoder.restore(known, AppendOnlyTable.read(slots.KEYS, restored.state), hints)
+            self.outbox.restore(outbox, numbering, restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
@@ -150,7 +148,7 @@ class Node(ABC):
         """When the node wants its next Tick, at the latest."""
         due = (self._committed_us or 0) + self.settings.commit_interval_us
         if self.outbox.link_up and self.outbox.epoch_id:
-            due = min(due, self.outbox.said_us + self.settings.heartbeat_us)
+            due = min(due, self.outbox.spoke_us + self.settings.heartbeat_us)
         return min(due, self._token_us + QUIET_US) if self._tokens else due
 
     def _may_commit(self, now_us: int) -> bool:
@@ -178,30 +176,30 @@ class Node(ABC):
             frames += self.outbox.restate()
             self._restate = False
         instead = (*self.outbox.learnt_journal(), *self.outbox.take_replaced())
-        state = dict(self._state(now_us))
-        state["outbox"] = self.outbox.snapshot()
-        state |= self._numbers()
-        if self.horizon_us != self._spooled_horizon_us:
-            state["horizon"] = self._spooled_horizon_us = self.horizon_us
+        state = {
+            **slots.LAYOUT.write(slots.VERSION),
+            **self._state(now_us),
+            **slots.OUTBOX.write(self.outbox.snapshot()),
+        }
+        state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
         return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _numbers(self) -> dict[str, object]:
-        """Slots of the numbering that changed. Numbers only ever grow: same lengths, same content."""
-        numbering, epoch, before = self.outbox.numbering, self.outbox.epoch_id, self._said_numbering
-        settled = (len(numbering.nodes), len(numbering.groups), len(numbering.plans), len(numbering.said))
-        said = self._said_numbering = (epoch, len(numbering.keys), numbering.registers.times_said, *settled)
-        anew, state = said[0] != before[0], dict[str, object]()
-        if anew or said[1] != before[1]:
+        """The slots of the epoch's numbers that changed."""
+        numbering, state = self.outbox.encoder, dict[str, object]()
+        anew, self._spooled_epoch = self.outbox.epoch_id != self._spooled_epoch, self.outbox.epoch_id
+        if anew or len(numbering.keys) > self._spooled_keys.length:
             state |= self._spooled_keys.changes(list(numbering.keys), anew=anew)
-        if anew or said[2] != before[2]:
-            told = numbering.registers.snapshot()
-            for number in {*told, *self._spooled_registers}:
-                table = self._spooled_registers.setdefault(number, AppendOnlyTable(f"registers/{number}"))
-                state |= table.changes(told.get(number, ()), anew=True)
-        if anew or said[3:] != before[3:]:
-            state["numbering"] = numbering.snapshot_settled()
+        if anew or numbering.hints.unsaved:
+            sent, numbering.hints.unsaved = numbering.hints.snapshot(), False
+            for number in {*sent, *self._spooled_hints}:
+                table = self._spooled_hints.setdefault(number, AppendOnlyTable(f"{slots.REGISTERS}/{number}"))
+                state |= table.changes(sent.get(number, ()), anew=True)
+        if anew or numbering.unsaved:
+            numbering.unsaved = False
+            state |= slots.NUMBERS.write(numbering.snapshot())
         return state
 
     def _put(self, step: Step, now_us: int) -> list[Frame]:
@@ -249,11 +247,11 @@ class Node(ABC):
 
     @abstractmethod
     def _flush_step(self, now_us: int) -> Step:
-        """All that is open (1.3)."""
+        """All open rows (1.3)."""
 
     @abstractmethod
     def _step(self, now_us: int) -> Step:
-        """What closed since the last commit, and every change of what the node promises."""
+        """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:
@@ -261,7 +259,7 @@ class Node(ABC):
 
     @abstractmethod
     def _birth_step(self, now_us: int) -> Step:
-        """What a birth says: members, frontiers, definitions in force (1.2)."""
+        """The step of a birth: members, frontiers, definitions in force (1.2)."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:

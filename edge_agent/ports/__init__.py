@@ -1,7 +1,7 @@
 """Adapters to the outside world: one per file, without decisions. Machines never import them; runtime/ does.
 
 - mqtt: one MQTT connection; dial, paho_client, socket_stream, packets, outgoing, backoff: its parts; link: its settings
-- spool, spool_file: frames and checkpoints of a node in SQLite; journal: the same for the lander
+- spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the file of each
 - clock, waiter: time, and the one place where a process sleeps
 - sensors/: drivers
 

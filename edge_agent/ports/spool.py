@@ -18,13 +18,14 @@ from typing import Final
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
-from edge_agent.ports.spool_file import SpoolFile, UnusableError
+from edge_agent.ports.spool_file import SpoolFile
+from edge_agent.ports.sqlite_file import UnusableError
 from edge_agent.wire import snapshot
 
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
 
-Rows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
-Keys = Sequence[tuple[int, int]]  # (epoch, seq)
+FrameRows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
+FrameKeys = Sequence[tuple[int, int]]  # (epoch, seq)
 
 
 class DamagedError(PortError):
@@ -150,7 +151,9 @@ class Spool:
                 self._digests[name] = digest
         self._remember(frames, instead, commit.forget)
 
-    def _write_frames(self, db: sqlite3.Connection, frames: Rows, instead: Rows, forget: Keys) -> tuple[int, int]:
+    def _write_frames(
+        self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys
+    ) -> tuple[int, int]:
         """Delete, append and replace; answers how many frames there are then, and their bytes."""
         count, size = self.frames + len(frames), self.bytes + sum(len(payload) for _, _, payload in frames)
         for key in forget:
@@ -172,7 +175,7 @@ class Spool:
             )
         return count, size
 
-    def _remember(self, frames: Rows, instead: Rows, forget: Keys) -> None:
+    def _remember(self, frames: FrameRows, instead: FrameRows, forget: FrameKeys) -> None:
         for key in forget:
             self._recent_bytes -= len(self._recent.pop(key, b""))
         for epoch, seq, payload in (*frames, *instead):

@@ -193,7 +193,7 @@ class Tree:
 
     def _all_known(self) -> bool:
         """Whether every child has told the root what it serves."""
-        families = self.root.decider.parent.household.families
+        families = self.root.decider.parent.children.memberships
         nodes = [host.name for host in self.leaves.values()]
         groups = {one.query.group_at(node) for one in self.recording.asked if not one.after_items for node in nodes}
         return groups <= families.keys() and all(
@@ -202,7 +202,7 @@ class Tree:
 
     def _all_closed(self) -> bool:
         """Whether every frontier has passed the last window."""
-        families = self.root.decider.parent.household.families.values()
+        families = self.root.decider.parent.children.memberships.values()
         least_us = self.end_us - self._most_late_us
         return all(frontier >= least_us for f in families for frontier, _ in f.leaf_frontiers().values())
 

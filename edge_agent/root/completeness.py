@@ -1,8 +1,8 @@
-"""What may close now: the completeness half of the root, shared by the plain-Python root and the Spark job.
+"""Decides which frames took effect and how far every group is. Both roots use it.
 
-It takes heads of frames (sections need no rows) in the order they were stored and answers a `Decision`: which frames
-took effect, how far each group is complete, who is in it. Pure; its whole state is a plain value that the Spark job
-keeps in its decision row (docs/protocol.md 8.1, 8.2).
+Input: heads of frames (sections need no rows) in the order in which they were stored. Output: a `Decision`, with the
+frames that took effect, and the frontier and members of each group. Pure; its whole state is a plain value that
+the Spark job keeps in its decision row (docs/protocol.md 8.1, 8.2).
 """
 
 from __future__ import annotations
@@ -13,15 +13,9 @@ from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.codec import (
-    gap_from_plain,
-    gap_to_plain,
-    group_from_plain,
-    group_to_plain,
-    serving_from_plain,
-    serving_to_plain,
-)
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.machines.events import BadFrame
@@ -33,7 +27,7 @@ class GroupView:
     """How far a group is: its frontier, every expected leaf's own frontier, and what each query may show.
 
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
-    longer moves once it was told, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
+    longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before.
     stuck: it has not risen for the grace time. unheard: named children that have never been heard.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
@@ -42,8 +36,8 @@ class GroupView:
 
     frontier_us: int
     leaves: Mapping[str, int]
-    serving: Mapping[tuple[str, int], Serving]
-    begins: Mapping[tuple[str, int], Mapping[str, int]]
+    serving: Mapping[QueryKey, Serving]
+    begins: Mapping[QueryKey, Mapping[str, int]]
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -78,7 +72,7 @@ class Decision:
     queries: tuple[str, ...]
     sensors: tuple[str, ...]
     ended: tuple[Group, ...] = ()
-    narrowed: Mapping[tuple[Group, tuple[str, int]], int] = field(default_factory=dict)
+    narrowed: Mapping[tuple[Group, QueryKey], int] = field(default_factory=dict)
 
 
 class Decider:
@@ -90,7 +84,7 @@ class Decider:
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
-        self._serving: dict[Group, dict[tuple[str, int], Serving]] = {}
+        self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self._texts: set[str] = set()
         self._new_queries: list[str] = []
@@ -119,29 +113,32 @@ class Decider:
 
     def decide(self, now_us: int) -> Decision:
         """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
-        passed = {group: family.published_us for group, family in self.parent.household.families.items()}
-        self.parent.household.weigh(now_us)
+        passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
+        self.parent.children.advance_frontiers(now_us)
         groups: dict[Group, GroupView] = {}
         caught_up: dict[tuple[Group, str], tuple[int, int]] = {}
-        families = self.parent.household.families
+        families = self.parent.children.memberships
         frontiers = {group: family.published_us for group, family in families.items()}
-        told = {group: family.serving(now_us) for group, family in families.items()}
-        before, self._serving = self._serving, revision_handover.agreed(self._serving, told, passed)
+        stated = {
+            group: {QueryKey(*key): serving for key, serving in family.serving(now_us).items()}
+            for group, family in families.items()
+        }
+        before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
         for group, family in families.items():
             leaves = {leaf: frontier for leaf, (frontier, _) in family.leaf_frontiers().items()}
-            for name in () if group.node else self.parent.household.unheard():
+            for name in () if group.node else self.parent.children.unheard():
                 leaves.setdefault(name, NEVER_US)
             self._note_behind(group, leaves, frontiers[group], caught_up)
             groups[group] = GroupView(
                 frontiers[group],
                 leaves,
                 dict(self._serving[group]),
-                family.begins(),
+                dict(family.begins().items()),
                 family.hints(),
                 dict.fromkeys(leaves, NEVER_US) | {leaf: bound for leaf, (_, bound) in family.leaf_frontiers().items()},
                 family.registers(),
-                self.parent.household.stuck(group, now_us),
-                tuple(sorted(self.parent.household.unheard())),
+                self.parent.children.stuck(group, now_us),
+                tuple(sorted(self.parent.children.unheard())),
             )
         decision = Decision(
             now_us,
@@ -162,7 +159,7 @@ class Decider:
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
 
-    def release(self, decision: Decision, horizon_us: int, reach: Callable[[tuple[str, int]], int | None]) -> None:
+    def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
 
         One of which nobody knows what was in it, as of a frame damaged on disk, stays.
@@ -200,22 +197,18 @@ class Decider:
         """Plain values of everything that the next decision needs. Call it right after `decide`."""
         return {
             "parent": self.parent.snapshot(pack),
-            "gaps": [[node, gap_to_plain(gap)] for node, gap in self.gaps],
-            "serving": [
-                [group_to_plain(g), [serving_to_plain(s) for s in servings.values()]]
-                for g, servings in self._serving.items()
-            ],
-            "behind": [[group_to_plain(g), leaf, f] for (g, leaf), f in self._behind.items()],
+            "gaps": encode(self.gaps),
+            "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
+            "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
             "texts": sorted(self._texts),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """The twin of `snapshot`, on a new Decider."""
+        """From what `snapshot` returns, on a new Decider."""
         self.parent.restore(state["parent"], unpack)
-        self.gaps = [(node, gap_from_plain(gap)) for node, gap in state["gaps"]]
-        self._serving = {
-            group_from_plain(g): {(s[0], s[1]): serving_from_plain(s) for s in servings}
-            for g, servings in state["serving"]
-        }
-        self._behind = {(group_from_plain(g), leaf): f for g, leaf, f in state["behind"]}
+        self.gaps = decode(list[tuple[str, Gap]], state["gaps"])
+        serving = decode(dict[Group, list[Serving]], state["serving"])
+        self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
+        behind = decode(list[tuple[Group, str, int]], state["behind"])
+        self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
         self._texts = set(state["texts"])

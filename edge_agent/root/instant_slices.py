@@ -1,4 +1,4 @@
-"""Raw readings as slices of a microsecond, at the root: where markers of all nodes cut, none falls within one.
+"""Turns raw readings into slices of 1 us, so that every marker of any node falls on a slice edge.
 
 So windows are made of them as of any other slices, whatever the functions, and late ones revise rows as everywhere.
 """

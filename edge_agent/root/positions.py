@@ -1,11 +1,11 @@
-"""Positions and windows at the root: readings of all nodes in one order, for windows that no node below can form.
+"""Puts the readings of all nodes in one order and forms the windows that depend on it.
 
 Rules (docs/protocol.md 7.4): readings with event times below the frontier that decides get their positions, by (time,
 origin node, arrival there, the order in which they came); positions once given are final; a new revision goes on from
 the next position. The frontier that decides is the least of all expected leaves, also of those left out, unless the
 query says on_missing = "skip".
 
-Pure, the same for the plain-Python root and Spark: `advance` takes the state of any keys as plain columns and answers
+Pure, the same for the numpy root and Spark: `advance` takes the state of any keys as plain columns and answers
 the next. All keys at once, no loop over readings.
 """
 
@@ -96,7 +96,7 @@ class KeyPositions:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> KeyPositions:
-        """The twin of `snapshot`."""
+        """The inverse of `snapshot`."""
         return cls(**state)
 
 
@@ -147,7 +147,7 @@ def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
     Revisions of another filter, key or lateness are of another group, the frontier of which may be behind.
     """
     for other, view in views:
-        serving = view.serving.get((other.id, other.revision))
+        serving = view.serving.get(other.key)
         if other.revision < query.revision and serving is not None and view.leaves:
             until_us = serving.start_until_us if serving.start_until_us is not None else serving.end_until_us
             if until_us is not None and decided_us(other, view) < until_us:

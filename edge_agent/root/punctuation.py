@@ -1,4 +1,4 @@
-"""Which windows between markers get rows now: shared by both roots. Pure; its whole state is plain values.
+"""Decides which windows between markers get rows now. Pure; its whole state is plain values.
 
 Rules (docs/protocol.md): of one node or of equal bounds, a window is complete when the frontier has reached its end
 (4.4); the i-th windows of all nodes are one once every one of them has sent it, or is left out where the query says so;
@@ -22,11 +22,11 @@ from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.punctuation.marker_merge import MergedMarkers
 from edge_agent.algebra.punctuation.markers import MARKER_KEY, ordinal_of, role_of
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.root.completeness import Decision
 from edge_agent.root.punctuation_windows import (
     Complete,
     JointWindow,
-    Key,
     Members,
     Pick,
     Place,
@@ -83,7 +83,7 @@ class PunctuationWindows:
         starts += [us for us in (self.low_us,) if us is not None]
         return min(starts, default=None)
 
-    def tell(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
+    def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
         """Rows of markers of a group that took effect."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
@@ -110,7 +110,7 @@ class PunctuationWindows:
                 self.touched.add(place)
 
     def step(
-        self, key: Key, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
+        self, key: QueryKey, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
     ) -> WindowChanges:
         """What gets rows now. gaps: all known. due_us: revised if that was not since then."""
         self._recover(members, decision)
@@ -150,7 +150,7 @@ class PunctuationWindows:
         self._forget(members, horizon_us)
         return WindowChanges(first, again, tuple(gone))
 
-    def _over(self, key: Key, decision: Decision) -> list[Place]:
+    def _over(self, key: QueryKey, decision: Decision) -> list[Place]:
         """Windows that turn out to be a newer revision's although they have rows (6.3)."""
         out: list[Place] = []
         for (group, of), from_us in decision.narrowed.items():
@@ -189,7 +189,7 @@ class PunctuationWindows:
                 if group in gap.groups:
                     self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]))
 
-    def _complete(self, key: Key, members: Members) -> Iterator[Complete]:
+    def _complete(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """Every window that may have rows, in order of time."""
         read_as = interpretations(members)
         if read_as == {"order"}:
@@ -234,7 +234,7 @@ class PunctuationWindows:
             self._drop(place)
         return stale
 
-    def _ordered(self, key: Key, members: Members) -> Iterator[Complete]:
+    def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """The next windows that every node has, one after the other; of those that are here, where others may miss."""
         own = {node: {number: window for window, number in self.known.get(node, {}).items()} for node in members}
         while True:
@@ -254,7 +254,7 @@ class PunctuationWindows:
                     self.numbered[number] = made[0]
                 yield made
 
-    def _returned(self, key: Key, members: Members) -> Iterator[Complete]:
+    def _returned(self, key: QueryKey, members: Members) -> Iterator[Complete]:
         """Windows that were shown without a node, with those of it that have come since."""
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
@@ -310,7 +310,7 @@ class PunctuationWindows:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> PunctuationWindows:
-        """The twin of `snapshot`."""
+        """The inverse of `snapshot`."""
         shown = {
             (node, start, end): (
                 tuple((of, low, high) for of, low, high in picks),

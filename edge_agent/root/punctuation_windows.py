@@ -1,4 +1,4 @@
-"""Windows between markers as both roots see them: what they are made of, and which nodes they hold. Pure.
+"""Windows between markers: the node windows that they join, and their coverage. Pure.
 
 Which of them get rows now is decided in root/punctuation.py.
 """
@@ -12,10 +12,10 @@ from edge_agent.algebra.coverage import Coverage, session_coverage, window_cover
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.punctuation.markers import MARKER_KEY
 from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import Decision, GroupView
 
-Key = tuple[str, int]  # query and its revision
 Place = tuple[str, int, int]  # node of the rows, start, end
 Pick = tuple[str, int, int]  # node of a group, start, end
 Complete = tuple[Place, tuple[Pick, ...], tuple[Place, ...]]  # what it is made of, and what was shown in its stead
@@ -41,7 +41,7 @@ class WindowChanges:
     gone: tuple[Place, ...] = ()
 
 
-def coverage_of(key: Key, whole: tuple[Place, Sequence[Pick]], members: Members, gaps: Sequence[Gap]) -> Coverage:
+def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Members, gaps: Sequence[Gap]) -> Coverage:
     """Of a window of a query."""
     place, picks = whole
     expected: set[str] = set()
@@ -79,9 +79,9 @@ def reached_us(group: Group, view: GroupView) -> int:
     return view.frontier_us
 
 
-def members_of(decision: Decision) -> dict[Key, dict[str, tuple[Group, GroupView]]]:
+def members_of(decision: Decision) -> dict[QueryKey, dict[str, tuple[Group, GroupView]]]:
     """Of every query of windows between markers, the groups that serve it, by node; not those that expect nobody."""
-    out: dict[Key, dict[str, tuple[Group, GroupView]]] = {}
+    out: dict[QueryKey, dict[str, tuple[Group, GroupView]]] = {}
     for group, view in decision.groups.items():
         for key in view.serving if isinstance(group.cut, PunctuationCut) and view.leaves else ():
             out.setdefault(key, {})[group.node] = (group, view)

@@ -1,4 +1,4 @@
-"""Which revision of a query a window belongs to, as the root settles it once for all its groups (docs/protocol.md 6.3).
+"""Settles which revision of a query a window belongs to, once for all groups (docs/protocol.md 6.3).
 
 Members tell of their servings at different times, some only after rows went out without them. What was agreed may
 therefore become narrower, never wider: a revision never ends later than it was once said to, nor after a newer one
@@ -11,23 +11,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 
-Key = tuple[str, int]  # query and revision
-Servings = Mapping[Group, Mapping[Key, Serving]]
+Servings = Mapping[Group, Mapping[QueryKey, Serving]]
 Places = dict[tuple[str, str], dict[int, list[tuple[Group, Serving]]]]  # (query, node) -> revision -> its servings
 
 
-def agreed(before: Servings, told: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[Key, Serving]]:
-    """What holds from now on. before: what held; told: what the members say now; frontiers: of the groups
-    at the decision before this one, up to where rows have been given.
+def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -> dict[Group, dict[QueryKey, Serving]]:
+    """The servings in force from now on.
+
+    before: those in force so far; stated: those that members state now; frontiers: of the groups at the decision before
+    this one, up to which rows have been written.
 
     A revision of which nobody says from when it holds begins after the rows that an older one has had; where there are
     none it holds from the beginning, and an older one that comes later has no window.
     """
-    out: dict[Group, dict[Key, Serving]] = {group: dict(known) for group, known in before.items()}
+    out: dict[Group, dict[QueryKey, Serving]] = {group: dict(known) for group, known in before.items()}
     places: Places = {}
-    for group, servings in told.items():
+    for group, servings in stated.items():
         held = out.setdefault(group, {})
         for key, serving in servings.items():
             known = held.get(key)
@@ -48,14 +50,14 @@ def _succeed(
     revisions: Mapping[int, list[tuple[Group, Serving]]],
     before: Servings,
     frontiers: Mapping[Group, int],
-    out: dict[Group, dict[Key, Serving]],
+    out: dict[Group, dict[QueryKey, Serving]],
 ) -> None:
     """Each revision of a query ends where a newer one begins."""
     until_us: int | None = None
     for revision in sorted(revisions, reverse=True):
         starts = [until_us]
         for group, serving in revisions[revision]:
-            key = (serving.query, revision)
+            key = QueryKey(serving.query, revision)
             fresh = key not in before.get(group, {})
             if fresh and serving.start_from_us is None:
                 older = [frontiers.get(g, NEVER_US) for r in revisions if r < revision for g, _ in revisions[r]]
@@ -66,7 +68,7 @@ def _succeed(
         until_us = _least(*starts)
 
 
-def narrowed(before: Servings, after: Servings, frontiers: Mapping[Group, int]) -> dict[tuple[Group, Key], int]:
+def narrowed(before: Servings, after: Servings, frontiers: Mapping[Group, int]) -> dict[tuple[Group, QueryKey], int]:
     """Revisions that end earlier than was agreed, in time that their group has passed -> the start from which on."""
     out = {}
     for group, servings in after.items():

@@ -1,4 +1,4 @@
-"""Performs what a machine asks for: commits, publishes, acknowledges, keeps bad bytes, tells the operator.
+"""Performs the actions of a machine: commits, publishes, acknowledges, keeps bad bytes, logs notes.
 
 What comes of it are events for the machine. While a commit cannot be made (a full disk) everything asked for after it
 is held back: nothing is published ahead of its commit (docs/protocol.md 3.1).
@@ -42,37 +42,37 @@ from edge_agent.wire import frames, receipts
 log = logging.getLogger("headwater")
 
 RETRY_US: Final = 1_000_000  # a spool that cannot commit (disk full) is tried again after that
-QUIET_NOTES: Final = frozenset(  # what is told as information; every other note is a warning
+QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a warning
     ("parent.journal", "command.rebirth", "command.resend", "source.ended", "child.new")
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a process is made of. persona: who it is, in words. keep: where bad bytes go."""
+    """What a process is made of. status: who it is, in words. quarantine: the file of bad bytes."""
 
     machine: Node
     spool: Spool
     clock: SystemClock
     waiter: Waiter
     up: Connection
-    persona: NodeStatus
-    keep: QuarantineFile
+    status: NodeStatus
+    quarantine: QuarantineFile
 
 
 class ActionExecutor:
-    """The hands of a loop."""
+    """Performs the actions of one node's machine."""
 
     def __init__(
         self,
-        outfit: RuntimeParts,
+        parts: RuntimeParts,
         slots: Callable[[], dict[str, object]],
         acknowledge: Callable[[tuple[object, ...]], None],
     ) -> None:
-        """slots: state of the rim itself, committed with the machine's. acknowledge: what is durable, by tokens."""
-        self.lower = outfit.up  # where children hear us; a region may have another broker for that
-        self._spool, self._up, self._keep = outfit.spool, outfit.up, outfit.keep
-        self._to_parent = topics.frames(outfit.persona.node, outfit.persona.parent)
+        """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens."""
+        self.lower = parts.up  # where children hear us; a region may have another broker for that
+        self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
+        self._to_parent = topics.frames(parts.status.node, parts.status.parent)
         self._slots, self._acknowledge = slots, acknowledge
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
@@ -96,9 +96,9 @@ class ActionExecutor:
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):
                 log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
-                self._keep.put(now_us, node, reason, payload)
+                self._quarantine.put(now_us, node, reason, payload)
             case Note():
-                tell(action)
+                log_note(action)
         return []
 
     def retry(self, now_us: int) -> list[Event]:
@@ -129,7 +129,7 @@ class ActionExecutor:
         self._flying.clear()
 
     def _whole(self, commit: Commit) -> Commit:
-        """With the rim's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
+        """With the process's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
         slots = self._slots()
         if slots:
             commit = replace(commit, state={**commit.state, **slots})
@@ -166,7 +166,7 @@ class ActionExecutor:
         return []
 
 
-def tell(note: Note) -> None:
+def log_note(note: Note) -> None:
     """A note of a machine or a port as a line of the log."""
     fields = {name: value for name, value in note.fields.items() if name not in ("name", "message", "args")}
     log.log(logging.INFO if note.name in QUIET_NOTES else logging.WARNING, note.name, extra=fields)

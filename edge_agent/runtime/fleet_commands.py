@@ -7,12 +7,14 @@ stand in the spool, in the commit that holds what the command did.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from edge_agent.config.definitions.definitions import MOST_PATTERNS, fits
+from edge_agent.machines.checkpoint.slots import COMMANDS
 from edge_agent.runtime.status_and_commands import OperatorCommand
 
-SLOT: Final = "rim/commands"
 FOR_ALL: Final = ("mark", "reload", "diagnose")  # the others make every node send again at once
 MOST_IDS: Final = 1_024  # remembered; commands come by the hand of people or of a plant's system
 MOST_PASSED: Final = 64  # waiting for the lower broker
@@ -22,11 +24,10 @@ PASSED_EXPIRY_S: Final = 60  # what a merger cannot pass on by then it does not
 class FleetCommands:
     """What commands have been obeyed, and at a merger, which wait to be passed on."""
 
-    def __init__(self, restored: object = None) -> None:
-        """restored: the slot found in the spool."""
-        ids = restored if isinstance(restored, list) else []
-        self._ids: dict[str, None] = dict.fromkeys(str(each) for each in ids)
-        self._unkept = False
+    def __init__(self, restored: Mapping[str, object] = MappingProxyType({})) -> None:
+        """restored: the slots of the spool."""
+        self._ids: dict[str, None] = dict.fromkeys(COMMANDS.read(restored) or ())
+        self._unsaved = False
         self._waiting: deque[tuple[int, bytes]] = deque(maxlen=MOST_PASSED)
 
     def refusal(self, command: OperatorCommand) -> dict[str, object] | None:
@@ -51,7 +52,7 @@ class FleetCommands:
         self._ids[command.id] = None
         while len(self._ids) > MOST_IDS:
             del self._ids[next(iter(self._ids))]
-        self._unkept = True
+        self._unsaved = True
         return True
 
     @staticmethod
@@ -71,7 +72,7 @@ class FleetCommands:
 
     def slots(self) -> dict[str, object]:
         """What is to be committed, if anything is new."""
-        if not self._unkept:
+        if not self._unsaved:
             return {}
-        self._unkept = False
-        return {SLOT: list(self._ids)}
+        self._unsaved = False
+        return COMMANDS.write(list(self._ids))

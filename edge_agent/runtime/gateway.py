@@ -1,4 +1,4 @@
-"""The rim of a gateway: its sensors, their local broker, and the definitions that say which there are."""
+"""A gateway as a process: its sensors, their local broker, and its definitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final
 
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Query, Sensor
@@ -19,30 +18,27 @@ from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, Problem
+from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.link import Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
 from edge_agent.ports.sensors.sensors import Sensors
-from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
-from edge_agent.runtime.loop import COMMANDS, Loop
+from edge_agent.runtime.node_loop import COMMANDS, NodeLoop
 from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
 
-REGISTRY_SLOT: Final = "rim/registry"
-SOURCES_SLOT: Final = "rim/sources"  # sensor -> what its position is a position in
 
-
-class GatewayLoop(Loop):
+class GatewayLoop(NodeLoop):
     """A gateway as a process."""
 
     def __init__(
         self,
-        outfit: RuntimeParts,
+        parts: RuntimeParts,
         *,
         restored: Mapping[str, object],
         limits: LimitsTable,
@@ -51,31 +47,25 @@ class GatewayLoop(Loop):
         read_again: Callable[[], Iterable[Definition]] = tuple,
     ) -> None:
         """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew."""
-        super().__init__(outfit)
+        super().__init__(parts)
         self.sensors = Sensors(self.clock)
         self.local = local
         if local is not None:
             self.connections.append(local)
         self._limits, self._read_again = limits, read_again
-        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
-        cached = restored.get(REGISTRY_SLOT)
-        self.registry = DefinitionRegistry(
-            self._node,
-            limits,
-            definitions,
-            cached if isinstance(cached, dict) else None,
-            local_broker=local is not None,
-        )
+        self.fleet = FleetCommands(restored)
+        cached = REGISTRY.read(restored)
+        self.registry = DefinitionRegistry(self._node, limits, definitions, cached, local_broker=local is not None)
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
-        self._known_sources = restored.get(SOURCES_SLOT)
+        self._known_sources = POSITIONS_OF.read(restored) or {}
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
-        self._said_state = b""
+        self._sent_state = b""
         self._warned: Mapping[tuple[str, str], Problem] = {}  # refusals that the log has named
         self._unnamed = 1  # sensors of a missing driver that the log names: only the first
         self._retained_us: int | None = None  # when the broker has sent all retained definitions
-        self._unkept = True  # the registry differs from what was committed last
+        self._unsaved = True  # the registry differs from what was committed last
 
     # --- configuration ---------------------------------------------------------------------------------------------
 
@@ -91,13 +81,13 @@ class GatewayLoop(Loop):
         if topic.what != "definition" or connection is not self.up:
             return
         self._changed |= self.registry.take(topic.scope, topic.kind, topic.other, payload)
-        self._reported, self._unkept = False, True
+        self._reported, self._unsaved = False, True
 
-    def _settle(self, now_us: int) -> None:
+    def _publish(self, now_us: int) -> None:
         if self._retained_us is not None and now_us >= self._retained_us:
             self._retained_us = None
             if self.registry.confirmed():
-                self._reported, self._unkept = False, True
+                self._reported, self._unsaved = False, True
         if self._changed:
             self._configure(now_us)
         if not self._reported:
@@ -108,9 +98,9 @@ class GatewayLoop(Loop):
         for read in self.sensors.configure(sensors, self._known_positions(sensors)):
             self.feed(read, now_us)  # readings so far belong to the sensors so far
         self._sources = {sensor.id: _source(sensor) for sensor in sensors}
-        self.persona.sensors = tuple(sensor.id for sensor in sensors)
+        self.status.sensors = tuple(sensor.id for sensor in sensors)
         self._listen()
-        self._changed, self._reported, self._unkept = False, False, True
+        self._changed, self._reported, self._unsaved = False, False, True
         texts = tuple(map(canonical_sensor, sensors)), tuple(map(canonical_query, queries))
         self.feed(Configured(sensors, queries, *texts), now_us)
         log.info("configured", extra={"sensors": len(sensors), "queries": len(queries)})
@@ -119,8 +109,6 @@ class GatewayLoop(Loop):
         """Positions of the last run, for the first configuration only and for unchanged sources."""
         positions, known = self._positions, self._known_sources
         self._positions = {}
-        if not isinstance(known, dict):
-            return {}
         return {s.id: positions[s.id] for s in sensors if s.id in positions and known.get(s.id) == _source(s)}
 
     def _listen(self) -> None:
@@ -132,17 +120,17 @@ class GatewayLoop(Loop):
         self._heard = set(filters)
 
     def _report(self, now_us: int) -> None:
-        """Say in `state` what is in force, or why not; in the log, how much is not."""
+        """Publish `state`: the definitions in force, and why others are not; log how many are not."""
         self._warn()
         state = self.registry.state()
-        self.persona.config = str(state["hash"])
+        self.status.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
-        if text != self._said_state:
+        if text != self._sent_state:
             if self.up.publish(topics.state(self._node), text, retain=True) is None:
-                return  # said when the link is up
-            self._said_state = text
+                return  # published when the link is up
+            self._sent_state = text
         self._reported = True
-        self.say_status(now_us)
+        self.publish_status(now_us)
 
     def _warn(self) -> None:
         """Name in the log the newest definition that is refused, and once the sensors that this node cannot run."""
@@ -191,7 +179,7 @@ class GatewayLoop(Loop):
     def _wake_us(self) -> int:
         return self.sensors.due_us(self.clock.now_us())
 
-    def _gathered(self, now_us: int) -> Iterator[Event]:
+    def _readings(self, now_us: int) -> Iterator[Event]:
         everything = self.stopping or now_us >= self.machine.wake_us
         yield from self.sensors.poll(now_us, everything=everything)
         self._ack_local(self.sensors.settled())
@@ -205,11 +193,12 @@ class GatewayLoop(Loop):
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
-            self._said_state, self._reported = b"", False  # another broker may know nothing of us
+            self._sent_state, self._reported = b"", False  # another broker may know nothing of us
             self.registry.connected()
             self._retained_us = now_us + SETTLE_US
         if connection is self.local:
             self.sensors.session(report.session_present)
+        super()._on_up(connection, report, now_us)
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))
@@ -226,10 +215,10 @@ class GatewayLoop(Loop):
         return self.registry.in_force()[1]
 
     def _slots(self) -> dict[str, object]:
-        if not self._unkept:
+        if not self._unsaved:
             return self.fleet.slots()
-        self._unkept = False
-        return {**self.fleet.slots(), REGISTRY_SLOT: self.registry.snapshot(), SOURCES_SLOT: dict(self._sources)}
+        self._unsaved = False
+        return self.fleet.slots() | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
 
     def _notes(self) -> list[Note]:
         return super()._notes() + self.sensors.notes()
@@ -253,9 +242,4 @@ def _source(sensor: Sensor) -> str:
 
 def _positions(restored: Mapping[str, object]) -> dict[str, object]:
     """Sensor -> position, from the machine's slots."""
-    found = {}
-    for slot, state in restored.items():
-        kind, _, name = slot.partition("/")
-        if kind == "source" and isinstance(state, dict) and state.get("position") is not None:
-            found[name] = state["position"]
-    return found
+    return {name: source.position for name, source in SOURCE.each(restored) if source.position is not None}

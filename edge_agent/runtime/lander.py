@@ -1,7 +1,7 @@
-"""The top of the tree on MQTT: frames to fsynced landing files, receipts down, definitions numbered.
+"""The lander as a process, the top of the tree: writes frames to landing files, sends receipts, numbers definitions.
 
-The machine (edge_agent/machines/lander.py) decides; this performs. One thread: it hears its broker through a session
-that outlives it, writes a file when the machine says so, and acknowledges and receipts only after the fsync.
+It hears its broker through a session that outlives it; messages are acknowledged and receipted only after the fsync of
+their file (edge_agent/machines/lander.py decides).
 """
 
 from __future__ import annotations
@@ -9,35 +9,42 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
-from edge_agent.config.node_file.node_tables import LowerTable
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
-from edge_agent.machines import lander
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
-from edge_agent.machines.lander import Land, Landed, LanderEvent, LanderSettings, MessagesArrived
+from edge_agent.machines.lander import (
+    Land,
+    Landed,
+    Lander,
+    LanderAction,
+    LanderEvent,
+    LanderMessage,
+    LanderSettings,
+    MessagesArrived,
+)
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.journal import Journal
-from edge_agent.ports.link import Down, Link, Messages, Subscribed, Taken, Up, Will
+from edge_agent.ports.link import Down, Taken, Up, Will
 from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message, RefusedPublish
+from edge_agent.ports.packets import Message
+from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
+from edge_agent.runtime.links import from_children, link
+from edge_agent.runtime.loop import Loop
 from edge_agent.wire import frames, landing, receipts
 
 log = logging.getLogger("headwater.lander")
 
 SUFFIX: Final = ".cborseq"
-SESSION_S: Final = 14 * 86_400  # the broker keeps what comes while the lander is repaired
 RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
-TOLD_EVERY_US: Final = 10_000_000
+LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
-REFUSED_CODE: Final = 0x80
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
 
@@ -61,11 +68,7 @@ class LandingFolder:
                 file.write(b"".join(records))
                 os.fsync(file.fileno())
             part.rename(whole)
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.folder)
         except OSError as err:
             part.unlink(missing_ok=True)
             raise PortError(f"landing file {name}: {err.strerror}") from err
@@ -73,7 +76,7 @@ class LandingFolder:
         return whole
 
 
-class LanderLoop:
+class LanderLoop(Loop[LanderEvent, LanderAction]):
     """The lander as a process: `run` it."""
 
     def __init__(self, settings: Settings, version: str) -> None:
@@ -89,84 +92,66 @@ class LanderLoop:
             settings.lander.flush_size_bytes,
             horizon_us=settings.root.horizon_us,
         )
-        self.machine = lander.Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
+        self.machine = Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
         self.numberer = RevisionNumberer.restore(self.journal.slots(NUMBERER).get(""))
-        self.clock, self.waiter = SystemClock(), Waiter()
-        self.connection = Connection(_link(settings.lower, self._node, self._status(online=False)))
-        self.connection.subscribe(
-            dict.fromkeys(
-                (
-                    *(topics.frames_of_children(self._node), topics.status(), topics.state()),
-                    *topics.definitions_below(),
-                ),
-                1,
-            )
-        )
-        self.stopping = self.hearing = False
+        will = Will(topics.status(self._node), self._status(online=False))
+        self.connection = Connection(from_children(link(settings.lower, self._node, will=will)))
+        super().__init__(self.machine, SystemClock(), Waiter(), self.connection)
+        filters = (topics.frames_of_children(self._node), topics.status(), topics.state(), *topics.definitions_below())
+        self.connection.subscribe(dict.fromkeys(filters, 1))
         self.messages = self.files = self.bytes = 0
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
-        self._events: deque[LanderEvent] = deque()
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
-        self._unkept = False
-        self._told_us = 0
+        self._unsaved = False
+        self._logged_us = 0
 
-    # --- life ------------------------------------------------------------------------------------------------------
+    # --- a turn ----------------------------------------------------------------------------------------------------
 
-    def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Serve until `stop`, or until `until` says so."""
-        self.connection.open()
-        try:
-            while not (self.stopping or (until is not None and until())):
-                self.turn()
-            self.connection.publish(topics.status(self._node), self._status(online=False), retain=True)
-        finally:
-            self.connection.close()
-            self.journal.close()
-            self.waiter.close()
+    def _pause_s(self, now_us: int) -> float:
+        """A file is due at the end of its interval."""
+        return min(LONGEST_S, self.machine.settings.flush_us / 1e6 / 4)
 
-    def stop(self) -> None:
-        """End after this turn; may be called from a signal handler."""
-        self.stopping = True
-        self.waiter.wake()
+    def _gathered(self, now_us: int) -> tuple[LanderEvent, ...]:
+        return (Tick(),)
 
-    def turn(self, longest_s: float = LONGEST_S) -> None:
-        """Wait for something to happen, at most that long, and deal with it."""
-        self.waiter.wait([self.connection], min(longest_s, self._pause_s()))
-        now_us = self.clock.now_us()
-        if self._stuck is not None and now_us >= self._stuck[1]:
-            land, self._stuck = self._stuck[0], None
-            self._land(land, now_us)
-        self._hear(now_us)
-        self._feed(Tick(), now_us)
+    def _settle(self, now_us: int) -> None:
         if self.connection.up:
             for publication in self.numberer.due(now_us):
                 self.connection.publish(publication.topic, publication.payload, retain=True)
                 log.info("definition.numbered", extra={"topic": publication.topic})
-                self._unkept = True
-        if self._unkept:
-            self._unkept = False
+                self._unsaved = True
+        if self._unsaved:
+            self._unsaved = False
             self.journal.keep(NUMBERER, {"": self.numberer.snapshot()})
-        if now_us - self._told_us >= TOLD_EVERY_US:
-            self._told_us = now_us
+        if now_us - self._logged_us >= LOG_EVERY_US:
+            self._logged_us = now_us
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
-    def _pause_s(self) -> float:
-        """A file is due at the end of its interval."""
-        return self.machine.settings.flush_us / 1e6 / 4
+    def _finish(self, now_us: int) -> None:
+        self.connection.publish(topics.status(self._node), self._status(online=False), retain=True)
 
-    def _feed(self, event: LanderEvent, now_us: int) -> None:
-        self._events.append(event)
-        while self._events:
-            for action in self.machine.handle(self._events.popleft(), now_us):
-                match action:
-                    case Land():
-                        self._land(action, now_us)
-                    case SendReceipt(node, receipt):
-                        self.connection.publish(topics.ack(node), receipts.encode(receipt))
-                    case Ack(tokens):
-                        self.connection.ack([token for token in tokens if isinstance(token, int)])
+    def close(self) -> None:
+        """Let go of everything."""
+        super().close()
+        self.journal.close()
 
-    def _land(self, land: Land, now_us: int) -> None:
+    def _retry(self, now_us: int) -> list[LanderEvent]:
+        if self._stuck is None or now_us < self._stuck[1]:
+            return []
+        land, self._stuck = self._stuck[0], None
+        return self._land(land, now_us)
+
+    def _perform(self, action: LanderAction, now_us: int) -> list[LanderEvent]:
+        match action:
+            case Land():
+                return self._land(action, now_us)
+            case SendReceipt(node, receipt):
+                self.connection.publish(topics.ack(node), receipts.encode(receipt))
+            case Ack(tokens):
+                self.connection.ack([token for token in tokens if isinstance(token, int)])
+        return []
+
+    def _land(self, land: Land, now_us: int) -> list[LanderEvent]:
         tick = landing.encode_tick(land.now_us, self.journal.id, connected=self.connection.up)
         records = [tick, *(record for record in land.objects if isinstance(record, bytes))]
         try:
@@ -174,7 +159,7 @@ class LanderLoop:
         except PortError as err:
             log.error("landing.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (land, now_us + RETRY_US)
-            return
+            return []
         self.files += 1
         self.bytes += sum(map(len, records))
         self.messages += len(land.objects)
@@ -183,46 +168,23 @@ class LanderLoop:
                 self.journal.keep(RECEIVED, land.received)
             except PortError as err:  # the file stands: what is not noted lands twice at worst
                 log.error("journal.failed", extra={"why": str(err)})
-        self._events.append(Landed())
+        return [Landed()]
 
     # --- hearing ---------------------------------------------------------------------------------------------------
 
-    def _hear(self, now_us: int) -> None:
-        for report in self.connection.take():
-            match report:
-                case Messages(messages):
-                    self._messages(messages, now_us)
-                case Up():
-                    log.info("link.up", extra={"broker": self.connection.link.url, "session": report.session_present})
-                    self.numberer.connected(now_us)
-                    self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
-                case Down():
-                    self.hearing = False
-                    log.warning(
-                        "link.down",
-                        extra={
-                            "broker": self.connection.link.url,
-                            "why": report.why,
-                            "retry_s": round(report.retry_s, 1),
-                        },
-                    )
-                case Subscribed():
-                    self._subscribed(report)
-                case RefusedPublish():
-                    log.warning("message.refused", extra={"topic": report.topic, "why": report.why})
-                case Taken() if not report.ok:
-                    log.warning("publish.refused", extra={"why": report.reason})
-                case Taken():
-                    pass
+    def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        self.numberer.connected(now_us)
+        self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
 
-    def _subscribed(self, report: Subscribed) -> None:
-        refused = [name for name, code in report.results if code >= REFUSED_CODE]
-        for name in refused:
-            log.error("subscription.refused", extra={"broker": self.connection.link.url, "topic": name})
-        self.hearing = not refused
+    def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        """The broker keeps what comes until the session is taken up again."""
 
-    def _messages(self, messages: list[Message], now_us: int) -> None:
-        came: list[lander.LanderMessage] = []
+    def _taken(self, report: Taken, now_us: int) -> None:
+        if not report.ok:
+            log.warning("publish.refused", extra={"why": report.reason})
+
+    def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        came: list[LanderMessage] = []
         settled: list[int] = []
         for name, payload, token, _ in messages:
             child = self._children.get(name)
@@ -240,10 +202,10 @@ class LanderLoop:
                 epoch, seq = envelope.epoch, envelope.seq
             except WireError as err:
                 log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
-            came.append(lander.LanderMessage(child, epoch, seq, record, len(payload), token or None))
+            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None))
         self.connection.ack(settled)
         if came:
-            self._feed(MessagesArrived(tuple(came)), now_us)
+            self.feed(MessagesArrived(tuple(came)), now_us)
 
     def _child(self, name: str) -> str:
         """Whose frames for us a topic carries; '' if it is no such topic."""
@@ -258,46 +220,27 @@ class LanderLoop:
         match topic.what if topic is not None else "":
             case "definition":
                 self.numberer.hear(name, payload, now_us)
-                self._unkept = True
+                self._unsaved = True
             case "state":
                 self.numberer.hear_state(payload)
             case "status" if topic is not None and topic.node != self._node:
                 online = _online(payload, self._node)
                 if online is not None:
-                    self._feed(ChildStatus(topic.node, online), now_us)
+                    self.feed(ChildStatus(topic.node, online), now_us)
             case "":
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status(self, *, online: bool) -> bytes:
-        said = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
-        return json.dumps(said, separators=(",", ":")).encode()
+        status = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
+        return json.dumps(status, separators=(",", ":")).encode()
 
 
 def _online(payload: bytes, parent: str) -> bool | None:
     """What a child's status says, if it is a child of ours."""
     try:
-        said = json.loads(payload)
+        status = json.loads(payload)
     except ValueError:
         return None
-    if isinstance(said, dict) and said.get("parent") == parent and isinstance(said.get("online"), bool):
-        return bool(said["online"])
+    if isinstance(status, dict) and status.get("parent") == parent and isinstance(status.get("online"), bool):
+        return bool(status["online"])
     return None
-
-
-def _link(lower: LowerTable, node: str, offline: bytes) -> Link:
-    def path(text: str | None) -> Path | None:
-        return None if text is None else Path(text)
-
-    return Link(
-        url=lower.broker or "",
-        client_id=node,
-        clean_start=False,
-        session_expiry_s=SESSION_S,
-        manual_ack=True,
-        will=Will(topics.status(node), offline),
-        user=lower.user,
-        password_file=path(lower.password_file),
-        ca_file=path(lower.ca_file),
-        cert_file=path(lower.cert_file),
-        key_file=path(lower.key_file),
-    )

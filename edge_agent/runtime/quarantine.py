@@ -10,7 +10,7 @@ from typing import Final
 log = logging.getLogger("headwater")
 
 MOST_BYTES: Final = 2 * 1024 * 1024  # of one file; the one before is kept, so a flood costs twice that
-SHOWN_BYTES: Final = 16 * 1024  # of one payload: frames are up to 128 kB, their heads tell what is wrong
+SHOWN_BYTES: Final = 16 * 1024  # of one payload: frames are up to 128 kB, their heads show what is wrong
 
 
 class QuarantineFile:
@@ -21,7 +21,7 @@ class QuarantineFile:
         self.count = 0  # since the start of this process
 
     def put(self, now_us: int, node: str, reason: str, payload: bytes) -> None:
-        """Keep one; a disk that refuses is told and costs nothing else."""
+        """Keep one. A disk error is logged and has no other effect."""
         self.count += 1
         line = json.dumps(
             {

@@ -1,56 +1,54 @@
-"""The rim of a region: children's messages as events, receipts down, definitions numbered and passed on below."""
+"""A region as a process: messages of children, receipts to them, definitions numbered and passed on."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from edge_agent.algebra.frame import Frame, Heartbeat
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
-from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, Event, LowerLink, Retire
+from edge_agent.machines.checkpoint.slots import NUMBERER
+from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.region.merger import Merger
 from edge_agent.ports.link import Down, Up
 from edge_agent.ports.mqtt import Connection
 from edge_agent.ports.packets import Message
-from edge_agent.runtime import fleet_commands
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
-from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.node_loop import NodeLoop
 from edge_agent.runtime.status_and_commands import OperatorCommand
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
 
-NUMBERER_SLOT: Final = "rim/numberer"
 Heard = Frame | Heartbeat | BadFrame | BadEnvelope
 
 
-class RegionLoop(Loop):
+class RegionLoop(NodeLoop):
     """A merger as a process. Its two sides are one connection where they are one broker."""
 
     def __init__(
         self,
-        outfit: RuntimeParts,
+        parts: RuntimeParts,
         *,
         restored: Mapping[str, object],
         lower: Connection,
         retired: Iterable[str] = (),
     ) -> None:
         """restored: the slots found in the spool. lower: the way up itself where both sides are one broker."""
-        super().__init__(outfit)
-        self.lower = self.performer.lower = lower
-        if lower is not outfit.up:
+        super().__init__(parts)
+        self.lower = self.executor.lower = lower
+        if lower is not parts.up:
             self.connections.append(lower)
-        self.fleet = FleetCommands(restored.get(fleet_commands.SLOT))
-        numberer = restored.get(NUMBERER_SLOT)
-        self.numberer = RevisionNumberer.restore(numberer if isinstance(numberer, dict) else None)
+        self.fleet = FleetCommands(restored)
+        self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))
         self._retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
-        self._unkept = False
+        self._unsaved = False
         filters = [topics.frames_of_children(self._node), topics.status(), topics.state()]
         lower.subscribe(dict.fromkeys((*filters, *topics.definitions_below()), 1))
 
@@ -101,10 +99,12 @@ class RegionLoop(Loop):
         if connection is self.lower:
             self.numberer.connected(now_us)
             self.feed(LowerLink(up=True), now_us)
+        super()._on_up(connection, report, now_us)
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
         if connection is self.lower and report.was_up:
             self.feed(LowerLink(up=False), now_us)
+        super()._on_down(connection, report, now_us)
 
     # --- definitions and states ------------------------------------------------------------------------------------
 
@@ -113,15 +113,15 @@ class RegionLoop(Loop):
             case "definition":
                 if connection is self.lower and not self._one_broker:
                     self.numberer.hear(name, payload, now_us)
-                    self._unkept = True
+                    self._unsaved = True
                 elif not self._one_broker:
                     self.numberer.hear_above(name, payload)
             case "state" if connection is self.lower:
                 self.numberer.hear_state(payload)
             case "status" if connection is self.lower and topic.node != self._node:
-                said = _table(payload)
-                if said.get("parent") == self._node and isinstance(said.get("online"), bool):
-                    self.feed(ChildStatus(topic.node, said["online"]), now_us)
+                status = _table(payload)
+                if status.get("parent") == self._node and isinstance(status.get("online"), bool):
+                    self.feed(ChildStatus(topic.node, status["online"]), now_us)
 
     @property
     def _one_broker(self) -> bool:
@@ -138,27 +138,24 @@ class RegionLoop(Loop):
         if command.name == "diagnose":
             super()._obey_with_all(command, now_us)
 
-    def _settle(self, now_us: int) -> None:
+    def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():
             self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
         for publication in self.numberer.due(now_us) if self.lower.up else ():
             self.lower.publish(publication.topic, publication.payload, retain=True)
             log.info("definition.passed_on", extra={"topic": publication.topic})
-            self._unkept = True
-        self.say_status(now_us)
+            self._unsaved = True
+        self.publish_status(now_us)
 
     def _wake_us(self) -> int:
         wake_us = self.numberer.wake_us()
         return super()._wake_us() if wake_us is None else min(super()._wake_us(), wake_us)
 
-    def _gathered(self, now_us: int) -> Iterator[Event]:
-        return iter(())
-
     def _slots(self) -> dict[str, object]:
-        if not self._unkept:
+        if not self._unsaved:
             return self.fleet.slots()
-        self._unkept = False
-        return {**self.fleet.slots(), NUMBERER_SLOT: self.numberer.snapshot()}
+        self._unsaved = False
+        return self.fleet.slots() | NUMBERER.write(self.numberer.snapshot())
 
     def counters(self) -> dict[str, object]:
         """With the children and who is silent."""
@@ -189,7 +186,7 @@ def pack(message: Frame | BadFrame) -> object:
 
 
 def unpack(value: Any) -> Frame | BadFrame:
-    """The twin of `pack`."""
+    """From what `pack` returns."""
     return value if isinstance(value, Frame) else BadFrame(*value)
 
 

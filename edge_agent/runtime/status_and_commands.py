@@ -32,7 +32,7 @@ class OperatorCommand:
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
-def asked(payload: bytes) -> OperatorCommand:
+def parse_command(payload: bytes) -> OperatorCommand:
     """Read a command: a bare word (`diagnose`), or {"cmd": "diagnose", "id": "x1"}."""
     text = payload[:MOST_WORDS].decode("utf-8", "replace").strip()
     name, given, table = text, "", {}

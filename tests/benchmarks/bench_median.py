@@ -56,7 +56,7 @@ def sent(series: Series, length_us: int, scale: int | None, keys: int) -> float:
         slicer.push(Batch(times[mine], values[mine], place[mine], labels))
         frontier_us = begin + length_us
         releases = tuple(slicer.advance(frontier_us))
-        made = numbering.compose(1, 1_000, Step(groups=(GroupStep(slicer.group, frontier_us, releases),)))
+        made = numbering.encode_step(1, 1_000, Step(groups=(GroupStep(slicer.group, frontier_us, releases),)))
         size += sum(len(frames.encode(f)) for f in made if any(part.sections for part in f.groups))
     return size / len(times)
 

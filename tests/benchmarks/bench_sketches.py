@@ -58,7 +58,7 @@ def sent(fn: str, windows: int = 10) -> float:
         slicer.push(Batch(times[mine], values[mine], place[mine], [()]))
         frontier_us = BEGIN_US + (number + 1) * length_us
         releases = tuple(slicer.advance(frontier_us))
-        made = numbering.compose(1, number, Step(groups=(GroupStep(slicer.group, frontier_us, releases),)))
+        made = numbering.encode_step(1, number, Step(groups=(GroupStep(slicer.group, frontier_us, releases),)))
         size += sum(len(frames.encode(frame)) for frame in made)
     return size / windows
 

@@ -117,7 +117,7 @@ class Sender:
                     self.send(half)
 
     def _encode(self, step: Step) -> None:
-        made = self.numbering.compose(EPOCH, self.seq, step)
+        made = self.numbering.encode_step(EPOCH, self.seq, step)
         self.seq += len(made)
         self.bytes += sum(len(frames.encode(frame)) for frame in made)
 

@@ -47,7 +47,7 @@ def sent(keys: int) -> list[Frame]:
         frontier_us = slicer.newest_us - LATENESS_US
         releases = tuple(slicer.advance(frontier_us))
         step = Step(groups=(GroupStep(slicer.group, frontier_us, releases),))
-        out += numbering.compose(EPOCH, 1_000 + len(out), step)
+        out += numbering.encode_step(EPOCH, 1_000 + len(out), step)
     return [frame for frame in out if frame.define is None and any(part.sections for part in frame.groups)]
 
 

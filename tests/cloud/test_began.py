@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.coverage import session_coverage, window_coverage
 from edge_agent.algebra.frame import BEGAN, LATEST_US, LOST, Gap, Serving
 from edge_agent.algebra.query.group_cut import SessionCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.root.completeness import GroupView
@@ -59,8 +60,8 @@ def test_every_count_window_finds_its_own_coverage(
     """protocol 4.7, 7.4: by first and last reading; a leaf that begins between them is missing, not passed over."""
     group = COUNTED.group
     gaps = [Gap((group,), start, start + length, -1, (node,), reason) for start, length, node, reason in lost]
-    serving = {("q", 1): Serving("q", 1)}
-    view = GroupView(70, leaves, serving, {("q", 1): begins})
+    serving = {QueryKey("q", 1): Serving("q", 1)}
+    view = GroupView(70, leaves, serving, {QueryKey("q", 1): begins})
     made = ordering(OrderedQueryAtDecision(COUNTED, group, view, []), after, 70, target=None, orders=(0,), gaps=gaps)
     assert made is not None
     names = {cover.id: cover for cover in made[1]}

@@ -141,13 +141,13 @@ def test_the_state_between_batches_comes_back_from_its_bytes() -> None:
     other: tuple[Decider, RootState, Parts] = (Decider(journal, grace_us), RootState(limits), {})
     works: list[list[Work]] = [[], []]
     for number, group in enumerate(recorded_fleets.grouped(files, 12, Random(1))):
-        for (decider, ledger, parts), out in zip((one, other), works, strict=True):
-            intake = Intake(decider, parts, number, "owner", ledger.decided_us)
+        for (decider, state, parts), out in zip((one, other), works, strict=True):
+            intake = Intake(decider, parts, number, "owner", state.decided_us)
             for file in group:
                 intake.read(recorded_fleets.content(file, journal), "file")
             decision = decider.decide(intake.now_us)
             applied = {k: parts.pop(k) for e in decision.effects if (k := (e.node, e.epoch, e.seq)) in parts}
-            out.append(step(ledger, decision, applied, decider.parent.books, decider.gaps))
+            out.append(step(state, decision, applied, decider.parent.dictionaries, decider.gaps))
         other = decision_checkpoint.loads(decision_checkpoint.dumps(*other), limits, grace_us)
     assert [replace(w, nodes=()) for w in works[0]] == [replace(w, nodes=()) for w in works[1]]
     assert any(work.revising for work in works[0])

@@ -180,7 +180,7 @@ def test_a_definition_without_revision_is_published_again_with_the_next_number(
 
 
 def test_two_landers_on_one_folder_are_refused(mosquitto: Mosquitto, tmp_path: Path) -> None:
-    with landing_in(tmp_path, mosquitto), pytest.raises(PortError, match="another lander"):
+    with landing_in(tmp_path, mosquitto), pytest.raises(PortError, match=r"the landing folder .* is in use by process"):
         LanderLoop(settings_for(tmp_path, mosquitto), "0.1.0")
 
 
@@ -198,4 +198,4 @@ def test_an_unusable_journal_is_set_aside_and_a_new_one_begins(mosquitto: Mosqui
     (tmp_path / ".lander.db").write_bytes(b"no database" * 100)
     with landing_in(tmp_path, mosquitto) as loop:
         assert loop.journal.id > 0
-    assert (tmp_path / ".lander.db.unusable-0").exists()
+    assert (tmp_path / ".lander.db.unusable-1").exists()

@@ -46,19 +46,19 @@ class Twin:
     stored: list[pa.RecordBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ledger = RootState(self.limits)
+        self.state = RootState(self.limits)
 
     def batch(self, group: Sequence[File], *, flush: bool = False) -> None:
-        """One micro-batch; its work and its ledger go through bytes, as a restart would have them."""
-        intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
+        """One micro-batch; its work and its state go through bytes, as a restart would have them."""
+        intake = Intake(self.decider, self.parts, self.state.number + 1, "me", self.state.decided_us)
         for file in group:
             intake.read(content(file, self.journal), "file")
         self.stored += intake.table().select(list(READ)).to_batches()
         decision = self.decider.decide(intake.now_us)
         keys = [(effect.node, effect.epoch, effect.seq) for effect in decision.effects]
         applied = {key: self.parts.pop(key) for key in keys if key in self.parts}
-        self.ledger.owners = self.ledger.owners or [(0, "me")]
-        work = step(self.ledger, decision, applied, self.decider.parent.books, self.decider.gaps, flush=flush)
+        self.state.owners = self.state.owners or [(0, "me")]
+        work = step(self.state, decision, applied, self.decider.parent.dictionaries, self.decider.gaps, flush=flush)
         work = Work.loads(work.dumps())
         spans = [span for span in (*work.closing, *work.revising) if span.picks]
         formed = self._formed(work, spans)
@@ -68,13 +68,13 @@ class Twin:
             for place, (told, revision, _) in self.rows.items():
                 if place[:2] == (gone.query, gone.node) and (place[3], told[0]) == (gone.start_us, gone.end_us):
                     self.rows[place] = (told, revision + 1, True)
-        _, self.ledger, _ = decision_checkpoint.loads(
-            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE
+        _, self.state, _ = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.state, self.parts), self.limits, GRACE
         )
 
     def _formed(self, work: Work, spans: Sequence[WindowRange]) -> dict[int, dict[str, list[int]]]:
         """Readings and late ones of each key of each span, from the stored parts by the code of the executors."""
-        lookup = DecodeLookups(self.decider.parent.books, self.ledger).of_windows(work, spans)
+        lookup = DecodeLookups(self.decider.parent.dictionaries, self.state).of_windows(work, spans)
         out: dict[int, dict[str, list[int]]] = {}
         for batch in windows_of(lookup)(iter(self.stored)):
             columns = (batch.column(name).to_pylist() for name in ("span", "key", "late", "count"))

@@ -152,10 +152,10 @@ def test_a_late_reading_between_two_rows_makes_one_of_them_and_withdraws_the_oth
     batch(twin, at(63), (one, one.rows(at(55))), (two, two.rows(at(56))))
     assert told_rows(twin)[16] == (18, 1, 0, False)
     batch(twin, at(64), (two, two.rows(at(56), starts(17), length_us=1, late=True)))
-    assert twin.ledger.put_off
+    assert twin.state.put_off
     twin.batch([], flush=True)
     assert told_rows(twin)[16] == (19, 2, 1, False)
-    assert not twin.ledger.put_off
+    assert not twin.state.put_off
 
 
 def test_a_joined_row_that_is_joined_again_keeps_its_coverage_and_its_place() -> None:
@@ -181,8 +181,8 @@ def test_what_is_kept_between_batches_does_not_grow_with_the_sessions_that_have_
     for turn in range(1, 13):
         rows = child.rows(at(10 * turn + 5), starts(*[10 * turn] * 100), key=np.arange(100), length_us=1)
         batch(twin, at(30 * turn), (child, rows))
-        sizes.append(len(decision_checkpoint.dumps(twin.decider, twin.ledger, twin.parts)))
+        sizes.append(len(decision_checkpoint.dumps(twin.decider, twin.state, twin.parts)))
     assert len(twin.rows) == 1_200
     assert max(sizes[2:]) - min(sizes[2:]) < 64
-    (track,) = twin.ledger.sessions.tracks.values()
+    (track,) = twin.state.sessions.tracks.values()
     assert (len(track.code), track.shut) == (0, {})

@@ -26,6 +26,7 @@ from cloud_job.ordered.position_store import PositionStore
 from cloud_job.ordered.reading_chunks import chunks_of
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.root.completeness import Decider
@@ -58,25 +59,25 @@ class Dry:
     aside: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.decider, self.ledger, self.parts = Decider(0, self.grace_us), RootState(self.limits), Parts()
+        self.decider, self.state, self.parts = Decider(0, self.grace_us), RootState(self.limits), Parts()
         self.states, self.stored = PositionStore(), arrow_schema(MESSAGES).empty_table()
 
     def batch(self, records: Sequence[bytes]) -> Work:
         """One micro-batch."""
-        intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
+        intake = Intake(self.decider, self.parts, self.state.number + 1, "me", self.state.decided_us)
         intake.read(b"".join(records), "file")
         self.stored = pa.concat_tables([self.stored, intake.table()])
-        if not self.ledger.owners:
-            self.ledger.owners.append((0, "me"))
+        if not self.state.owners:
+            self.state.owners.append((0, "me"))
         decision = self.decider.decide(intake.now_us)
         found = {(e.node, e.epoch, e.seq) for e in decision.effects} & self.parts.keys()
         applied = {key: self.parts.pop(key) for key in found}
-        books = self.decider.parent.books
-        work = Work.loads(step(self.ledger, decision, applied, books, self.decider.gaps).dumps())
-        lookups = DecodeLookups(books, self.ledger)
+        books = self.decider.parent.dictionaries
+        work = Work.loads(step(self.state, decision, applied, books, self.decider.gaps).dumps())
+        lookups = DecodeLookups(books, self.state)
         lookup = lookups.of(work, {order.number: [(NEVER_US, FAR_US)] for order in work.orders})
         rows = self.stored.filter(self.stored["start"].is_valid()).select(READ)
-        asked = (self.ledger.query((o.query, o.revision)) for o in work.ordering)
+        asked = (self.state.query(QueryKey(o.query, o.revision)) for o in work.ordering)
         queries = [query for query in asked if query is not None]
         if work.ordering:
             before = self.states.before(work.ordering)
@@ -88,10 +89,10 @@ class Dry:
             self.rows += made.to_pylist()
         if work.beyond:
             columns = ["node", "epoch", "seq", "part", "plan", "payload"]
-            bases = {digest: plan.basis for digest, (_, plan) in self.ledger.plans.items()}
+            bases = {digest: plan.basis for digest, (_, plan) in self.state.plans.items()}
             self.aside += late(self.stored.select(columns), work, lookups.pages(), bases).to_pylist()
-        self.decider, self.ledger, self.parts = decision_checkpoint.loads(
-            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, self.grace_us
+        self.decider, self.state, self.parts = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.state, self.parts), self.limits, self.grace_us
         )
         return work
 

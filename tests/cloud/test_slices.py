@@ -50,8 +50,8 @@ class Dry(Job):
         self.kept, self.last, self.crash = stored, last, ""
         self.seen: Counter[str] = Counter()
         if last is not None:
-            self.decider, self.ledger, self.parts = decision_checkpoint.loads(last, self.settings.limits, GRACE)
-            self._rows.recent, self._rows.slices = RecentParts(0), SliceCache(self.ledger.plans)
+            self.decider, self.state, self.parts = decision_checkpoint.loads(last, self.settings.limits, GRACE)
+            self._rows.recent, self._rows.slices = RecentParts(0), SliceCache(self.state.plans)
 
     def batch(self, *files: bytes) -> None:
         """One micro-batch."""
@@ -68,7 +68,7 @@ class Dry(Job):
             raise CrashError
 
     def _decide(self, *_: object) -> None:
-        self.last = decision_checkpoint.dumps(self.decider, self.ledger, self.parts)
+        self.last = decision_checkpoint.dumps(self.decider, self.state, self.parts)
 
     def _perform(self, work: Work, *, again: bool = False) -> None:
         lookups = self._lookups()
@@ -303,4 +303,4 @@ def test_without_a_long_window_nothing_is_kept() -> None:
     line = Line(query("short"), query("four", Sliding(4 * SECOND, SECOND)))
     line.go(10)
     assert line.go(1) == {"decoded": 2, "formed": 0, "revised": 0}
-    assert kept_plans(line.job.ledger, line.job.decider.decide(at(20)).groups) == {}
+    assert kept_plans(line.job.state, line.job.decider.decide(at(20)).groups) == {}

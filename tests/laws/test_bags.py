@@ -141,7 +141,7 @@ def test_a_bag_larger_than_a_frame_travels_in_several_rows_of_its_range() -> Non
     states = aggregates.lift(Readings(np.arange(60_000), values, np.arange(60_000)), groups, made.basis, None)
     rows = Partials(np.zeros(1, np.int64), np.full(1, 10**6), np.zeros(1, np.int64), states)
     step = Step(groups=(GroupStep(query.group, 10**6, (StepRows(made, False, rows, [""], [""]),)),))
-    sent = EpochEncoder().compose(7, 0, step)
+    sent = EpochEncoder().encode_step(7, 0, step)
     payloads = [frames.encode(frame) for frame in sent]
     assert len(sent) * BUDGET_BYTES > 60_000 * 8
     heard = [frame for frame in map(frames.decode, payloads) if isinstance(frame, Frame)]

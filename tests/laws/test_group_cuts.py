@@ -19,7 +19,7 @@ from edge_agent.algebra.query.group_cut import (
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
+from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.wire.definitions import group, group_item
 from tests.support.wire.frame_strategies import groups
 
@@ -46,13 +46,13 @@ def test_every_cut_has_its_text(cut: GroupCut, gap_us: int, max_us: int, text: s
 @given(groups)
 def test_groups_travel_and_are_stored_unchanged(one: Group) -> None:
     assert group(group_item(one)) == one
-    assert group_from_plain(group_to_plain(one)) == one
+    assert decode(Group, encode(one)) == one
     assert hash(group(group_item(one))) == hash(one)
 
 
 @given(groups, groups)
 def test_groups_sort_by_their_plain_values(one: Group, other: Group) -> None:
-    first, second = group_to_plain(one), group_to_plain(other)
+    first, second = encode(one), encode(other)
     assert (one < other) == (first < second)
     assert (one == other) == (first == second)
 

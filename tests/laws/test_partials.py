@@ -116,9 +116,9 @@ def test_a_store_lets_each_row_go_once_when_the_frontier_has_reached_its_end(
     for i, part in enumerate(parts):
         store.add(part)
         if i % 3 == 1:  # a restart in between
-            state = store.snapshot()
+            rows = store.view()
             store = Store(BASIS)
-            store.restore(state)
+            store.restore(rows)
         if i < len(frontiers):
             closed = store.close(frontiers[i])
             plain(closed)
@@ -173,7 +173,7 @@ def test_an_empty_store_gives_nothing() -> None:
     assert not len(store.close(5))
     assert not len(store.flush())
     assert store.lowest_start is None
-    store.restore(store.snapshot())
+    store.restore(store.view())
     assert not len(store.view())
 
 

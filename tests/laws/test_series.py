@@ -105,7 +105,7 @@ def test_a_series_larger_than_a_frame_travels_in_several_rows_of_its_range() -> 
     )
     rows = Partials(np.zeros(1, np.int64), np.full(1, 10**9), np.zeros(1, np.int64), states)
     step = Step(groups=(GroupStep(query.group, 10**9, (StepRows(made, False, rows, [""], ["n"]),)),))
-    sent = EpochEncoder().compose(7, 0, step)
+    sent = EpochEncoder().encode_step(7, 0, step)
     payloads = [frames.encode(frame) for frame in sent]
     assert len(sent) * BUDGET_BYTES > k * 8
     heard = [frame for frame in map(frames.decode, payloads) if isinstance(frame, Frame)]

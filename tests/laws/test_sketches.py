@@ -264,7 +264,7 @@ def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_to
     start = np.arange(7) * 10**6
     rows = Partials(start, start + 10**6, np.zeros(7, np.int64), states)
     step = Step(groups=(GroupStep(query.group, 7 * 10**6, (StepRows(made, False, rows, [""], [""]),)),))
-    sent = EpochEncoder().compose(7, 0, step)
+    sent = EpochEncoder().encode_step(7, 0, step)
     assert max(len(frames.encode(frame)) for frame in sent) <= MAX_FRAME_BYTES
     held = [len(s.partials) for frame in sent for part in frame.groups for s in part.sections]
     assert held == ([2, 2, 2, 1] if budget is None else [1] * 7)

@@ -16,6 +16,7 @@ from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import ORDERED, CountSliding, CountTumbling, State
@@ -228,7 +229,7 @@ def test_answers_in_details_stay_with_their_rows_across_blocks(monkeypatch: pyte
 
 
 def view(frontier_us: int, leaves: dict[str, int], **serving: Any) -> GroupView:
-    told = {("q", int(name[1:])): each for name, each in serving.items()}
+    told = {QueryKey("q", int(name[1:])): each for name, each in serving.items()}
     return GroupView(frontier_us, leaves, told, {})
 
 

@@ -104,9 +104,9 @@ def test_a_gateway_goes_on_from_the_parts_that_its_commits_wrote() -> None:
     host.do(Tick(), T0 + 3 * S)
     push(host, T0 + 4 * S, np.arange(3 * SLOT_TEXTS, 4 * SLOT_TEXTS + 7))
     host.do(Tick(), T0 + 5 * S)
-    (slicer,) = (slicer for slicer in host.machine.slicers.values() if slicer.group.by)
+    (slicer,) = (state.slicer for state in host.machine.groups.values() if state.slicer.group.by)
     again = gateway_host(host.disk, T0 + 6 * S)
-    (twin,) = (found for group, found in again.machine.slicers.items() if group == slicer.group)
+    (twin,) = (state.slicer for group, state in again.machine.groups.items() if group == slicer.group)
     assert list(twin.keys) == list(slicer.keys)
     assert twin.servings[0].start_from_us == slicer.servings[0].start_from_us
     flushed = [section for frame in again.frames for part in frame.groups for section in part.sections]
@@ -159,12 +159,12 @@ def test_a_merger_writes_what_is_below_it_when_that_changes() -> None:
         region.do(Tick(), T0 + (second + 5) * S)
     assert 0 < flash.written() < 10_000
     again = Merger(NodeSettings("m"), Random(4), region.disk.restored(), grace_us=60 * S)
-    for family in merger.parent.household.families.values():
+    for family in merger.parent.children.memberships.values():
         family.forget_history()  # no lag from before a restart counts
-    assert len(merger.parent.snapshot_families()) > 1
-    assert again.parent.snapshot_families() == merger.parent.snapshot_families()
-    assert {line: book.keys for line, book in again.parent.books.items()} == {
-        line: book.keys for line, book in merger.parent.books.items()
+    assert len(merger.parent.snapshot_memberships()) > 1
+    assert again.parent.snapshot_memberships() == merger.parent.snapshot_memberships()
+    assert {line: book.keys for line, book in again.parent.dictionaries.items()} == {
+        line: book.keys for line, book in merger.parent.dictionaries.items()
     }
 
 

@@ -29,16 +29,16 @@ def test_the_frontier_is_the_minimum_over_expected_members() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")
     family.member("a").promise(10 * S, 10 * S, anew=True)
-    assert family.weigh(10 * S, loud(family)) == NEVER_US
+    assert family.advance_frontier(10 * S, loud(family)) == NEVER_US
     family.member("b").promise(7 * S, 10 * S, anew=True)
-    assert family.weigh(10 * S, loud(family)) == 7 * S
+    assert family.advance_frontier(10 * S, loud(family)) == 7 * S
 
 
 def test_of_an_empty_set_the_frontier_is_minus_infinity() -> None:
     """protocol 4.5; and a child that lists no leaves is not counted (4.6)."""
     family = GroupMembership(GRACE)
     family.member("a").promise(10 * S, 10 * S, anew=True)
-    assert family.weigh(10 * S, {"a": False}) == NEVER_US
+    assert family.advance_frontier(10 * S, {"a": False}) == NEVER_US
 
 
 def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
@@ -46,16 +46,16 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
     family = family_of("a", "b")
     for node in ("a", "b"):
         family.member(node).promise(10 * S, 10 * S, anew=True)
-    family.weigh(10 * S, loud(family))
+    family.advance_frontier(10 * S, loud(family))
     family.member("a").promise(100 * S, 100 * S, anew=False)
-    assert family.weigh(100 * S, {"a": False, "b": True}) == 100 * S
+    assert family.advance_frontier(100 * S, {"a": False, "b": True}) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
     family.member("b").promise(50 * S, 101 * S, anew=False)
     family.member("a").promise(101 * S, 101 * S, anew=False)
-    assert family.weigh(101 * S, loud(family)) == 100 * S
+    assert family.advance_frontier(101 * S, loud(family)) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
     family.member("b").promise(105 * S, 105 * S, anew=False)
-    assert family.weigh(105 * S, loud(family)) == 101 * S
+    assert family.advance_frontier(105 * S, loud(family)) == 101 * S
     assert family.exceptions_at(101 * S) == ()
 
 
@@ -66,7 +66,7 @@ def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None
     published = NEVER_US
     for t in range(1, 63):
         family.member("a").promise(t * S, t * S, anew=False)
-        published = family.weigh(t * S, loud(family))
+        published = family.advance_frontier(t * S, loud(family))
         if t < 62:
             assert published == 1 * S
     assert published == 62 * S
@@ -77,8 +77,8 @@ def test_a_frontier_far_in_the_future_is_left_out() -> None:
     family = family_of("a", "b")
     family.member("a").promise(10 * S, 10 * S, anew=True)
     family.member("b").promise(10 * S + AHEAD_US + 1, 10 * S, anew=True)
-    family.weigh(10 * S, loud(family))
-    assert family.weigh(10 * S, loud(family)) == 10 * S
+    family.advance_frontier(10 * S, loud(family))
+    assert family.advance_frontier(10 * S, loud(family)) == 10 * S
     assert family.members["b"].out
 
 
@@ -86,8 +86,8 @@ def test_if_all_are_left_out_the_frontier_stays() -> None:
     """protocol 4.4."""
     family = family_of("a")
     family.member("a").promise(10 * S, 10 * S, anew=True)
-    family.weigh(10 * S, loud(family))
-    assert family.weigh(100 * S, {"a": True}) == 10 * S
+    family.advance_frontier(10 * S, loud(family))
+    assert family.advance_frontier(100 * S, {"a": True}) == 10 * S
 
 
 def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() -> None:
@@ -96,7 +96,7 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
     family.member("m").change(Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
     family.member("m").promise(20 * S, 20 * S, anew=True)
     family.member("m").except_leaves((ExcludedLeaf("y", 5 * S, 5 * S),))
-    assert family.weigh(20 * S, loud(family)) == 20 * S
+    assert family.advance_frontier(20 * S, loud(family)) == 20 * S
     assert family.exceptions_at(20 * S) == (ExcludedLeaf("y", 5 * S, 5 * S),)
     assert family.leaf_frontiers() == {"x": (20 * S, 20 * S), "y": (5 * S, 5 * S)}
 
@@ -124,39 +124,39 @@ def test_a_query_is_told_when_all_members_serve_it_or_a_grace_time_after_the_fir
 
 def test_silence_counts_only_while_the_parent_is_connected() -> None:
     """protocol 4.4."""
-    household = Children(GRACE)
-    household.heard("a", 10 * S)
-    household.link(20 * S, up=False)
-    assert household.silent(1_000 * S) == {"a": False}
-    household.link(1_000 * S, up=True)
-    assert household.silent(1_000 * S + GRACE) == {"a": False}
-    assert household.silent(1_001 * S + GRACE) == {"a": True}
+    children = Children(GRACE)
+    children.heard("a", 10 * S)
+    children.link(20 * S, up=False)
+    assert children.silent(1_000 * S) == {"a": False}
+    children.link(1_000 * S, up=True)
+    assert children.silent(1_000 * S + GRACE) == {"a": False}
+    assert children.silent(1_001 * S + GRACE) == {"a": True}
 
 
 def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
     """protocol 4.5: configuration names members before they were ever heard."""
-    household = Children(GRACE, ["a", "b"])
-    family = household.family(GROUP)
+    children = Children(GRACE, ["a", "b"])
+    family = children.membership(GROUP)
     family.member("a").change(Members(0, (Leaf("a", 1),)))
-    household.heard("a", 1 * S)
+    children.heard("a", 1 * S)
     family.member("a").promise(1 * S, 1 * S, anew=True)
-    assert household.weigh(2 * S)[GROUP] == NEVER_US
-    household.heard("a", 61 * S)
+    assert children.advance_frontiers(2 * S)[GROUP] == NEVER_US
+    children.heard("a", 61 * S)
     family.member("a").promise(61 * S, 61 * S, anew=False)
-    assert household.weigh(61 * S)[GROUP] == 61 * S
+    assert children.advance_frontiers(61 * S)[GROUP] == 61 * S
 
 
 def test_a_retired_node_is_no_longer_expected() -> None:
     """protocol 1.5: leaves are retired by configuration."""
-    household = Children(GRACE)
-    family = household.family(GROUP)
+    children = Children(GRACE)
+    family = children.membership(GROUP)
     for node, frontier in (("a", 10 * S), ("b", 1 * S)):
-        household.heard(node, 10 * S)
+        children.heard(node, 10 * S)
         family.member(node).change(Members(0, (Leaf(node, 1),)))
         family.member(node).promise(frontier, 10 * S, anew=True)
-    assert household.weigh(10 * S)[GROUP] == 1 * S
-    household.retire("b")
-    assert household.weigh(11 * S)[GROUP] == 10 * S
+    assert children.advance_frontiers(10 * S)[GROUP] == 1 * S
+    children.retire("b")
+    assert children.advance_frontiers(11 * S)[GROUP] == 10 * S
     assert set(family.leaf_frontiers()) == {"a"}
 
 
@@ -165,10 +165,10 @@ def test_a_snapshot_restores_to_the_same_decisions() -> None:
     family.member("a").promise(10 * S, 10 * S, anew=True)
     family.member("b").promise(5 * S, 10 * S, anew=True)
     family.member("b").except_leaves((ExcludedLeaf("b", 4 * S, 3 * S),))
-    family.weigh(10 * S, loud(family))
+    family.advance_frontier(10 * S, loud(family))
     again = GroupMembership.restore(GRACE, family.snapshot())
     assert again.snapshot() == family.snapshot()
-    assert again.weigh(90 * S, loud(again)) == family.weigh(90 * S, loud(family))
+    assert again.advance_frontier(90 * S, loud(again)) == family.advance_frontier(90 * S, loud(family))
 
 
 def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_before() -> None:
@@ -177,12 +177,12 @@ def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_be
     for node in ("a", "b"):
         family.member(node).promise(10 * S, 10 * S, anew=True)
     for _ in range(2):  # a new member is weighed once before it can be left out
-        family.weigh(10 * S, {"a": False, "b": True})
+        family.advance_frontier(10 * S, {"a": False, "b": True})
     family.member("a").change(Members(0, serving=(Serving("q", 1, 5 * S),)))
     assert family.serving(10 * S) == {("q", 1): Serving("q", 1, 5 * S)}
     assert family.begins() == {("q", 1): {"b": LATEST_US}}
     family.member("b").change(Members(0, serving=(Serving("q", 1, 30 * S),)))
-    family.weigh(11 * S, loud(family))
+    family.advance_frontier(11 * S, loud(family))
     assert family.serving(11 * S) == {("q", 1): Serving("q", 1, 5 * S)}
     assert family.begins() == {("q", 1): {"b": 30 * S}}
     family.member("a").change(Members(0, (Leaf("x", 1),), serving=(Serving("q", 1, 40 * S, node="x"),)))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.inbox import Inbox, ranges
+from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
 JOURNAL = 77
@@ -134,10 +135,10 @@ def test_any_order_and_any_duplicates_apply_every_frame_once_in_order(
 
 def restarted(inbox: Inbox) -> Inbox:
     fresh = Inbox(inbox.journal)
-    for key, line in inbox.lines.items():
-        state = inbox.snapshot_line(key)
+    for key, line in inbox.epochs.items():
+        state = inbox.snapshot(key)
         assert state is not None
-        fresh.restore_line(key, state, {s: replace(f) for s, f in line.waiting.items()})
+        fresh.restore(key, state, {s: replace(f) for s, f in line.waiting.items()})
     return fresh
 
 
@@ -151,9 +152,17 @@ def test_two_devices_with_one_name_are_noticed() -> None:
     assert inbox.rivals == {"a": (1, 2)}
 
 
-def test_ranges_join_neighbours() -> None:
-    assert ranges([]) == ()
-    assert ranges([1, 2, 3, 7, 9, 10]) == ((1, 3), (7, 7), (9, 10))
+def test_a_receipt_joins_neighbours_and_what_continues_the_prefix() -> None:
+    """protocol 3.2."""
+    received = ReceivedSeqs()
+    assert received.receipt() == (0, ())
+    for seq in (1, 2, 3, 7, 9, 10):
+        received.add(seq)
+    assert received.receipt() == (0, ((1, 3), (7, 7), (9, 10)))
+    assert received.receipt([0]) == (4, ((7, 7), (9, 10)))
+    received.add(0)
+    assert (received.next, received.above) == (4, {7, 9, 10})
+    assert [seq for seq in range(12) if seq in received] == [0, 1, 2, 3, 7, 9, 10]
 
 
 def test_a_birth_that_waits_for_its_predecessor_is_receipted_as_received() -> None:

@@ -72,7 +72,7 @@ def test_a_query_that_gets_another_filter_gives_every_window_once() -> None:
     old, new = servings[query.id, 1], servings[query.id, 2]
     assert old.start_until_us == new.start_from_us == T0 + 3 * S + 1
     assert old.end_until_us is None
-    assert {slicer.group.where: slicer.drained for slicer in host.machine.slicers.values()} == {
+    assert {state.slicer.group.where: state.slicer.drained for state in host.machine.groups.values()} == {
         "": False,
         "value > 2": False,
     }

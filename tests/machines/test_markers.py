@@ -17,7 +17,7 @@ from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, 
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.gateway.value_changes import ValueChanges
 from edge_agent.machines.node import NodeSettings
-from edge_agent.runtime.status_and_commands import asked, marker_of
+from edge_agent.runtime.status_and_commands import marker_of, parse_command
 from tests.support.machines.simulated_host import Disk, gateway_host
 
 SECOND = 1_000_000
@@ -225,7 +225,7 @@ def test_another_scale_leaves_what_is_open_behind_and_counts_it() -> None:
 def test_the_first_value_of_a_series_changes_nothing() -> None:
     changes = ValueChanges()
     assert changes.of([batch((5, 1), (3, 1))], None) == []
-    again = ValueChanges.restore(changes.snapshot())
+    again = ValueChanges(dict(changes.last))
     assert again.of([batch((9, 1), (7, 2))], None) == [(7, 2.0), (9, 1.0)]
 
 
@@ -241,9 +241,9 @@ AT = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970
 
 def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
     """What it would call now is anybody's guess."""
-    assert marker_of(asked(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
+    assert marker_of(parse_command(b'{"cmd": "mark", "at": 5}'), None) == Marker(5)
     assert (
-        marker_of(asked(b'{"cmd": "mark"}'), None)
+        marker_of(parse_command(b'{"cmd": "mark"}'), None)
         == "the clock of this node is not synchronised: add `at` to the command"
     )
 
@@ -263,4 +263,4 @@ def test_a_node_whose_clock_is_off_marks_nothing_without_a_time() -> None:
     ],
 )
 def test_a_command_is_a_marker_or_says_why_it_is_none(payload: bytes, said: object) -> None:
-    assert marker_of(asked(payload), 77) == said
+    assert marker_of(parse_command(payload), 77) == said

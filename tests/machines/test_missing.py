@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
 from edge_agent.algebra.punctuation.markers import role_key, window_key
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.children import Children
@@ -14,7 +15,7 @@ from edge_agent.root.punctuation import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, WindowChanges
 from edge_agent.wire import snapshot
 
-KEY = ("q", 1)
+KEY = QueryKey("q", 1)
 HORIZON_US = 10**9
 Spans = list[tuple[int, int]]
 
@@ -33,10 +34,10 @@ class Bench:
         self.shared = self.query.group_at("a") == self.query.group_at("b")
 
     def cut(self, *times_us: int) -> None:
-        self.marked.tell("", [role_key("")] * len(times_us), times_us, [us + 1 for us in times_us])
+        self.marked.add_markers("", [role_key("")] * len(times_us), times_us, [us + 1 for us in times_us])
 
     def number(self, node: str, number: int, start_us: int, end_us: int) -> None:
-        self.marked.tell(node, [window_key(number)], [start_us], [end_us])
+        self.marked.add_markers(node, [window_key(number)], [start_us], [end_us])
 
     def step(
         self, *, stuck: str = "", due_us: int = LATEST_US, unheard: tuple[str, ...] = (), **leaves: int
@@ -115,11 +116,11 @@ def test_a_window_is_not_cut_anew_more_often_than_rows_are_revised() -> None:
 def test_a_window_that_is_one_again_is_no_first_row() -> None:
     """Its row stands in the table, withdrawn."""
     bench = Bench("central", "hold")
-    bench.marked.tell("", [role_key("start"), role_key("end")], [60, 100], [61, 101])
+    bench.marked.add_markers("", [role_key("start"), role_key("end")], [60, 100], [61, 101])
     assert spans(bench.step(a=200).closing) == [(60, 100)]
-    bench.marked.tell("", [role_key("start")], [55], [56])
+    bench.marked.add_markers("", [role_key("start")], [55], [56])
     assert spans(bench.step(a=200).closing) == [(55, 100)]
-    bench.marked.tell("", [role_key("end")], [57], [58])
+    bench.marked.add_markers("", [role_key("end")], [57], [58])
     found = bench.step(a=200)
     assert (spans(found.closing), spans(found.revising), found.gone) == ([(55, 57)], [(60, 100)], (("", 55, 100),))
 
@@ -165,18 +166,18 @@ def test_two_nodes_that_are_back_in_one_step_leave_one_row() -> None:
 def test_a_group_stands_still_once_its_frontier_has_not_risen_for_the_grace_time_that_its_parent_heard() -> None:
     """protocol 4.4: silence counts only while the parent itself is connected."""
     group = Bench("order", "skip").query.group_at("a")
-    household = Children(100)
-    household.link(0, up=True)
-    household.family(group)
-    assert not household.stuck(group, 100)
-    assert household.stuck(group, 101)
-    household.link(150, up=False)
-    assert not household.stuck(group, 200)
-    household.link(200, up=True)
-    assert not household.stuck(group, 300)
-    assert household.stuck(group, 301)
-    household.stepped_back(50)
-    assert not household.stuck(group, 150)
+    children = Children(100)
+    children.link(0, up=True)
+    children.membership(group)
+    assert not children.stuck(group, 100)
+    assert children.stuck(group, 101)
+    children.link(150, up=False)
+    assert not children.stuck(group, 200)
+    children.link(200, up=True)
+    assert not children.stuck(group, 300)
+    assert children.stuck(group, 301)
+    children.stepped_back(50)
+    assert not children.stuck(group, 150)
 
 
 def test_the_windows_of_a_node_keep_their_numbers_whatever_comes_first() -> None:

@@ -180,24 +180,24 @@ def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:
     """protocol 2.4."""
     numbering, book = EpochEncoder(), EpochDictionary()
     keys = ["x", "y", "z"]
-    first = numbering.compose(1, 0, step(release(keys, [2])))
-    second = numbering.compose(1, 1, step(release(keys, [0, 2])))
-    third = numbering.compose(1, 2, step(release(keys, [0, 2])))
+    first = numbering.encode_step(1, 0, step(release(keys, [2])))
+    second = numbering.encode_step(1, 1, step(release(keys, [0, 2])))
+    third = numbering.encode_step(1, 2, step(release(keys, [0, 2])))
     for frame in (*first, *second, *third):
         if frame.define is not None:
             book.learn(frame.define)
     assert third[0].define is None
     names = [book.keys[n] for n in third[0].groups[0].sections[0].partials.key]
     assert names == ["x", "z"]
-    again = EpochEncoder.restore(numbering.snapshot())
-    assert again.compose(1, 3, step(release(list(keys), [0, 1])))[0].define is not None
+    again = EpochEncoder.restore(numbering.snapshot(), list(numbering.keys), numbering.hints.snapshot().items())
+    assert again.encode_step(1, 3, step(release(list(keys), [0, 1])))[0].define is not None
     assert again.keys == {"z": 0, "x": 1, "y": 2}
 
 
 def test_a_large_step_is_split_and_only_its_last_frame_carries_the_frontier() -> None:
     """protocol 2.1, 2.3."""
     keys = [f"machine={i:05d}" for i in range(20_000)]
-    frames = EpochEncoder().compose(1, 0, step(release(keys, list(range(20_000))), frontier_us=S))
+    frames = EpochEncoder().encode_step(1, 0, step(release(keys, list(range(20_000))), frontier_us=S))
     assert len(frames) > 5
     promises = [part.frontier_us for frame in frames for part in frame.groups]
     assert promises[-1] == S
@@ -210,7 +210,7 @@ def test_an_epoch_without_room_for_the_keys_says_so_before_it_numbers_anything()
     """protocol 2.4: after 2^16 keys a new epoch begins."""
     numbering = EpochEncoder()
     keys = [str(i) for i in range(MAX_KEYS + 1)]
-    numbering.compose(1, 0, step(release(keys, list(range(MAX_KEYS)))))
+    numbering.encode_step(1, 0, step(release(keys, list(range(MAX_KEYS)))))
     with pytest.raises(KeysExhausted):
-        numbering.compose(1, 1, step(release(keys, [MAX_KEYS])))
+        numbering.encode_step(1, 1, step(release(keys, [MAX_KEYS])))
     assert len(numbering.keys) == MAX_KEYS

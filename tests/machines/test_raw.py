@@ -20,8 +20,8 @@ from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.uplink.step import StepRows
 from edge_agent.root.numpy.rows import Row
-from edge_agent.wire import snapshot
 from tests.support.machines.scripted_child import S, Sender, root_of
+from tests.support.machines.slicer_runs import restarted
 
 LABELS: list[Labels] = [(("k", "a"),), (("k", "b"),)]
 SEQUENCE = (Aggregate("sequence", "s"), Aggregate("count", "n"))
@@ -64,9 +64,7 @@ def test_every_reading_leaves_once_when_the_frontier_has_passed_it_also_after_a_
     late: Told = []
     for event in [*script, 31]:
         if event == "restart":
-            state = snapshot.loads(snapshot.dumps(slicer.snapshot()))
-            slicer = Slicer(query.group, 0, "n")
-            slicer.restore(state)
+            slicer = restarted(slicer)
         elif isinstance(event, list):
             time, series, value = (np.array([row[i] for row in event], np.int64) for i in range(3))
             slicer.push(Batch(time, value, series, LABELS))

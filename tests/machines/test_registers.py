@@ -59,7 +59,7 @@ class Pair:
 
     def held(self, group: Group) -> dict[int, int]:
         """Key -> the register that the parent holds of it."""
-        hints = self.parent.household.family(group).member("a").hints
+        hints = self.parent.children.membership(group).member("a").hints
         return {int(key.partition("=")[2]): start_us for key, start_us in hints.items()}
 
 

@@ -13,7 +13,7 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
-from edge_agent.machines.gateway.plan_timeline import MAX_ERAS
+from edge_agent.machines.gateway.plan_timeline import MAX_INTERVALS
 from edge_agent.machines.gateway.slicer import SETTLE_US, Slicer
 from tests.support.machines.slicer_runs import LABELS, Run, batch, query, spans, started
 
@@ -254,8 +254,8 @@ def test_definitions_that_change_all_the_time_do_not_fill_the_memory() -> None:
         slicer.push(batch([revision * 50]))
         slicer.advance(revision * 50)
         slicer.check()
-    assert len(slicer._eras) <= MAX_ERAS + 2
-    assert len(slicer.servings) <= MAX_ERAS + 2
+    assert len(slicer._timeline) <= MAX_INTERVALS + 2
+    assert len(slicer.servings) <= MAX_INTERVALS + 2
 
 
 def test_scattered_keys_and_times_need_no_table_of_all_groups() -> None:

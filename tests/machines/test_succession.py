@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.root.revision_handover import Key, Servings, agreed, narrowed
+from edge_agent.root.revision_handover import Servings, agreed, narrowed
 
 ONE, OTHER = Group("s", "", (), 0), Group("s", "value > 0", (), 0)
 TIMES = st.none() | st.integers(0, 50)
@@ -19,7 +20,7 @@ TOLD = st.dictionaries(st.integers(1, 3), st.tuples(TIMES, TIMES), max_size=3).m
 )
 
 
-def owners(servings: Servings, start_us: int) -> list[Key]:
+def owners(servings: Servings, start_us: int) -> list[QueryKey]:
     """The revisions that may give a row for a window with that start."""
     return [
         key
@@ -32,10 +33,10 @@ def owners(servings: Servings, start_us: int) -> list[Key]:
 
 @given(said=st.lists(st.tuples(TOLD, st.integers(0, 60)), min_size=1, max_size=5))
 def test_what_was_agreed_gets_narrower_and_what_is_lost_is_told(
-    said: list[tuple[dict[Group, dict[Key, Serving]], int]],
+    said: list[tuple[dict[Group, dict[QueryKey, Serving]], int]],
 ) -> None:
     """protocol 6.3: told once, from when it holds does not move; it never ends later than it was once said to."""
-    before: dict[Group, dict[Key, Serving]] = {}
+    before: dict[Group, dict[QueryKey, Serving]] = {}
     for told, frontier_us in said:
         frontiers = {ONE: frontier_us, OTHER: frontier_us // 2}
         after = agreed(before, told, frontiers)
@@ -59,9 +60,9 @@ def test_what_was_agreed_gets_narrower_and_what_is_lost_is_told(
 
 def test_a_revision_that_nobody_dates_begins_after_the_rows_of_the_one_before() -> None:
     """protocol 6.3: a gateway that comes up with the second revision while those with the first are away."""
-    first = agreed({}, {ONE: {("q", 1): Serving("q", 1)}}, {ONE: 10})
-    second = agreed(first, {ONE: {("q", 2): Serving("q", 2)}}, {ONE: 40})
-    assert second[ONE]["q", 2].start_from_us == second[ONE]["q", 1].start_until_us == 40
+    first = agreed({}, {ONE: {QueryKey("q", 1): Serving("q", 1)}}, {ONE: 10})
+    second = agreed(first, {ONE: {QueryKey("q", 2): Serving("q", 2)}}, {ONE: 40})
+    assert second[ONE][QueryKey("q", 2)].start_from_us == second[ONE][QueryKey("q", 1)].start_until_us == 40
     assert not narrowed(first, second, {ONE: 40})
-    alone = agreed({}, {ONE: {("q", 2): Serving("q", 2)}}, {ONE: 40})
-    assert alone[ONE]["q", 2].start_from_us is None
+    alone = agreed({}, {ONE: {QueryKey("q", 2): Serving("q", 2)}}, {ONE: 40})
+    assert alone[ONE][QueryKey("q", 2)].start_from_us is None

@@ -17,7 +17,7 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit, SpooledFrame
 from edge_agent.ports import spool as module
 from edge_agent.ports.spool import Spool
-from edge_agent.ports.spool_file import WAL_BYTES
+from edge_agent.ports.sqlite_file import WAL_BYTES
 from tests.support.effort import examples
 from tests.support.ports.spools import EPOCH, encode, frames, reopened
 

@@ -44,7 +44,7 @@ def test_a_probe_gives_its_rows_before_the_streams_end(name: str) -> None:
     probe = PROBES[name]
     recording = recording_of(probe)
     running = Tree(recording)
-    families = running.root.decider.parent.household.families
+    families = running.root.decider.parent.children.memberships
     early = (row for row in running.run() if all(family.published_us < running.end_us for family in families.values()))
     got = rows_of(RowRenderer(recording).final(early))
     assert {place: got.get(place) for place in probe.in_time} == {place: probe.rows[place] for place in probe.in_time}

@@ -120,6 +120,6 @@ def test_a_local_window_waits_for_no_other_child() -> None:
     assert first.node == "r00000-n00000"
     assert (first.start, first.values["sum"], first.expected, first.complete) == (0, 1.0, 1, True)
     frontiers = {
-        group.node: family.published_us for group, family in tree.root.decider.parent.household.families.items()
+        group.node: family.published_us for group, family in tree.root.decider.parent.children.memberships.items()
     }
     assert frontiers[""] < frontiers["r00000-n00000"]

@@ -88,10 +88,10 @@ class Torn(Tumbling):
     def __init__(self):
         super().__init__(100_000)
 
-    def assign(self, start, end):
-        if len(start) and start.max() > 3_600_000_000:
+    def runs(self, after_us, upto_us):
+        if upto_us > 3_600_000_000:
             raise OSError("no calendar")
-        return super().assign(start, end)
+        return super().runs(after_us, upto_us)
 
 class Never(Torn):
     type = "never"
@@ -149,7 +149,7 @@ def test_windows_of_a_package_that_raise_are_refused_or_give_no_rows_and_others_
     assert done.returncode == 0, done.stderr
     assert {json.loads(line)["query"] for line in done.stdout.splitlines()} == {"m"}
     assert "its package (plant 1.0): LookupError: no such zone" in done.stderr
-    assert done.stderr.count("assign of torn (package plant 1.0): OSError: no calendar") == 1
+    assert done.stderr.count("runs of torn (package plant 1.0): OSError: no calendar") == 1
 
 
 def test_a_function_that_does_not_commute_and_does_not_say_so_is_refused_and_others_go_on(package: Path) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_agent.root.numpy.result_rows import NewRow, ResultRows
-from edge_agent.root.numpy.rows import Row
+from edge_agent.root.numpy.rows import Row, WindowAnswers
 from tests.support.effort import seeds
 from tests.support.recording.seeded import answered, reach, told_rows
 from tests.support.recording.seeded_sessions import expected_sessions, made_sessions
@@ -29,13 +28,13 @@ def test_sessions_of_any_recording_are_those_of_the_oracle(seed: int) -> None:
 def test_rows_that_stand_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round of late readings touches a few sessions; the hundreds that stand cost a look."""
     made: list[int] = []
-    put = ResultRows.put
+    row = WindowAnswers.row
 
-    def counted(self: ResultRows, new: NewRow) -> Row | None:
-        made.append(new.start_us)
-        return put(self, new)
+    def counted(self: WindowAnswers, at: int, place: tuple[str, str, int, int], *rest: Any, **more: Any) -> Row:
+        made.append(place[2])
+        return row(self, at, place, *rest, **more)
 
-    monkeypatch.setattr(ResultRows, "put", counted)
+    monkeypatch.setattr(WindowAnswers, "row", counted)
     stream: list[list[Any]] = []
     for turn in range(300):
         stream += [[10 * turn, 0, 1], ["wm", 10 * turn + 3]]

@@ -55,13 +55,13 @@ def test_what_a_fleet_keeps_of_a_group_goes_once_no_row_of_it_can_change(monkeyp
             continue  # of several the last to go counts: with so short a horizon rows would still be revised before
         assert fleet.run() == []
         ended += 1
-        assert old not in root.root.decider.parent.household.families
+        assert old not in root.root.decider.parent.children.memberships
         assert not [group for group, _ in root.root.state.plans.values() if group == old]
         assert root.root.kept.indexes.keys() <= root.root.state.plans.keys()
         assert (fleet.altered.id, 1, "") not in root.root.state.closed
         for host in fleet.world.hosts.values():
             if isinstance(host, GatewayHost) and isinstance(host.machine, Gateway):
-                assert old not in host.machine.slicers
+                assert old not in host.machine.groups
             if isinstance(host, MergerHost) and isinstance(host.machine, Merger):
-                assert old not in host.machine.parent.household.families
+                assert old not in host.machine.parent.children.memberships
     assert ended

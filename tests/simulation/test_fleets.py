@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge_agent.algebra.frame import Frame
-from edge_agent.machines.downlink.inbox import Effect, EpochLine, Inbox
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.downlink.inbox import Effect, EpochFrames, Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.root.decision.root_state import RootLimits
@@ -60,14 +61,14 @@ def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:
 def believing_every_heartbeat(self: Inbox, node: str, epoch: int, seq: int) -> bool:
     """What a parent must not do: a frontier holds before the frames below it are here."""
     del seq
-    return (node, epoch) in self.lines
+    return EpochKey(node, epoch) in self.epochs
 
 
 def taking_every_frame(self: Inbox, node: str, message: Frame | BadFrame) -> list[Effect]:
     """What a parent must not do: apply what comes, as it comes."""
-    key = (node, message.epoch)
-    line = self.lines.setdefault(key, EpochLine())
-    line.next = max(line.next, message.seq + 1)
+    key = EpochKey(node, message.epoch)
+    applied = self.epochs.setdefault(key, EpochFrames()).applied
+    applied.next = max(applied.next, message.seq + 1)
     self.current[node] = message.epoch
     self.changed.add(key)
     return [Effect(node, message.epoch, message.seq, message)] if isinstance(message, Frame) else []

@@ -91,4 +91,4 @@ def test_a_gateway_forgets_what_no_late_reading_can_reach() -> None:
     fleet = OldFleet(7 * DAY, *CHANGES["removed"])
     fleet.late_reading()
     assert isinstance(fleet.gateway.machine, Gateway)
-    assert not fleet.gateway.machine.slicers
+    assert not fleet.gateway.machine.groups

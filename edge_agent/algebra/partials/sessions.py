@@ -117,13 +117,13 @@ class SessionStore(Store):
         done = bound > sessions.end - 1 + self.gap_us
         if not done.any():
             return NOTHING
-        self._hold(sessions.take(~done))
+        self.restore(sessions.take(~done))
         return sessions.take(done)
 
     def flush(self) -> Partials:
         """Remove and return everything, joined."""
         sessions = self._sessions()
-        self._hold(NOTHING)
+        self.restore(NOTHING)
         return sessions
 
     def lows(self) -> tuple[Ints, Ints]:
@@ -140,5 +140,5 @@ class SessionStore(Store):
         rows = self.view()
         sessions = join(rows, self.basis, self.gap_us, self.max_us, self.ranks())
         if len(sessions) < len(rows):
-            self._hold(sessions)
+            self.restore(sessions)
         return sessions

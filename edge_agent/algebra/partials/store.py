@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -90,23 +90,21 @@ class Store:
     def flush(self) -> Partials:
         """Remove and return all rows, combined and in order."""
         rows = self._combined(concat(self._all()))
-        self._hold(NOTHING)
+        self.restore(NOTHING)
         return rows
 
     def view(self) -> Partials:
         """All rows, combined and in order; they stay."""
         rows = self._combined(concat(self._all()))
-        self._hold(rows)
+        self.restore(rows)
         return rows
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool: numpy arrays by name."""
-        rows = self.view()
-        return {"start": rows.start, "end": rows.end, "key": rows.key, "states": dict(rows.states)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Replace all rows by those of a snapshot."""
-        self._hold(Partials(state["start"], state["end"], state["key"], dict(state["states"])))
+    def restore(self, rows: Partials) -> None:
+        """Replace all rows by these."""
+        self._fresh, self._chunks = [], []
+        self._rows = self._compacted = len(rows)
+        if len(rows):
+            self._keep(rows)
 
     def ranks(self) -> Ints | None:
         """Place of each node code in the bytewise order of ids (docs/protocol.md 7.3); None without a node table."""
@@ -119,13 +117,6 @@ class Store:
 
     def _combined(self, rows: Partials) -> Partials:
         return combine(rows, self.basis, self.unit_us, self.ranks())
-
-    def _hold(self, rows: Partials) -> None:
-        """Replace all rows by these."""
-        self._fresh, self._chunks = [], []
-        self._rows = self._compacted = len(rows)
-        if len(rows):
-            self._keep(rows)
 
     def _keep(self, rows: Partials) -> None:
         self._chunks.append(_measured(rows))

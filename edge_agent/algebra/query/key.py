@@ -23,6 +23,11 @@ class QueryPlace(NamedTuple):
     revision: int
     node: str
 
+    @property
+    def key(self) -> QueryKey:
+        """The query revision."""
+        return QueryKey(self.query, self.revision)
+
 
 class EpochKey(NamedTuple):
     """One epoch of a node: the unit of numbering and dedupe (docs/protocol.md 1.2)."""

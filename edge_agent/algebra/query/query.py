@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from edge_agent.algebra.query.group_cut import BY_TIME, GroupCut, OrderedCut, SessionCut, TimeCut
-from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.key import Labels, QueryKey
 
 if TYPE_CHECKING:
     from edge_agent.algebra.windows import OrderedWindow, Punctuation, Session, Window
@@ -64,6 +64,11 @@ class Query:
     late: str = "revise"
     effective_from_us: int | None = None
     on_missing: str = "hold"
+
+    @property
+    def key(self) -> QueryKey:
+        """The name of this revision."""
+        return QueryKey(self.id, self.revision)
 
     @property
     def central(self) -> OrderedWindow:

@@ -8,8 +8,9 @@ Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -176,6 +177,15 @@ class Rolling:
         return Partials(number, number, keys[key], states)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRows:
+    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: of each, end so far [us]."""
+
+    whole: Partials
+    slices: Partials
+    formed: list[int]
+
+
 class WindowStore:
     """Slices of one plan that are sent as whole windows: replaces a Store where windows are formed at the gateway.
 
@@ -236,23 +246,16 @@ class WindowStore:
         ranks = self._store.ranks()
         return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool."""
-        slices = self._needed()
-        return {
-            "whole": self._store.snapshot(),
-            "slices": {"start": slices.start, "end": slices.end, "key": slices.key, "states": dict(slices.states)},
-            "formed": [roll.formed_us for roll in self._rolls],
-        }
+    def snapshot(self) -> WindowRows:
+        """All rows, and the end of the windows formed so far."""
+        return WindowRows(whole=self._store.view(), slices=self._needed(), formed=[r.formed_us for r in self._rolls])
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: WindowRows) -> None:
         """Replace all rows by those of a snapshot."""
-        self._store.restore(state["whole"])
-        saved = state["slices"]
-        slices = Partials(saved["start"], saved["end"], saved["key"], dict(saved["states"]))
-        self._slices, self._rows, self._kept = [slices], len(slices), len(slices)
-        for roll, formed_us in zip(self._rolls, state["formed"], strict=True):
-            roll.restore(slices, formed_us)
+        self._store.restore(state.whole)
+        self._slices, self._rows, self._kept = [state.slices], len(state.slices), len(state.slices)
+        for roll, formed_us in zip(self._rolls, state.formed, strict=True):
+            roll.restore(state.slices, formed_us)
 
     def _parts(self) -> list[Partials]:
         return [rows for rows in (self._store.view(), self._needed()) if len(rows)]

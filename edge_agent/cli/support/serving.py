@@ -15,7 +15,7 @@ from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
-from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.node_loop import NodeLoop
 
 COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}
 
@@ -61,7 +61,7 @@ def dry_run(settings: Settings) -> int:
     return 0
 
 
-def serve(loop: Loop, until: Callable[[], bool] | None = None) -> int:
+def serve(loop: NodeLoop, until: Callable[[], bool] | None = None) -> int:
     """Run until SIGTERM or Ctrl-C, or until `until` returns True."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:

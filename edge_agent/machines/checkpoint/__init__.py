@@ -1,0 +1,7 @@
+"""State of machines in the slots of a spool.
+
+- slots: every slot, its type, and the version of them all; groups and memberships in several slots
+- codec: typed values as plain values, and back
+- append_only: a table that only grows, in slots of some entries
+- paged_rows: many open rows, in slots of some keys
+"""

@@ -1,64 +1,196 @@
-"""Frozen values of frames as lists of plain values, for a spool slot or a decision row, and back."""
+"""Typed state as plain values, and back: for the slots of a spool and the root's decision row.
+
+`encode` follows the value, `decode` the declared type. A dataclass whose fields are keyword-only becomes a map by field
+name (without the unit `_us`, or WRITTEN in the metadata of the field); any other dataclass or named tuple becomes a
+list in the order of its fields, and a list that ends early takes the defaults of the missing fields. A map whose keys
+are no texts becomes a list of [*key, value]. Groups, queries and rows have their own forms, below.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Final, TypeVar, cast
 
-from edge_agent.algebra.frame import Gap, Plan, Serving
+import numpy as np
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import cut_from_text
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.query import Aggregate, Group, Query
+from edge_agent.algebra.windows import ALL
+
+T = TypeVar("T")
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None), np.ndarray, Frame})  # as the spool takes them
+_UNIT: Final = "_us"
+WRITTEN: Final = "written"  # in the metadata of a field: the name it is written under
 
 
-def group_to_plain(group: Group) -> list[object]:
-    """A Group as a list of plain values."""
-    fields, cut = [group.source, group.where, list(group.by), group.lateness_us, group.late], group.cut
-    return [*fields, cut.gap_us, cut.max_us, group.node, cut.text]
+def encode(value: Any, rows: Callable[[Partials], object] | None = None) -> Any:
+    """A value of a declared type as plain values. rows: what to write for Partials instead of `rows_to_plain`."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list or isinstance(value, tuple):
+        return [each if type(each) in _PLAIN else encode(each, rows) for each in value]
+    if kind is dict:
+        if not value or all(type(key) is str for key in value):
+            return {key: each if type(each) in _PLAIN else encode(each, rows) for key, each in value.items()}
+        return [[*_key_parts(key), encode(each, rows)] for key, each in value.items()]
+    if kind is Partials:
+        return (rows or rows_to_plain)(value)
+    if kind is Untyped:
+        return encode(value.content, rows)
+    if kind in _OWN:
+        return _OWN[kind][0](value)
+    if kind is set or kind is frozenset:
+        return [encode(each, rows) for each in sorted(value)]
+    if is_dataclass(kind):
+        names, by_name = _names(kind)
+        found = [getattr(value, name) for name in names]
+        parts = [each if type(each) in _PLAIN else encode(each, rows) for each in found]
+        return dict(zip(names.values(), parts, strict=True)) if by_name else parts
+    return value  # numpy scalars
 
 
-def group_from_plain(state: Any) -> Group:
-    """From what `group_to_plain` returns."""
-    source, where, by, lateness_us, late, gap_us, max_us, node, text = state
-    cut = cut_from_text(int(gap_us), int(max_us), text)
-    return Group(source, where, tuple(by), int(lateness_us), late, cut, node)
+def decode(kind: type[T], plain: Any, pages: Callable[[Any], Partials] | None = None) -> T:
+    """The value that `encode` wrote as plain values. pages: reads what `rows` of `encode` returned."""
+    value: T = _decoder(cast("Any", kind))(plain, pages)
+    return value
 
 
-def plan_to_plain(plan: Plan) -> list[object]:
-    """A Plan as a list of plain values."""
-    queries = [[q, r] for q, r in plan.queries]
-    return [plan.hash, plan.kind, list(plan.basis), plan.scale, plan.unit_us, queries, plan.gap_us]
+@dataclass(frozen=True, slots=True)
+class Untyped:
+    """A value whose type the reader knows only later. content: the value to write; plain where it was read."""
+
+    content: Any
+    pages: Callable[[Any], Partials] | None = None
+
+    def decode(self, kind: type[T]) -> T:
+        """The value that was read."""
+        return decode(kind, self.content, self.pages)
 
 
-def plan_from_plain(state: Any) -> Plan:
-    """From what `plan_to_plain` returns."""
-    digest, kind, basis, scale, unit_us, queries, gap_us = state
-    return Plan(bytes(digest), kind, tuple(basis), scale, int(unit_us), tuple((q, int(r)) for q, r in queries), gap_us)
+Decoder = Callable[[Any, "Callable[[Any], Partials] | None"], Any]
 
 
-def serving_to_plain(serving: Serving) -> list[object]:
-    """A Serving without its node, as a list of plain values."""
-    return [
-        serving.query,
-        serving.revision,
-        serving.start_from_us,
-        serving.start_until_us,
-        serving.end_until_us,
-    ]
+@cache
+def _decoder(kind: Any) -> Decoder:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        kinds = [each for each in args if each is not types.NoneType]
+        of, only = _decoder(kinds[0]), len(kinds) == 1  # of several kinds the first is a list, the others are plain
+        return lambda plain, pages: of(plain, pages) if plain is not None and (only or type(plain) is list) else plain
+    if origin in (list, set):
+        each = _decoder(args[0])
+        return lambda plain, pages: origin(each(item, pages) for item in plain)
+    if origin is tuple:
+        return _tuple_decoder(args)
+    if origin is dict:
+        return _dict_decoder(*args)
+    if kind is Partials:
+        return lambda plain, pages: (pages or rows_from_plain)(plain)
+    if kind is Untyped:
+        return Untyped
+    if kind in _OWN:
+        return lambda plain, pages: _OWN[kind][1](plain)
+    if is_dataclass(kind):
+        return _dataclass_decoder(kind)
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return lambda plain, pages: kind(*plain)
+    return lambda plain, pages: plain
 
 
-def serving_from_plain(state: Any) -> Serving:
-    """From what `serving_to_plain` returns."""
-    return Serving(*state)
+def _tuple_decoder(args: tuple[Any, ...]) -> Decoder:
+    if args[-1] is Ellipsis:
+        each = _decoder(args[0])
+        return lambda plain, pages: tuple(each(item, pages) for item in plain)
+    of = [_decoder(arg) for arg in args]
+    return lambda plain, pages: tuple(one(item, pages) for one, item in zip(of, plain, strict=True))
 
 
-def gap_to_plain(gap: Gap) -> list[object]:
-    """A Gap as a list of plain values."""
-    groups = [group_to_plain(g) for g in gap.groups]
-    return [groups, gap.start_us, gap.end_us, gap.readings, list(gap.nodes), gap.reason, gap.run, gap.detail]
+def _dict_decoder(key: Any, value: Any) -> Decoder:
+    of = _decoder(value)
+    if key is str:
+        return lambda plain, pages: {name: of(each, pages) for name, each in plain.items()}
+    if isinstance(key, type) and issubclass(key, tuple):
+        return lambda plain, pages: {key(*parts): of(each, pages) for *parts, each in plain}
+    key_of = _decoder(key)
+    return lambda plain, pages: {key_of(one, pages): of(each, pages) for one, each in plain}
 
 
-def gap_from_plain(state: Any) -> Gap:
-    """From what `gap_to_plain` returns."""
-    groups, start_us, end_us, readings, nodes, reason, run, detail = state
-    return Gap(
-        tuple(group_from_plain(g) for g in groups), start_us, end_us, readings, tuple(nodes), reason, run, detail
+def _dataclass_decoder(kind: Any) -> Decoder:
+    names, by_name = _names(kind)
+    hints = typing.get_type_hints(kind)
+    of = {name: _decoder(hints[name]) for name in names}
+    written = {written: name for name, written in names.items()}
+    if by_name:
+        return lambda plain, pages: kind(
+            **{written[name]: of[written[name]](each, pages) for name, each in plain.items() if name in written}
+        )
+    least = sum(field.default is MISSING and field.default_factory is MISSING for field in fields(kind))
+
+    def by_position(plain: Any, pages: Any) -> Any:
+        if not least <= len(plain) <= len(names):
+            raise ValueError(f"{kind.__name__} has {len(names)} fields, got {len(plain)}")
+        return kind(*(of[name](each, pages) for name, each in zip(names, plain, strict=False)))
+
+    return by_position
+
+
+@cache
+def _names(kind: Any) -> tuple[dict[str, str], bool]:
+    """(field -> the name it is written under, whether the class is written by name)."""
+    of = fields(kind)
+    names = {field.name: field.metadata.get(WRITTEN, field.name.removesuffix(_UNIT)) for field in of}
+    return names, bool(of) and all(field.kw_only for field in of)
+
+
+def _key_parts(key: object) -> list[object]:
+    plain = encode(key)
+    return plain if isinstance(key, tuple) else [plain]
+
+
+def rows_to_plain(rows: Partials) -> dict[str, object]:
+    """Rows as arrays by name."""
+    return {"start": rows.start, "end": rows.end, "key": rows.key, "states": dict(rows.states)}
+
+
+def rows_from_plain(plain: Mapping[str, Any]) -> Partials:
+    """From what `rows_to_plain` returns."""
+    return Partials(plain["start"], plain["end"], plain["key"], dict(plain["states"]))
+
+
+def _group_to_plain(group: Group) -> list[object]:
+    cut = group.cut
+    values = [group.source, group.where, list(group.by), group.lateness_us, group.late]
+    return [*values, cut.gap_us, cut.max_us, group.node, cut.text]
+
+
+def _group_from_plain(plain: Any) -> Group:
+    source, where, by, lateness_us, late, gap_us, max_us, node, text = plain
+    return Group(source, where, tuple(by), int(lateness_us), late, cut_from_text(int(gap_us), int(max_us), text), node)
+
+
+def _query_to_plain(query: Query) -> dict[str, object]:
+    plain = asdict(query)
+    return {**plain, "window": {"type": query.window.type, **plain["window"]}}
+
+
+def _query_from_plain(plain: Mapping[str, Any]) -> Query:
+    window_fields = dict(plain["window"])
+    window = ALL[window_fields.pop("type")](**window_fields)
+    aggregates = tuple(
+        Aggregate(each["fn"], each["name"], tuple((name, value) for name, value in each["params"]))
+        for each in plain["aggregates"]
     )
+    return Query(**{**plain, "window": window, "by": tuple(plain["by"]), "aggregates": aggregates})
+
+
+_OWN: Final[Mapping[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    Group: (_group_to_plain, _group_from_plain),
+    Query: (_query_to_plain, _query_from_plain),
+}

@@ -1,72 +1,68 @@
-"""Many open rows in slots of some keys each: a commit writes those of keys that changed, not all that is open."""
+"""Many open rows in slots of some keys each: a commit writes the slots of keys that changed, not all open rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.partials.partial import Partials, concat
+from edge_agent.machines.checkpoint.codec import encode, rows_from_plain, rows_to_plain
+
 PAGE_KEYS: Final = 128  # rows of one more key write a few kB; 100 000 keys are 800 rows of the spool
-MANY_ROWS: Final = 1_024  # fewer stay where they are: a slot of their own each would cost more than it saves
-ROWS: Final = frozenset({"start", "end", "key", "states"})  # what algebra.partial.Store.snapshot answers
+MANY_ROWS: Final = 1_024  # fewer stay in their own slot: a slot for each page would cost more than it saves
 _PAGED: Final = "paged"
 
 
 class PagedRows:
-    """The slots of one state; which of them there are."""
+    """The page slots of one state."""
 
     __slots__ = ("_name", "_slots")
 
     def __init__(self, name: str) -> None:
-        """name: of the slots, before what tells them apart."""
+        """name: the first part of the slot names."""
         self._name = name
         self._slots: set[str] = set()
 
     def changes(self, state: object) -> tuple[Any, dict[str, object]]:
-        """(the state without its many rows, slots that hold those; None: one that holds none any more).
+        """Returns (the encoded state, with references in place of many rows; the page slots, None: deleted).
 
-        Slots are answered whether they changed or not: the spool writes only those that did.
+        Pages are returned whether they changed or not: the spool writes only those that did.
         """
         pages: dict[str, object] = {}
-        rest = _without_rows(state, self._name, pages)
+        tables = 0
+
+        def rows(partials: Partials) -> object:
+            nonlocal tables
+            tables += 1
+            if len(partials) < MANY_ROWS:
+                return rows_to_plain(partials)
+            return _split(partials, f"{self._name}/{tables}", pages)
+
+        plain = encode(state, rows)
         gone, self._slots = self._slots - pages.keys(), set(pages)
-        return rest, {**dict.fromkeys(gone), **pages}
+        return plain, {**dict.fromkeys(gone), **pages}
 
     @staticmethod
-    def read(rest: object, slots: Mapping[str, Any]) -> Any:
-        """The state that `changes` was given. slots: of the spool."""
-        if isinstance(rest, Mapping):
-            if _PAGED in rest:
-                return _joined([slots[f"{rest[_PAGED]}/{n}"] for n in rest["pages"].tolist()])
-            return {name: PagedRows.read(value, slots) for name, value in rest.items()}
-        return [PagedRows.read(value, slots) for value in rest] if isinstance(rest, list) else rest
+    def reader(slots: Mapping[str, Any]) -> Callable[[Any], Partials]:
+        """What `decode` needs to read the rows that `changes` wrote. slots: of the spool."""
+
+        def rows(plain: Mapping[str, Any]) -> Partials:
+            if _PAGED not in plain:
+                return rows_from_plain(plain)
+            found = concat([rows_from_plain(slots[f"{plain[_PAGED]}/{n}"]) for n in plain["pages"].tolist()])
+            return found.take(np.lexsort((found.key, found.end, found.start)))
+
+        return rows
 
 
-def _without_rows(value: object, name: str, pages: dict[str, object]) -> object:
-    if isinstance(value, list):
-        return [_without_rows(item, f"{name}/{n}", pages) for n, item in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() != ROWS or len(value["key"]) < MANY_ROWS:
-        return {of: _without_rows(item, f"{name}/{of}", pages) for of, item in value.items()}
-    page = np.asarray(value["key"]) // PAGE_KEYS
+def _split(rows: Partials, name: str, pages: dict[str, object]) -> dict[str, object]:
+    """Adds the rows to `pages`, one slot for PAGE_KEYS keys. Returns the reference to them."""
+    page = rows.key // PAGE_KEYS
     order = np.argsort(page, kind="stable")
     first = np.flatnonzero(np.diff(page[order], prepend=-1))
     numbers = page[order[first]]
-    for number, rows in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
-        pages[f"{name}/{number}"] = _taken(value, rows)
+    for number, which in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+        pages[f"{name}/{number}"] = rows_to_plain(rows.take(which))
     return {_PAGED: name, "pages": numbers}
-
-
-def _taken(rows: Mapping[str, Any], which: Any) -> dict[str, object]:
-    columns = {name: rows[name][which] for name in ("start", "end", "key")}
-    return {**columns, "states": {name: column[which] for name, column in rows["states"].items()}}
-
-
-def _joined(pages: list[Any]) -> dict[str, object]:
-    columns = {name: np.concatenate([page[name] for page in pages]) for name in ("start", "end", "key")}
-    names = pages[0]["states"]
-    states = {name: np.concatenate([page["states"][name] for page in pages]) for name in names}
-    order = np.lexsort((columns["key"], columns["end"], columns["start"]))
-    return _taken({**columns, "states": states}, order)

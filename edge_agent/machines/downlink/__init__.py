@@ -1,0 +1,9 @@
+"""What a merger and the root do with the frames of their children.
+
+- child_frames: applies frames: order, numbers, membership, frontiers
+- inbox: dedupe, order and receipts; received_seqs: received sequence numbers
+- epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
+- children: when each child was heard, and the membership of every group
+- group_membership: expected and left-out members of a group, its frontier; member: one child in one group
+- serving_agreement: the queries that members serve together
+"""

@@ -1,7 +1,6 @@
-"""The half of a merger and of the root that listens to children: order, numbers, membership, frontiers.
+"""The part of a merger and of the root that receives from children: order, numbers, membership, frontiers.
 
-One object so that both tiers apply frames by the same code (docs/protocol.md 2, 4). It holds no rows: whoever owns it
-takes those from the effects.
+Both tiers apply frames by this code (docs/protocol.md 2, 4). It keeps no rows: its owner takes them from the effects.
 """
 
 from __future__ import annotations
@@ -14,9 +13,16 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.partials.arrays import distinct
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
+from edge_agent.machines.checkpoint.codec import decode, encode
+from edge_agent.machines.checkpoint.slots import (
+    ChildrenState,
+    DictionaryState,
+    EpochFramesState,
+    MembershipState,
+)
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -28,10 +34,10 @@ EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash i
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An effect with the book that names its numbers. frame None: settled without content (see Effect.why)."""
+    """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why)."""
 
     effect: Effect
-    book: EpochDictionary
+    dictionary: EpochDictionary
 
 
 class ChildFrames:
@@ -40,9 +46,9 @@ class ChildFrames:
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
         """journal: id of this parent's durable state. grace_us, named: see Household."""
         self.inbox = Inbox(journal)
-        self.household = Children(grace_us, named)
-        self.books: dict[tuple[str, int], EpochDictionary] = {}
-        self.dirty_books: set[tuple[str, int]] = set()
+        self.children = Children(grace_us, named)
+        self.dictionaries: dict[EpochKey, EpochDictionary] = {}
+        self.changed_dictionaries: set[EpochKey] = set()
         self.predecessor_lost: set[str] = set()
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
@@ -51,9 +57,9 @@ class ChildFrames:
 
         A frame whose definitions contradict the epoch's earlier ones is settled as bad (3.6): its content is ignored.
         """
-        if node in self.household.retired:
+        if node in self.children.retired:
             return []
-        self.household.heard(node, received_us)
+        self.children.heard(node, received_us)
         if isinstance(message, Heartbeat):
             self._beats[node] = (message, received_us)
             self._beat(node)
@@ -68,12 +74,12 @@ class ChildFrames:
         if not self.inbox.reached(node, beat.epoch, beat.last_seq):
             return
         del self._beats[node]
-        book = self.books.get((node, beat.epoch))
+        dictionary = self.dictionaries.get(EpochKey(node, beat.epoch))
         for number, frontier_us in beat.frontiers:
-            if book is not None and number in book.groups:
-                family = self.household.family(book.groups[number])
-                if node in family.members:
-                    family.member(node).promise(frontier_us, received_us, anew=False)
+            if dictionary is not None and number in dictionary.groups:
+                membership = self.children.membership(dictionary.groups[number])
+                if node in membership.members:
+                    membership.member(node).promise(frontier_us, received_us, anew=False)
 
     def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> list[Gap]:
         """What is lost with a message that could not be read, one record a group of its sender (3.6).
@@ -83,99 +89,105 @@ class ChildFrames:
         """
         reason, detail = f"quarantined: {why}", evidence(payload)
         out = []
-        for group, family in self.household.families.items():
-            member = family.members.get(node)
+        for group, membership in self.children.memberships.items():
+            member = membership.members.get(node)
             if member is not None and member.leaves:
                 start_us = max(min(member.frontier_us, now_us), 0)
                 out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
         return out or [Gap((), 0, 0, -1, (node,), reason, 0, detail)]
 
     def _apply(self, effect: Effect, received_us: int) -> Applied:
-        key = (effect.node, effect.epoch)
-        book = self.books.setdefault(key, EpochDictionary())
+        key = EpochKey(effect.node, effect.epoch)
+        dictionary = self.dictionaries.setdefault(key, EpochDictionary())
         frame = effect.frame
         if frame is None:
-            return Applied(effect, book)
+            return Applied(effect, dictionary)
         try:
             if frame.define is not None:
-                book.learn(frame.define)
-                self.dirty_books.add(key)
-            parts = [(self._group(book, part.group), part) for part in frame.groups]
-            changes = [(self._group(book, change.group), change) for change in frame.members]
+                dictionary.learn(frame.define)
+                self.changed_dictionaries.add(key)
+            parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
+            changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             for part in frame.groups:
                 for section in (*part.sections, *part.late):
-                    if section.plan not in book.plans:
+                    if section.plan not in dictionary.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
-                    group, plan = book.plans[section.plan]
-                    section.check(plan, len(book.keys), len(book.nodes))
+                    group, plan = dictionary.plans[section.plan]
+                    section.check(plan, len(dictionary.keys), len(dictionary.nodes))
                     if plan.kind not in group.cut.plan_kinds:
                         raise WireError(
                             f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
                         )
-                if any(number >= len(book.keys) for number, _ in part.registers):
+                if any(number >= len(dictionary.keys) for number, _ in part.registers):
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
         except WireError as err:
-            return Applied(replace(effect, frame=None, why=str(err)), book)
+            return Applied(replace(effect, frame=None, why=str(err)), dictionary)
         if effect.stale:
-            return Applied(effect, book)
+            return Applied(effect, dictionary)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and not isinstance(frame.birth.predecessor, tuple)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
-            self.household.family(group).member(effect.node).change(change)
+            self.children.membership(group).member(effect.node).change(change)
         for group, part in parts:
-            self._hint(effect.node, group, part, book)
+            self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
-        return Applied(effect, book)
+        return Applied(effect, dictionary)
 
     @staticmethod
-    def _group(book: EpochDictionary, number: int) -> Group:
-        if number not in book.groups:
+    def _group(dictionary: EpochDictionary, number: int) -> Group:
+        if number not in dictionary.groups:
             raise WireError(f"group number {number} is not defined in its epoch")
-        return book.groups[number]
+        return dictionary.groups[number]
 
     def _born(self, node: str, frame: Frame, *, anew: bool) -> None:
         """A birth: all that the node was in begins again."""
-        for family in self.household.families.values():
-            if node in family.members:
-                family.members[node].begin(anew=anew)
+        for membership in self.children.memberships.values():
+            if node in membership.members:
+                membership.members[node].begin(anew=anew)
         if frame.birth is not None and frame.birth.predecessor == "lost":
             self.predecessor_lost.add(node)
 
-    def _hint(self, node: str, group: Group, part: GroupPart, book: EpochDictionary) -> None:
-        """What a frame says of open sessions (5.2)."""
+    def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
+        """Update the registers of open sessions (5.2)."""
         if not group.cut.gap_us:
             return
-        member = self.household.family(group).member(node)
+        member = self.children.membership(group).member(node)
         sent = [number for s in (*part.sections, *part.late) for number in distinct(s.pieces()[0]).tolist()]
-        said = [(book.keys[number], start_us) for number, start_us in part.registers]
-        member.take_hints([book.keys[number] for number in sent], said)
+        registers = [(dictionary.keys[number], start_us) for number, start_us in part.registers]
+        member.take_hints([dictionary.keys[number] for number in sent], registers)
         if part.frontier_us is not None:
             member.held = {}
 
     def _promise(self, node: str, group: Group, part: GroupPart, received_us: int, *, anew: bool) -> None:
-        family = self.household.family(group)
+        membership = self.children.membership(group)
         if part.frontier_us is not None or anew:
             frontier_us = NEVER_US if part.frontier_us is None else part.frontier_us
-            family.member(node).promise(frontier_us, received_us, anew=anew)
+            membership.member(node).promise(frontier_us, received_us, anew=anew)
         if part.exceptions is not None:
-            family.member(node).except_leaves(part.exceptions)
+            membership.member(node).except_leaves(part.exceptions)
 
-    def snapshot_families(self) -> list[object]:
-        """Plain values of every group's family."""
-        return [[group_to_plain(g), f.snapshot()] for g, f in self.household.families.items()]
+    def snapshot_memberships(self) -> dict[Group, MembershipState]:
+        """The state of every group's membership."""
+        return {group: each.snapshot() for group, each in self.children.memberships.items()}
+
+    def restore_memberships(self, state: Mapping[Group, MembershipState]) -> None:
+        """From what `snapshot_memberships` returns."""
+        for group, each in state.items():
+            self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
-        """Everything as plain values, for a holder that writes it whole (the root's decision row)."""
+        """Everything as plain values, for an owner that writes it whole (the root's decision row)."""
+        epochs = self.inbox.epochs.items()
         return {
-            "household": self.household.snapshot(),
-            "families": self.snapshot_families(),
+            "household": encode(self.children.snapshot()),
+            "families": encode([(group, each) for group, each in self.snapshot_memberships().items()]),
             "lines": [
-                [node, epoch, self.inbox.snapshot_line((node, epoch)), [[s, pack(f)] for s, f in line.waiting.items()]]
-                for (node, epoch), line in self.inbox.lines.items()
+                [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
+                for key, frames in epochs
             ],
-            "books": [[node, epoch, book.snapshot()] for (node, epoch), book in self.books.items()],
+            "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
                 [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
                 for node, (beat, received_us) in self._beats.items()
@@ -183,32 +195,20 @@ class ChildFrames:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """The twin of `snapshot`."""
-        self.household.restore(state["household"])
-        self.restore_families(state["families"])
-        for node, epoch, line, waiting in state["lines"]:
-            self.inbox.restore_line((node, epoch), line, {s: unpack(f) for s, f in waiting})
-        self.books = {(node, epoch): EpochDictionary.restore(book) for node, epoch, book in state["books"]}
+        """From what `snapshot` returns."""
+        self.children.restore(decode(ChildrenState, state["household"]))
+        self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
+        for node, epoch, plain, waiting in state["lines"]:
+            frames = decode(EpochFramesState, plain)
+            self.inbox.restore(EpochKey(node, epoch), frames, {s: unpack(f) for s, f in waiting})
+        self.dictionaries = {
+            EpochKey(node, epoch): EpochDictionary.restore(decode(DictionaryState, plain))
+            for node, epoch, plain in state["books"]
+        }
         self._beats = {
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]
         }
-
-    @staticmethod
-    def groups_to_plain(by_group: Mapping[Group, int]) -> list[object]:
-        """A number a group as plain values."""
-        return [[group_to_plain(g), n] for g, n in by_group.items()]
-
-    @staticmethod
-    def groups_from_plain(state: Iterable[Any]) -> dict[Group, int]:
-        """The twin of `groups_to_plain`."""
-        return {group_from_plain(g): n for g, n in state}
-
-    def restore_families(self, state: Iterable[Any]) -> None:
-        """The twin of `snapshot_families`."""
-        for group, family in state:
-            restored = GroupMembership.restore(self.household.grace_us, family)
-            self.household.families[group_from_plain(group)] = restored
 
 
 def evidence(payload: bytes) -> str:

@@ -1,4 +1,4 @@
-"""All children of a parent: when each was heard, who is named or retired, and the family of every group.
+"""All children of a parent: when each was heard, who is named or retired, and the membership of every group.
 
 Rules (docs/protocol.md): silence counts only while the parent is connected (4.4); a child that configuration names is
 waited for before it was ever heard (4.5); a retired one is expected no more (1.5).
@@ -6,11 +6,11 @@ waited for before it was ever heard (4.5); a retired one is expected no more (1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
 from edge_agent.machines.downlink.group_membership import GroupMembership
 
 
@@ -23,26 +23,26 @@ class Child:
 
 
 class Children:
-    """All children of a parent and the family of every group."""
+    """All children of a parent and the membership of every group."""
 
     def __init__(self, grace_us: int, named: Iterable[str] = ()) -> None:
         """named: children that configuration expects before they have ever been heard (4.5)."""
         self.grace_us = grace_us
-        self.children: dict[str, Child] = {}
-        self.families: dict[Group, GroupMembership] = {}
+        self.known: dict[str, Child] = {}
+        self.memberships: dict[Group, GroupMembership] = {}
         self.named = set(named)
         self.retired: set[str] = set()
         self._link_up_us: int | None = 0
 
-    def family(self, group: Group) -> GroupMembership:
-        """The family of a group, made when it is new."""
-        if group not in self.families:
-            self.families[group] = GroupMembership(self.grace_us)
-        return self.families[group]
+    def membership(self, group: Group) -> GroupMembership:
+        """The membership of a group, made when it is new."""
+        if group not in self.memberships:
+            self.memberships[group] = GroupMembership(self.grace_us)
+        return self.memberships[group]
 
     def heard(self, node: str, now_us: int) -> None:
         """A frame or heartbeat of a child came."""
-        child = self.children.setdefault(node, Child(now_us))
+        child = self.known.setdefault(node, Child(now_us))
         child.heard_us = max(child.heard_us, now_us)
         child.online = True
 
@@ -55,26 +55,26 @@ class Children:
 
     def stepped_back(self, now_us: int) -> None:
         """The clock went back: silence and lag are counted anew."""
-        for child in self.children.values():
+        for child in self.known.values():
             child.heard_us = min(child.heard_us, now_us)
         if self._link_up_us is not None:
             self._link_up_us = min(self._link_up_us, now_us)
-        for family in self.families.values():
-            family.forget_history()
-            family.moved_us = min(family.moved_us, now_us)
+        for membership in self.memberships.values():
+            membership.forget_history()
+            membership.moved_us = min(membership.moved_us, now_us)
 
     def stuck(self, group: Group, now_us: int) -> bool:
         """Whether its frontier has not risen for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:
             return False
-        return now_us - max(self.families[group].moved_us, self._link_up_us) > self.grace_us
+        return now_us - max(self.memberships[group].moved_us, self._link_up_us) > self.grace_us
 
     def silent(self, now_us: int) -> dict[str, bool]:
         """Child -> silent for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:
-            return dict.fromkeys(self.children, False)
+            return dict.fromkeys(self.known, False)
         since = self._link_up_us
-        return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.children.items()}
+        return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.known.items()}
 
     def missing_named(self, now_us: int) -> bool:
         """Whether a named child never heard still holds all frontiers back: for a grace time after the link came up."""
@@ -84,40 +84,40 @@ class Children:
 
     def unheard(self) -> set[str]:
         """Named children never heard of."""
-        return self.named - set(self.children) - self.retired
+        return self.named - set(self.known) - self.retired
 
     def retire(self, node: str) -> None:
         """Configuration says the node will not come back (1.5)."""
         self.retired.add(node)
-        self.children.pop(node, None)
-        for family in self.families.values():
-            family.members.pop(node, None)
-            for member in family.members.values():
+        self.known.pop(node, None)
+        for membership in self.memberships.values():
+            membership.members.pop(node, None)
+            for member in membership.members.values():
                 member.drop(node)
 
-    def weigh(self, now_us: int) -> dict[Group, int]:
+    def advance_frontiers(self, now_us: int) -> dict[Group, int]:
         """The frontier of every group, now. One of a single node waits for no other child; where windows of all nodes
         merge by their number, it waits until whoever is named has been heard, unless the query skips who is missing.
         """
         silent, missing = self.silent(now_us), self.missing_named(now_us)
         unheard, out = bool(self.unheard()), {}
-        for group, family in self.families.items():
+        for group, membership in self.memberships.items():
             waits = missing and not group.node
             if group.cut.numbered:  # its windows are of all nodes, though every node has a group of its own
                 waits = missing if group.cut.skips else unheard
-            out[group] = family.published_us if waits else family.weigh(now_us, silent)
+            out[group] = membership.published_us if waits else membership.advance_frontier(now_us, silent)
         return out
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "children": {n: [c.heard_us, c.online] for n, c in self.children.items()},
-            "retired": sorted(self.retired),
-            "link_up": self._link_up_us,
-        }
+    def snapshot(self) -> ChildrenState:
+        """The children; the owner stores the memberships."""
+        return ChildrenState(
+            children={node: ChildState(child.heard_us, child.online) for node, child in self.known.items()},
+            retired=sorted(self.retired),
+            link_up_us=self._link_up_us,
+        )
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The twin of `snapshot`; families are restored by the owner."""
-        self.children = {n: Child(heard, online) for n, (heard, online) in state["children"].items()}
-        self.retired = set(state["retired"])
-        self._link_up_us = state["link_up"]
+    def restore(self, state: ChildrenState) -> None:
+        """From what `snapshot` returns."""
+        self.known = {node: Child(child.heard_us, child.online) for node, child in state.children.items()}
+        self.retired = set(state.retired)
+        self._link_up_us = state.link_up_us

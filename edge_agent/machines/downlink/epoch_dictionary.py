@@ -1,17 +1,14 @@
-"""What the numbers of a child's epoch mean (docs/protocol.md 2.4): keys, nodes, groups, plans, learnt from frames."""
+"""The meaning of the numbers of a child's epoch: keys, nodes, groups and plans (docs/protocol.md 2.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from edge_agent.machines.checkpoint.codec import decode, encode
+from edge_agent.machines.checkpoint.slots import DictionaryState
 
 
 @dataclass(slots=True)
@@ -26,7 +23,7 @@ class EpochDictionary:
     def learn(self, define: Define) -> None:
         """Take in a definition section; repeating known ones is allowed (`cmd rebirth`).
 
-        Raises: WireError when it contradicts what is known or leaves a hole; nothing is learnt then.
+        Raises: WireError when it contradicts an earlier one or leaves a hole; then nothing changes.
         """
         keys = _extended("key", self.keys, define.keys)
         nodes = _extended("node", self.nodes, define.nodes)
@@ -44,23 +41,23 @@ class EpochDictionary:
                 raise WireError(f"plan number {number} is defined already with other content")
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values for a spool slot or a decision row."""
-        return {
-            "keys": list(self.keys),
-            "nodes": list(self.nodes),
-            "groups": [[n, *group_to_plain(g)] for n, g in self.groups.items()],
-            "plans": [[n, group_to_plain(g), plan_to_plain(p)] for n, (g, p) in self.plans.items()],
-        }
+    def snapshot(self, *, keys: bool = True) -> DictionaryState:
+        """keys: False where a table of the spool holds them."""
+        return DictionaryState(
+            keys=list(self.keys) if keys else [],
+            nodes=list(self.nodes),
+            groups=[[number, *encode(group)] for number, group in self.groups.items()],
+            plans=[(number, *of) for number, of in self.plans.items()],
+        )
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> EpochDictionary:
-        """The twin of `snapshot`."""
+    def restore(cls, state: DictionaryState) -> EpochDictionary:
+        """From what `snapshot` returns."""
         return cls(
-            list(state["keys"]),
-            list(state["nodes"]),
-            {int(n): group_from_plain(rest) for n, *rest in state["groups"]},
-            {int(n): (group_from_plain(g), plan_from_plain(p)) for n, g, p in state["plans"]},
+            list(state.keys),
+            list(state.nodes),
+            {number: decode(Group, plain) for number, *plain in state.groups},
+            {number: (group, plan) for number, group, plan in state.plans},
         )
 
 

@@ -1,4 +1,4 @@
-"""Who of a group's members is expected below a parent, who is left out, and the frontier that follows.
+"""The members of a group below a parent: which are expected, which are left out, and the frontier that follows.
 
 Rules (docs/protocol.md): the frontier is the minimum over expected members that are not left out, never falls, and
 stays when all are left out (4.4); a member is left out when silent for the grace time, when the others' minimum was
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Serving
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 
@@ -28,9 +29,9 @@ class GroupMembership:
         self.moved_us = 0  # when it rose last
         # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
         self._history: deque[tuple[int, int, str, int]] = deque()
-        self._told = ServingAgreement(grace_us)
+        self._agreement = ServingAgreement(grace_us)
 
-    # --- who is here ---------------------------------------------------------------------------------------------
+    # --- members -------------------------------------------------------------------------------------------------
 
     def member(self, node: str) -> Member:
         """The member of that name, made when it is new."""
@@ -47,8 +48,8 @@ class GroupMembership:
 
     # --- the frontier --------------------------------------------------------------------------------------------
 
-    def weigh(self, now_us: int, silent: Mapping[str, bool]) -> int:
-        """Decide who is left out and the frontier that follows. silent: child -> heard of in the grace time or not."""
+    def advance_frontier(self, now_us: int, silent: Mapping[str, bool]) -> int:
+        """Decide which members are left out. Returns the frontier. silent: child -> not heard for the grace time."""
         members = self.expected()
         past = self._past(now_us, members)
         for node, member in members.items():
@@ -95,7 +96,7 @@ class GroupMembership:
         """After a restart of the parent: no lag from before counts."""
         self._history.clear()
 
-    # --- what they say together ----------------------------------------------------------------------------------
+    # --- for the tier above ---------------------------------------------------------------------------------------
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
         """Every expected leaf -> (frontier, session bound) as its member's frames say."""
@@ -128,33 +129,37 @@ class GroupMembership:
                         out[key] = min(start_us, out.get(key, start_us))
         return out
 
-    def serving(self, now_us: int) -> dict[tuple[str, int], Serving]:
+    def serving(self, now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (6.3)."""
         members = list(self.expected().values())
-        return self._told.serving([m for m in members if not m.out] or members, members, now_us)
+        return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
-    def begins(self) -> dict[tuple[str, int], dict[str, int]]:
-        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
-        return self._told.begins(list(self.expected().values()))
+    def begins(self) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
+        return self._agreement.begins(list(self.expected().values()))
 
     # --- the spool -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "published": self.published_us,
-            "moved": self.moved_us,
-            "members": {node: member.snapshot() for node, member in self.members.items()},
-            "history": [list(h) for h in self._history],
-            **self._told.snapshot(),
-        }
+    def snapshot(self) -> MembershipState:
+        """The whole state."""
+        agreed = self._agreement.snapshot()
+        return MembershipState(
+            published_us=self.published_us,
+            moved_us=self.moved_us,
+            members={node: member.snapshot() for node, member in self.members.items()},
+            history=list(self._history),
+            since=agreed.since,
+            starts=agreed.starts,
+        )
 
     @classmethod
-    def restore(cls, grace_us: int, state: Mapping[str, Any]) -> GroupMembership:
-        """The twin of `snapshot`."""
-        family = cls(grace_us)
-        family.published_us, family.moved_us = state["published"], state["moved"]
-        family.members = {node: Member.restore(member) for node, member in state["members"].items()}
-        family._history = deque((h[0], h[1], h[2], h[3]) for h in state["history"])
-        family._told = ServingAgreement.restore(grace_us, state)
-        return family
+    def restore(cls, grace_us: int, state: MembershipState) -> GroupMembership:
+        """From what `snapshot` returns."""
+        membership = cls(grace_us)
+        membership.published_us, membership.moved_us = state.published_us, state.moved_us
+        membership.members = {node: Member.restore(member) for node, member in state.members.items()}
+        membership._history = deque(state.history)
+        membership._agreement = ServingAgreement.restore(
+            grace_us, AgreementState(state.since or {}, state.starts or {})
+        )
+        return membership

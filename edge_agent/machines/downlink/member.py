@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
-from edge_agent.machines.checkpoint.codec import serving_from_plain, serving_to_plain
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.machines.checkpoint.slots import MemberDefinitions, MemberState
 
 AHEAD_US: Final = 300_000_000  # 5 minutes: more than any clock that is called synchronised is off (4.3, 4.4)
 
@@ -19,13 +20,14 @@ class Member:
     frontier_us: int = NEVER_US
     leaves: dict[str, Leaf] = field(default_factory=dict)
     exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
-    begins: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
-    serving: dict[tuple[str, int], Serving] = field(default_factory=dict)
+    begins: dict[QueryKey, dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
+    serving: dict[QueryKey, Serving] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)  # key -> earliest start of a session not sent yet (5.2)
     held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+    _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int, *, anew: bool) -> None:
         """A frame or heartbeat moved its frontier. It never falls (4.1), unless an epoch begins anew (1.2)."""
@@ -34,12 +36,13 @@ class Member:
 
     def change(self, change: Members) -> None:
         """A definition section set or dropped leaves and servings."""
+        self._definitions = None
         for leaf in change.leaves:
             self.leaves[leaf.node] = leaf
         for name in change.dropped:
             self.drop(name)
         for serving in change.serving:
-            key = (serving.query, serving.revision)
+            key = serving.key
             if not serving.node:
                 self.serving[key] = serving
             elif serving.start_from_us is None:
@@ -53,6 +56,7 @@ class Member:
 
     def drop(self, leaf: str) -> None:
         """A leaf is below it no more."""
+        self._definitions = None
         self.leaves.pop(leaf, None)
         self.exceptions.pop(leaf, None)
 
@@ -61,6 +65,7 @@ class Member:
 
         anew: nothing of the epoch before goes on; else its registers are held until the new epoch promises (1.2).
         """
+        self._definitions = None
         self.leaves.clear()
         self.exceptions.clear()
         self.serving.clear()
@@ -106,36 +111,39 @@ class Member:
             if own_us < frontier_us and (low or leaf in self.exceptions)
         ]
 
-    def snapshot(self) -> list[object]:
-        """Plain values, at the places that `settled.SETTLED` knows."""
-        return [
+    def snapshot(self) -> MemberState:
+        """The whole state."""
+        fixed = self._definitions
+        if fixed is None:
+            begins = [(*key, leaf, us) for key, leaves in self.begins.items() for leaf, us in leaves.items()]
+            fixed = MemberDefinitions(list(self.leaves.values()), list(self.serving.values()), begins)
+            self._definitions = fixed
+        return MemberState(
             self.frontier_us,
-            [[leaf.node, leaf.epoch, leaf.before_move] for leaf in self.leaves.values()],
-            [[leaf, f, b] for leaf, (f, b) in self.exceptions.items()],
-            [serving_to_plain(s) for s in self.serving.values()],
+            fixed.leaves,
+            [(leaf, frontier_us, bound_us) for leaf, (frontier_us, bound_us) in self.exceptions.items()],
+            fixed.serving,
             self.out,
             self.fresh,
             self.ahead,
-            [[*key, leaf, start] for key, leaves in self.begins.items() for leaf, start in leaves.items()],
-            [dict(self.hints), dict(self.held)],
-        ]
+            fixed.begins,
+            (dict(self.hints), dict(self.held)),
+        )
 
     @classmethod
-    def restore(cls, state: Sequence[Any]) -> Member:
-        """The twin of `snapshot`."""
-        frontier, leaves, exceptions, serving, out, fresh, ahead, begins, (hints, held) = state
+    def restore(cls, state: MemberState) -> Member:
+        """From what `snapshot` returns."""
         member = cls(
-            frontier,
-            {name: Leaf(name, epoch, before) for name, epoch, before in leaves},
-            {leaf: (f, b) for leaf, f, b in exceptions},
+            state.frontier_us,
+            {leaf.node: leaf for leaf in state.leaves or ()},
+            {leaf: (frontier_us, bound_us) for leaf, frontier_us, bound_us in state.exceptions},
             {},
-            {(s[0], s[1]): serving_from_plain(s) for s in serving},
-            dict(hints),
-            dict(held),
-            out,
-            fresh,
-            ahead,
+            {serving.key: serving for serving in state.serving or ()},
+            *state.hints,
+            state.out,
+            state.fresh,
+            state.ahead,
         )
-        for query, revision, leaf, start in begins:
-            member.begins.setdefault((query, revision), {})[leaf] = start
+        for query, revision, leaf, start_us in state.begins or ():
+            member.begins.setdefault(QueryKey(query, revision), {})[leaf] = start_us
         return member

@@ -1,33 +1,32 @@
-"""Which queries the members of a family feed together, and from when: told once, from a start that no longer moves."""
+"""The queries that the members of a group serve together, each from a start that is agreed once and never moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from edge_agent.algebra.frame import LATEST_US, NEVER_US, Serving
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.machines.checkpoint.slots import AgreementState
 from edge_agent.machines.downlink.member import Member
-
-Key = tuple[str, int]  # query and revision
 
 
 class ServingAgreement:
-    """The queries of one group of which its parent has told whoever is above."""
+    """The queries of one group that its parent has announced upward, each with the start agreed."""
 
     def __init__(self, grace_us: int) -> None:
         """grace_us: how long after the first member that serves a query the others are waited for."""
         self.grace_us = grace_us
-        self._since: dict[Key, int] = {}  # when the first member was seen to serve a query
-        self._start_us: dict[Key, int | None] = {}  # of those told of; None: from the beginning
+        self._since: dict[QueryKey, int] = {}  # when the first member was seen to serve a query
+        self._start_us: dict[QueryKey, int | None] = {}  # of announced queries; None: from the beginning
 
-    def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[Key, Serving]:
+    def serving(self, counted: Sequence[Member], every: Iterable[Member], now_us: int) -> dict[QueryKey, Serving]:
         """The ranges in which the members together feed each query (docs/protocol.md 6.3).
 
-        A query is told once all members that count serve it, or a grace time after the first did: so its first window
-        starts where the last of them begins, and a query meant for some nodes only does not wait for ever. A revision
-        ends for all where it ends for one, left out or not; a removal ends a query when every member that served it has
-        removed it. counted: members not left out; every: those left out too.
+        A query is announced once all members that count serve it, or a grace time after the first did: so its first
+        window starts where the last of them begins, and a query for some nodes only does not wait for ever. A revision
+        ends for all where it ends for one, left out or not; a query is removed when every member that served it has
+        removed it. counted: members not left out. every: those left out too.
         """
         by_query, by_any = _by_query(counted), _by_query(every)
         narrowed = {key: _narrowest(key, servings, by_any[key]) for key, servings in by_query.items()}
@@ -41,55 +40,49 @@ class ServingAgreement:
             if key in self._start_us
         }
 
-    def begins(self, every: Sequence[Member]) -> dict[Key, dict[str, int]]:
-        """Leaves that serve a query from later than it was told for all, or not at all (LATEST_US): (4.5)."""
-        out: dict[Key, dict[str, int]] = {}
+    def begins(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
+        out: dict[QueryKey, dict[str, int]] = {}
         for key, start_us in self._start_us.items():
-            later, told_us = {}, _or_never(start_us)
+            later, agreed_us = {}, NEVER_US if start_us is None else start_us
             for member in every:
                 serving, own = member.serving.get(key), member.begins.get(key, {})
-                own_us = LATEST_US if serving is None else _or_never(serving.start_from_us)
+                own_us = LATEST_US if serving is None else serving.from_us
                 for leaf in member.leaves:
                     begin_us = max(own_us, own.get(leaf, NEVER_US))
-                    if begin_us > told_us:
+                    if begin_us > agreed_us:
                         later[leaf] = begin_us
             if later:
                 out[key] = later
         return out
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values, under the names that `settled.TOLD` knows."""
-        return {
-            "since": [[*key, since_us] for key, since_us in self._since.items()],
-            "told": [[*key, start_us] for key, start_us in self._start_us.items()],
-        }
+    def snapshot(self) -> AgreementState:
+        """The whole state."""
+        return AgreementState(dict(self._since), dict(self._start_us))
 
     @classmethod
-    def restore(cls, grace_us: int, state: Mapping[str, Any]) -> ServingAgreement:
-        """The twin of `snapshot`; what else is in the state is not looked at."""
-        told = cls(grace_us)
-        told._since = {(query, revision): since_us for query, revision, since_us in state["since"]}
-        told._start_us = {(query, revision): start_us for query, revision, start_us in state["told"]}
-        return told
+    def restore(cls, grace_us: int, state: AgreementState) -> ServingAgreement:
+        """From what `snapshot` returns."""
+        agreement = cls(grace_us)
+        agreement._since, agreement._start_us = dict(state.since), dict(state.starts)
+        return agreement
 
 
-def _by_query(members: Iterable[Member]) -> dict[Key, list[Serving]]:
-    out: dict[Key, list[Serving]] = {}
+def _by_query(members: Iterable[Member]) -> dict[QueryKey, list[Serving]]:
+    out: dict[QueryKey, list[Serving]] = {}
     for member in members:
         for key, serving in member.serving.items():
             out.setdefault(key, []).append(serving)
     return out
 
 
-def _narrowest(key: Key, counted: list[Serving], every: list[Serving]) -> Serving:
-    """every: those left out too. What they feed after a change is the newer revision's; they may not know of an end."""
+def _narrowest(key: QueryKey, counted: list[Serving], every: list[Serving]) -> Serving:
+    """The range that all of them serve. counted: members not left out, whose starts count; every: all members, whose
+    ends count: those left out feed the newer revision after a change, and may not know of a removal.
+    """
     starts = [s.start_from_us for s in counted if s.start_from_us is not None]
     untils = [s.start_until_us for s in every if s.start_until_us is not None]
     ends = [s.end_until_us for s in every if s.end_until_us is not None]
     return Serving(
         *key, max(starts, default=None), min(untils, default=None), max(ends) if len(ends) == len(every) else None
     )
-
-
-def _or_never(time_us: int | None) -> int:
-    return NEVER_US if time_us is None else time_us

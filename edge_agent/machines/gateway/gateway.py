@@ -1,14 +1,14 @@
-"""The gateway: readings in, frames of closed slices out, everything that is open in the spool.
+"""The gateway: readings in, frames of closed slices out; open rows are in the spool.
 
 Rules (docs/protocol.md): what closes below the frontier is in this frame or an earlier one, the frontier never falls
-(4.1); late readings leave at once (4.2); after a restart what was open leaves as the last frames of the old epoch, then
-comes the next birth (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
+(4.1); late readings leave at once (4.2); after a restart the open rows leave as the last frames of the old epoch, then
+the next birth follows (1.3); sources that cannot be read again leave a gap record for the time of the stop (3.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
@@ -17,15 +17,36 @@ from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
 from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.errors import ConfigError
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain
+from edge_agent.machines.checkpoint.slots import COMMITTED, FRONTIERS, OF_GROUPS, SOURCE, GroupSlots, slot_name
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
 from edge_agent.machines.gateway.slicer import Slicer
-from edge_agent.machines.gateway.slicer_slots import PREFIXES, SlicerSlots
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
+
+
+@dataclass(slots=True)
+class GroupState:
+    """One group at this gateway.
+
+    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: those sent upward, None: not even
+    the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last commit.
+    """
+
+    slicer: Slicer
+    slots: GroupSlots
+    frontier_us: int = NEVER_US
+    serving: tuple[Serving, ...] = ()
+    sent: tuple[Serving, ...] | None = None
+    rows: list[StepRows] = field(default_factory=list)
+    changed: bool = True
+
+    def take_rows(self) -> list[StepRows]:
+        """Removes and returns `rows`."""
+        rows, self.rows = self.rows, []
+        return rows
 
 
 class Gateway(Node):
@@ -42,20 +63,15 @@ class Gateway(Node):
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         self.sources: dict[str, Source] = {}
-        self.slicers: dict[Group, Slicer] = {}
+        self.groups: dict[Group, GroupState] = {}
         self._restored = restored.state
         self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._configured = False
-        self._serving: dict[Group, tuple[Serving, ...]] = {}
-        self._said: dict[Group, tuple[Serving, ...]] = {}
-        self._spent: dict[Group, list[StepRows]] = {}  # released by a change of scale, to leave with the next step
-        self._promised: dict[Group, int] = {}
-        self._touched: set[Group] = set()
-        self._slots = SlicerSlots()
+        self._dropped: list[GroupSlots] = []  # of groups gone with this commit
         self._queries: tuple[Query, ...] = ()
-        self._gaps: list[Gap] = []  # to leave with the next step
-        self._late_markers = 0  # since it was last told
-        self._notes: list[Action] = []  # to be said after the commit
+        self._gaps: list[Gap] = []  # for the next step
+        self._late_markers = 0  # since the last commit
+        self._notes: list[Action] = []  # for after the commit
 
     def _ready(self) -> bool:
         return self._configured
@@ -67,9 +83,9 @@ class Gateway(Node):
             case Configured():
                 return self._configure(event, now_us)
             case Mark(marker):
-                for group, slicer in self.slicers.items():
+                for group, state in self.groups.items():
                     if isinstance(group.cut, PunctuationCut) and not group.cut.marker_source:
-                        self._mark(group, slicer, (marker,))
+                        self._mark(state, (marker,))
                 self._dirty = True
                 return [Note("marker.commanded", {"time": marker.time_us, "id": marker.id, "kind": marker.role})]
             case _:
@@ -89,22 +105,22 @@ class Gateway(Node):
         batches = source.drain()
         markers, source.markers = source.markers, []
         changes: list[tuple[int, float]] | None = None
-        for group, slicer in self.slicers.items():
+        for group, state in self.groups.items():
             cut = group.cut if isinstance(group.cut, PunctuationCut) else None
             if cut is not None and cut.marker_source == source.sensor.id:
                 changes = source.changes.of(batches, source.sensor.scale) if changes is None else changes
-                self._mark(group, slicer, markers_of_changes(cut, changes))
+                self._mark(state, markers_of_changes(cut, changes))
             if group.source == source.sensor.id and (batches or markers):
-                self._touched.add(group)
+                state.changed = True
                 if cut is not None and not cut.marker_source:
-                    self._mark(group, slicer, markers)
+                    self._mark(state, markers)
                 for batch in batches:
-                    slicer.push(batch)
+                    state.slicer.push(batch)
 
-    def _mark(self, group: Group, slicer: Slicer, markers: Sequence[Marker]) -> None:
+    def _mark(self, state: GroupState, markers: Sequence[Marker]) -> None:
         if markers:
-            self._touched.add(group)
-            self._late_markers += slicer.mark(markers)
+            state.changed = True
+            self._late_markers += state.slicer.mark(markers)
 
     # --- configuration ------------------------------------------------------------------------------------------
 
@@ -123,8 +139,8 @@ class Gateway(Node):
             known = self.sources.get(sensor.id)
             if known is None:
                 known = self.sources[sensor.id] = Source(sensor, now_us)
-                state = self._restored.get(f"source/{sensor.id}")
-                if isinstance(state, dict):
+                state = SOURCE.read(self._restored, sensor.id)
+                if state is not None:
                     known.restore(state)
             known.sensor = sensor
         by_group: dict[Group, list[Query]] = {}
@@ -133,7 +149,7 @@ class Gateway(Node):
                 by_group.setdefault(query.group_at(self.settings.node), []).append(query)
         moved = self._moved(by_group)
         out: list[Action] = []
-        for group in [*self.slicers, *(g for g in by_group if g not in self.slicers)]:
+        for group in [*self.groups, *(g for g in by_group if g not in self.groups)]:
             try:
                 self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source), moved)
             except ConfigError as err:  # each is right by itself: what was in force of the group goes on
@@ -149,14 +165,14 @@ class Gateway(Node):
         """
         groups = {query.id: (group, query) for group, queries in by_group.items() for query in queries}
         moved: dict[str, int | None] = dict.fromkeys(groups)
-        for before, slicer in self.slicers.items():
-            for name in slicer.open_queries & groups.keys():
+        for before, state in self.groups.items():
+            for name in state.slicer.open_queries & groups.keys():
                 group, query = groups[name]
-                known = self.slicers.get(group)
-                if group == before or (known is not None and known.in_force.get(name) == query):
+                known = self.groups.get(group)
+                if group == before or (known is not None and known.slicer.in_force.get(name) == query):
                     continue
-                newest_us = max(slicer.newest_us, self.sources[query.source].newest_us)
-                frontier_us = max(slicer.frontier_us, NEVER_US if known is None else known.frontier_us)
+                newest_us = max(state.slicer.newest_us, self.sources[query.source].newest_us)
+                frontier_us = max(state.slicer.frontier_us, NEVER_US if known is None else known.slicer.frontier_us)
                 from_us = NEVER_US if query.effective_from_us is None else query.effective_from_us
                 after_us = newest_us + 1 if newest_us > NEVER_US else NEVER_US
                 moved[name] = max(after_us, frontier_us, from_us, moved[name] or NEVER_US)
@@ -165,23 +181,24 @@ class Gateway(Node):
     def _regroup(
         self, group: Group, queries: tuple[Query, ...], sensor: Sensor | None, moved: Mapping[str, int | None]
     ) -> None:
-        slicer = self.slicers.get(group)
-        if slicer is None:
+        state = self.groups.get(group)
+        if state is None:
             if sensor is None:
                 return
-            slicer = self.slicers[group] = Slicer(group, sensor.scale, self.settings.node)
+            slicer = Slicer(group, sensor.scale, self.settings.node)
             slicer.gone_until(self.sources[group.source].newest_us)
+            state = self.groups[group] = GroupState(slicer, GroupSlots(group))
             self._gaps += self._began(group, self.sources[group.source])
-        elif sensor is not None and sensor.scale != slicer.scale:
-            self._spent.setdefault(group, []).extend(slicer.flush())
-            slicer = self.slicers[group] = slicer.rescaled(sensor.scale)
-        self._serving[group] = slicer.change(queries, moved)
-        self._touched.add(group)
+        elif sensor is not None and sensor.scale != state.slicer.scale:
+            state.rows += state.slicer.flush()
+            state.slicer = state.slicer.rescaled(sensor.scale)
+        state.serving = state.slicer.change(queries, moved)
+        state.changed = True
 
     def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
-        """3.1: readings from before a source was first listened to are in no window, unless it is read from its start.
+        """Gap records for windows that began before a source was first heard, unless it is read from its start (3.1).
 
-        Windows of other forms begin at their own readings or markers.
+        Windows of other cuts begin at their own readings or markers.
         """
         from_start = source.newest_us > NEVER_US or source.sensor.own_clock
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
@@ -191,53 +208,58 @@ class Gateway(Node):
         return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
-        """Put the slicers back as the spool holds them. A source is silent from now on, not since it was heard."""
-        known = {s.id: s for s in sensors}
-        self.slicers.update(SlicerSlots.read(self._restored, self.settings.node))
-        frontiers = self._restored.get("frontiers")
-        for plain, frontier_us in frontiers if isinstance(frontiers, list) else []:
-            group = group_from_plain(plain)
-            self._promised[group] = frontier_us
-            if group in self.slicers:  # it promised more since its slot was written: nothing closed in between
-                self._spent[group] = self.slicers[group].advance(frontier_us)
-        for name, sensor in known.items():
-            state = self._restored.get(f"source/{name}")
-            if isinstance(state, dict):
-                self.sources[name] = Source(sensor, now_us)
-                self.sources[name].restore(state)
+        """Restores groups and sources. A source counts as silent from now on, not since it was last heard."""
+        for found in GroupSlots.each(self._restored):
+            slicer = Slicer.restore(*found, self.settings.node)
+            self.groups[slicer.group] = GroupState(slicer, GroupSlots(slicer.group))
+        for group, frontier_us in (FRONTIERS.read(self._restored) or {}).items():
+            if group in self.groups:  # it promised more since its slot was written: nothing closed in between
+                state = self.groups[group]
+                state.frontier_us, state.rows = frontier_us, state.slicer.advance(frontier_us)
+        for sensor in sensors:
+            source = SOURCE.read(self._restored, sensor.id)
+            if source is not None:
+                self.sources[sensor.id] = Source(sensor, now_us)
+                self.sources[sensor.id].restore(source)
 
     # --- a commit -----------------------------------------------------------------------------------------------
 
     def _flush_step(self, now_us: int) -> Step:
-        """1.3: all that was open, as the last frames of the epoch that the spool was in."""
+        """All open rows, as the last frames of the epoch that the spool was in (1.3)."""
         steps = []
-        for group, slicer in self.slicers.items():
-            releases = (*self._spent.pop(group, ()), *slicer.flush())
-            self._touched.add(group)
-            promised_us = self._promised.get(group, NEVER_US)
-            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=self._hints(group, slicer)))
+        for group, state in self.groups.items():
+            rows = (*state.take_rows(), *state.slicer.flush())
+            state.changed = True
+            hints = self._hints(group, state.slicer)
+            steps.append(GroupStep(group, None, rows, promised_us=state.frontier_us, hints=hints))
         return Step(tuple(steps), gaps=self._stop_gaps(now_us))
 
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
-        """3.1: what sources that cannot be read again said during the stop is lost."""
+        """Gap records for sources that cannot be read again: their readings during the stop are lost (3.1)."""
         out = []
-        committed = self._restored.get("committed_us")
+        committed = COMMITTED.read(self._restored)
         for name, source in self.sources.items():
-            groups = tuple(g for g in self.slicers if g.source == name)
-            if groups and not source.sensor.rereadable and isinstance(committed, int) and committed < now_us:
+            groups = tuple(g for g in self.groups if g.source == name)
+            if groups and not source.sensor.rereadable and committed is not None and committed < now_us:
                 out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
         return tuple(out)
 
     def _birth_step(self, now_us: int) -> Step:
         leaf = Leaf(self.settings.node, self.outbox.epoch)
         steps = []
-        for group in self.slicers:
-            serving = self._said[group] = self._serving.get(group, ())
-            frontier_us = self._promised.get(group, NEVER_US)
-            promised = frontier_us if frontier_us > NEVER_US else None
-            hints = self._hints(group, self.slicers[group])
+        for group, state in self.groups.items():
+            state.sent = state.serving
+            promised = state.frontier_us if state.frontier_us > NEVER_US else None
+            hints = self._hints(group, state.slicer)
             steps.append(
-                GroupStep(group, promised, leaves=(leaf,), serving=serving, promised_us=frontier_us, hints=hints)
+                GroupStep(
+                    group,
+                    promised,
+                    leaves=(leaf,),
+                    serving=state.serving,
+                    promised_us=state.frontier_us,
+                    hints=hints,
+                )
             )
         return Step(tuple(steps), self._texts[1], self._texts[0])
 
@@ -249,21 +271,18 @@ class Gateway(Node):
             self._notes.append(Note("marker.late", {"markers": self._late_markers}))
             self._late_markers = 0
         steps = []
-        for group, slicer in self.slicers.items():
-            before = self._promised.get(group, NEVER_US)
-            frontier_us = self._promised[group] = self._frontier(group, slicer, now_us)
-            slicer.horizon_us = self.horizon_us
-            releases = (*self._spent.pop(group, ()), *slicer.advance(frontier_us))
-            if releases:
-                self._touched.add(group)
-            serving = self._serving.get(group, ())
-            said = frozenset(self._said.get(group, ()))
-            news = tuple(s for s in serving if s not in said)
-            leaves = () if group in self._said else (Leaf(self.settings.node, self.outbox.epoch),)
-            self._said[group] = serving
-            promise = frontier_us if frontier_us > before else None
-            hints = self._hints(group, slicer)
-            steps.append(GroupStep(group, promise, releases, None, leaves, (), news, frontier_us, hints))
+        for group, state in self.groups.items():
+            before, state.frontier_us = state.frontier_us, self._frontier(group, state, now_us)
+            state.slicer.horizon_us = self.horizon_us
+            rows = (*state.take_rows(), *state.slicer.advance(state.frontier_us))
+            state.changed = state.changed or bool(rows)
+            sent = frozenset(state.sent or ())
+            news = tuple(each for each in state.serving if each not in sent)
+            leaves = () if state.sent is not None else (Leaf(self.settings.node, self.outbox.epoch),)
+            state.sent = state.serving
+            promise = state.frontier_us if state.frontier_us > before else None
+            hints = self._hints(group, state.slicer)
+            steps.append(GroupStep(group, promise, rows, None, leaves, (), news, state.frontier_us, hints))
         self._drop_drained(steps)
         gaps, self._gaps = tuple(self._gaps), []
         return Step(tuple(steps), self._texts[1], self._texts[0], gaps)
@@ -278,20 +297,19 @@ class Gateway(Node):
     def _drop_drained(self, steps: list[GroupStep]) -> None:
         """A group whose last query is gone leaves once its frontier has passed the removal."""
         for i, step in enumerate(steps):
-            slicer = self.slicers[step.group]
-            if slicer.drained:
-                steps[i] = replace(step, frontier_us=slicer.frontier_us, dropped=(self.settings.node,), leaves=())
-                del self.slicers[step.group]
-                for known in (self._said, self._serving, self._promised):
-                    known.pop(step.group, None)
+            state = self.groups[step.group]
+            if state.slicer.drained:
+                frontier_us = state.slicer.frontier_us
+                steps[i] = replace(step, frontier_us=frontier_us, dropped=(self.settings.node,), leaves=())
+                del self.groups[step.group]
+                self._dropped.append(state.slots)
 
     def _after_commit(self) -> list[Action]:
         notes, self._notes = self._notes, []
         return [*super()._after_commit(), *notes]
 
-    def _frontier(self, group: Group, slicer: Slicer, now_us: int) -> int:
-        source = self.sources.get(group.source)
-        before = max(slicer.frontier_us, self._promised.get(group, NEVER_US))
+    def _frontier(self, group: Group, state: GroupState, now_us: int) -> int:
+        source, before = self.sources.get(group.source), max(state.slicer.frontier_us, state.frontier_us)
         reached_us = source.reached_us(now_us) if source is not None else now_us
         marking = self.sources.get(group.cut.marker_source) if isinstance(group.cut, PunctuationCut) else None
         if marking is not None:  # the least of its sources (4.1): a marker may still be on its way
@@ -300,35 +318,38 @@ class Gateway(Node):
             return before
         frontier_us = reached_us - group.lateness_us
         step_us = self.settings.frontier_step_us
-        if slicer.unit_us % step_us == 0:
+        if state.slicer.unit_us % step_us == 0:
             frontier_us -= frontier_us % step_us
         return max(before, frontier_us)
 
     def _state(self, now_us: int) -> Mapping[str, object]:
-        frontiers = [[group_to_plain(g), f] for g, f in self._promised.items()]
-        state: dict[str, object] = {"committed_us": now_us, "frontiers": frontiers}
+        rows: dict[str, object] = {**COMMITTED.write(now_us), **FRONTIERS.write(dict(self._frontiers()))}
         for name, source in self.sources.items():
-            state[f"source/{name}"] = source.snapshot()
-        state.update(dict.fromkeys(slot for slot in self._restored if slot.startswith(PREFIXES)))
+            rows |= SOURCE.write(source.snapshot(), name)
+        rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS))
         self._restored = {}
-        for group in self._touched:
-            state.update(self._slots.changes(group, self.slicers.get(group)))
-        self._touched.clear()
-        return state
+        for gone in self._dropped:
+            rows |= gone.gone()
+        self._dropped.clear()
+        for state in self.groups.values():
+            if state.changed:
+                slicer, state.changed = state.slicer, False
+                rows |= state.slots.changes(slicer.snapshot(), slicer.definitions(), slicer.keys)
+        return rows
 
     def _stepped_back(self, now_us: int) -> None:
         for source in self.sources.values():
             source.heard_us = min(source.heard_us, now_us)
 
     def _frontiers(self) -> Mapping[Group, int]:
-        return self._promised
+        return {group: state.frontier_us for group, state in self.groups.items()}
 
     def counters(self) -> dict[str, Any]:
         """Numbers for `status`: readings by sensor, spooled frames, the slicers' own counters."""
         return {
             "readings": {name: source.readings for name, source in self.sources.items()},
             "spooled": self.outbox.spooled,
-            "groups": {str(group_to_plain(g)): dict(s.counters) for g, s in self.slicers.items()},
+            "groups": {slot_name(group): dict(state.slicer.counters) for group, state in self.groups.items()},
         }
 
 

@@ -1,47 +1,98 @@
-"""What eras without edges have in common: what is open in them does not move to another plan."""
+"""A plan interval: one stretch of event time in which one set of queries is fed, by one plan."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final
+
 from edge_agent.algebra.aggregates import COLUMNS
+from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.columns import NUMBERED
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.query.planner import Placement, plan
+from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Query
-from edge_agent.machines.gateway.time_slicer import TimeSlicer
+from edge_agent.machines.checkpoint.codec import Untyped
+from edge_agent.machines.checkpoint.slots import IntervalState
+from edge_agent.machines.gateway.sorted_batch import SortedBatch
+
+NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 
 
-class PlanInterval(TimeSlicer):
-    """The shape of `TimeSlicer` for readings that no edge of a definition parts: sessions, markers, raw readings."""
+class PlanInterval(ABC):
+    """Readings with from_us <= ts < until_us are for its queries. plan: of the rows; None: no query is fed.
+
+    Time, session, raw and punctuation slicers. The defaults are for slicers whose open rows cannot move to another
+    plan, because no edge of a definition separates them.
+    """
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served. Nothing of `TimeSlicer` is made: no
-        edges.
-        """
+        """queries: of one group. scale: of the values. Raises: ConfigError for queries that cannot be served."""
         self.from_us, self.until_us = from_us, until_us
         self.queries, self.scale = queries, scale
-        self._placements: tuple[Placement, ...] = plan(queries, scale)
+        self._placements = plan(queries, scale)
         self.plan: Plan | None = self._placements[0].plan if self._placements else None
-        self._basis = self.plan.basis if self.plan else ()
-        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in self._basis)
+        self.basis = self.plan.basis if self.plan else ()
+        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in self.basis)
         self._newest_us = NEVER_US
 
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether rows are open or wait to leave."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels whose numbers the plan needs for each reading."""
+        return labels_of(self.basis)
+
+    @abstractmethod
+    def push(self, run: SortedBatch) -> int:
+        """Adds readings on time. Returns how many are in no window."""
+
+    @abstractmethod
+    def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
+        """Adds late readings as separate deltas. Returns (readings in no window, readings dropped from a window)."""
+
+    @abstractmethod
+    def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
+        """Removes and yields (plan, late, rows): rows complete at the frontier, then all late rows. FAR_US: all."""
+
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to there (NEVER_US: none) went by: what comes in force begins after them."""
+        """Readings up to newest_us (NEVER_US: none) did not come here: a plan in force begins after them."""
         self._newest_us = max(self._newest_us, newest_us)
 
-    def earliest_switch(self, trial: TimeSlicer, cuts: Ints, at_us: int) -> int:
-        """The event time from which another plan may be fed: after the newest reading."""
+    def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
+        """The earliest event time at or after at_us from which the plan of `trial` can be fed exactly.
+
+        cuts: event times at which a query of `trial` begins.
+        """
         del trial, cuts
         return max(at_us, self._newest_us + 1) if self._newest_us > NEVER_US else at_us
 
     def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """End the era at at_us."""
+        """Ends the interval at at_us. Returns (first reading, last reading, slice) of the slices after it."""
         if self.until_us > at_us:
             self.until_us = max(at_us, self.from_us)
         return []
 
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Never asked for: `cut` gives nothing away."""
+        """Adds slices that `cut` of another interval returned. Returns how many readings are in no window."""
         raise NotImplementedError
+
+    @abstractmethod
+    def snapshot(self) -> IntervalState:
+        """The state for the spool."""
+
+    @abstractmethod
+    def restore(self, state: Untyped) -> None:
+        """Takes the state that `snapshot` returned."""
+
+    def check(self) -> None:
+        """Invariants, for tests."""
+        assert self.plan is not None or not self.pending
+
+    def _bounds(self) -> dict[str, Any]:
+        return {"from_us": self.from_us, "until_us": self.until_us, "newest_us": self._newest_us}

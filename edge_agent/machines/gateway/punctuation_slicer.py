@@ -1,16 +1,14 @@
-"""One stretch of event time in which one set of punctuation queries is fed, with the shape of `Era`.
+"""The readings and windows of one plan interval of punctuation queries.
 
-Readings wait as they came until the frontier has passed them: only then are all markers known that may part them. What
-is open stays open over the end of an epoch, for its end is not known (docs/protocol.md 1.3 flushes what has one). A
-window that was open at a change of definitions gives no row of the queries that changed: no window mixes two (6.3).
+Readings wait until the frontier has passed them: only then are all markers known that may separate them. The open
+window stays open over the end of an epoch, for its end is not known (docs/protocol.md 1.3 flushes windows that have
+one). A window open at a change of definitions gives no row of the queries that changed: no window mixes two (6.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -23,26 +21,30 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.punctuation.markers import Markers
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
-from edge_agent.machines.gateway.plan_interval import PlanInterval
+from edge_agent.machines.checkpoint.codec import Untyped, decode
+from edge_agent.machines.checkpoint.slots import PunctuationIntervalState
+from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
+from edge_agent.machines.gateway.raw_slicer import rows_by_key
 from edge_agent.machines.gateway.sorted_batch import SortedBatch
-from edge_agent.machines.gateway.time_slicer import NODES
+from edge_agent.machines.gateway.time_slicer import grouped
 
 
 class PunctuationSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us are put into the windows of the markers here. plan None: no query is fed.
+    """Readings with from_us <= ts < until_us in the windows of the markers. plan None: no query is fed.
 
-    marker_plan: of the rows that say which windows there are. markers: those of the slicer, which all its eras share.
+    marker_plan: of the rows that list the windows. markers: of the slicer, shared by all its intervals. outside:
+    readings found to be in no window since it was last reset.
     """
 
     def __init__(
         self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None, markers: Markers
     ) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
         super().__init__(from_us, until_us, queries, scale)
         self.marker_plan: Plan | None = self._placements[1].plan if self._placements else None
-        self.outside = 0  # readings in no window since it was last asked for
+        self.outside = 0
         self._markers = markers
-        basis = self._basis
+        basis = self.basis
         self._held: list[SortedBatch] = []
         # rows of the open window, whose end is not known: on time, and late ones
         self._open, self._tardy = Store(basis, None, NODES), Store(basis, None, NODES)
@@ -50,12 +52,12 @@ class PunctuationSlicer(PlanInterval):
 
     @property
     def pending(self) -> bool:
-        """Whether anything is open or waits to leave."""
+        """Whether rows are open or readings wait."""
         return bool(self._held or len(self._open) or len(self._tardy) or len(self._late))
 
     @property
     def readings_open(self) -> int:
-        """Readings that have not left; where values get another scale they stay behind."""
+        """Readings that have not left: a change of scale leaves them behind."""
         open_rows = sum(int(store.view().states["count"].sum()) for store in (self._open, self._tardy) if len(store))
         return open_rows + sum(len(run.time_us) for run in self._held)
 
@@ -65,7 +67,7 @@ class PunctuationSlicer(PlanInterval):
         return min((int(run.time_us[0]) for run in self._held), default=None)
 
     def push(self, run: SortedBatch) -> int:
-        """Take readings on time. Answers how many lie in no window; of those that wait that is not known."""
+        """Adds readings on time. Returns how many are for no query; their windows are not known yet."""
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
         if self.plan is None:
             return len(run.time_us)
@@ -73,9 +75,9 @@ class PunctuationSlicer(PlanInterval):
         return 0
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Readings below the frontier as deltas of their own. Answers how many lie in no window, how many miss one.
+        """Adds late readings as separate deltas. Returns (readings in no window, readings dropped from a window).
 
-        Under the policy per_window one counts only while its window is open.
+        With the policy per_window a reading counts only while its window is open.
         """
         if self.plan is None:
             return len(run.time_us), 0
@@ -104,20 +106,20 @@ class PunctuationSlicer(PlanInterval):
         if isinstance(run.keys, int):
             groups, key = Segments.runs(np.zeros(1, np.int64), len(run.time_us)), np.array([run.keys], np.int64)
         else:
-            groups, key = self._grouped(run, np.zeros(1, np.int64))
+            groups, key = grouped(run, np.zeros(1, np.int64))
         order = run.order() if self._numbered else NO_INTS
         readings = Readings(run.time_us, run.value, order, numbers=run.numbers)
-        states = lift(readings, groups, self._basis, self.scale)
+        states = lift(readings, groups, self.basis, self.scale)
         return Partials(np.full(len(key), start_us), np.full(len(key), end_us), key, states)
 
     # --- what leaves --------------------------------------------------------------------------------------------
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """(plan, late, rows): the windows that have closed, and all late rows. FAR_US: only what has an end."""
+        """Yields (plan, late, rows): windows that have closed, then all late rows. FAR_US: only windows with an end."""
         done: list[Partials] = []
         if frontier_us < FAR_US:
             done = [*self._ended(self._open), *self._passed(frontier_us)]  # in this order: the next window opens in it
-        out = Store(self._basis, None, NODES)
+        out = Store(self.basis, None, NODES)
         for rows in done:
             out.add(rows)
         for rows in self._ended(self._tardy):
@@ -129,7 +131,7 @@ class PunctuationSlicer(PlanInterval):
                 yield self.plan, late, rows
 
     def _passed(self, frontier_us: int) -> Iterator[Partials]:
-        """Readings that the frontier has passed, of windows that have closed; those of the open one go to its rows."""
+        """Rows of closed windows from readings that the frontier has passed; the open window keeps its own."""
         held: list[SortedBatch] = []
         for run in self._held:
             upto = int(np.searchsorted(run.time_us, frontier_us))
@@ -157,40 +159,61 @@ class PunctuationSlicer(PlanInterval):
         """Whether a window that began there is the open one; a late reading may have led it since, from earlier on."""
         return self._markers.open_us is not None and self._markers.open_us <= start_us
 
-    def hold(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        """Those of the windows that have just closed which this era tells of."""
+    def ended_here(self, windows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The windows, of those that have just closed, that end in this interval."""
         return [window for window in windows if self.plan and self.from_us < window[1] <= self.until_us]
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "from": self.from_us,
-            "until": self.until_us,
-            "queries": [[query.id, query.revision] for query in self.queries],
-            "held": [[getattr(run, field.name) for field in fields(SortedBatch)] for run in self._held],
-            "rows": [store.snapshot() for store in (self._open, self._tardy, self._late)],
-            "newest": self._newest_us,
-        }
+    def snapshot(self) -> PunctuationIntervalState:
+        """The state for the spool."""
+        rows = (self._open.view(), self._tardy.view(), self._late.view())
+        return PunctuationIntervalState(**self._bounds(), held=self._held, rows=rows)
 
-    @classmethod
-    def resume(
-        cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None, markers: Markers
-    ) -> PunctuationSlicer:
-        """The twin of `snapshot`. known: queries by (id, revision)."""
-        queries = tuple(known[query, revision] for query, revision in state["queries"])
-        era = cls(state["from"], state["until"], queries, scale, markers)
-        era._held = [SortedBatch(*plain) for plain in state["held"]]
-        for store, rows in zip((era._open, era._tardy, era._late), state["rows"], strict=True):
+    def restore(self, state: Untyped) -> None:
+        """Takes the state that `snapshot` returned."""
+        found = state.decode(PunctuationIntervalState)
+        self._held = [decode(SortedBatch, plain) for plain in found.held]
+        for store, rows in zip((self._open, self._tardy, self._late), found.rows, strict=True):
             store.restore(rows)
-        era._newest_us = state["newest"]
-        return era
+        self._newest_us = found.newest_us
 
     def check(self) -> None:
         """Invariants, for tests."""
-        assert self.plan is not None or not self.pending
+        super().check()
         for store in (self._open, self._tardy):
             rows = store.view()
             assert (rows.end == FAR_US).all()
             assert not len(rows) or self._is_open(int(rows.start.min()))
+
+
+class InstantSlicer(PunctuationSlicer):
+    """Readings for windows that the markers of all nodes cut. They leave raw; the root slices them.
+
+    Readings leave once the frontier has passed them, those of one key and step together (root/instant_slices.py). With
+    the policy per_window a late reading is a row by itself whose range reaches past the frontier that it missed: so it
+    lies in its window only where that is still open.
+    """
+
+    def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
+        """Adds late readings as separate deltas. Returns (readings for no query, 0)."""
+        if self.plan is None:
+            return len(run.time_us), 0
+        if self.queries[0].late == "per_window":
+            rows = rows_by_key(run, self.basis, self.scale, apart=True)
+            rows = Partials(rows.start, np.full(len(rows), frontier_us + 1), rows.key, rows.states)
+        else:
+            rows = rows_by_key(run, self.basis, self.scale)
+        self._late.add(rows)
+        return 0, 0
+
+    def _passed(self, frontier_us: int) -> Iterator[Partials]:
+        """Readings that the frontier has passed."""
+        held: list[SortedBatch] = []
+        for run in self._held:
+            upto = int(np.searchsorted(run.time_us, frontier_us))
+            if upto:
+                yield rows_by_key(run.part(0, upto), self.basis, self.scale)
+            if upto < len(run.time_us):
+                held.append(run.part(upto, len(run.time_us)))
+        self._held = held

@@ -1,4 +1,4 @@
-"""From when until when each (query, revision) is fed: what docs/protocol.md 6.3 makes of changes of definitions.
+"""The event time for which each query revision is fed, when definitions change (docs/protocol.md 6.3).
 
 Event time is cut where the set of fed queries changes; between two cuts one plan is in force. A query that stays is fed
 by both plans, by event time. A window belongs to the revision in force at its start; the older revision is fed until
@@ -8,17 +8,17 @@ the last window that started before the switch has ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.algebra.query.group_cut import TimeCut
-from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US, NO_EDGE
-from edge_agent.algebra.windows import ALL, Punctuation
+from edge_agent.algebra.windows import Punctuation
+from edge_agent.machines.checkpoint.slots import ValidityState
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class QueryValidity:
 
     @property
     def serving(self) -> Serving:
-        """As frames say it."""
+        """The range as frames carry it."""
         return Serving(
             self.query.id,
             self.query.revision,
@@ -62,37 +62,47 @@ class QueryValidity:
             None if self.end_until_us == FAR_US else self.end_until_us,
         )
 
+    def snapshot(self) -> ValidityState:
+        """The state for the spool."""
+        start = (self.start_from_us, self.start_until_us)
+        return ValidityState(query=self.query, start=start, end_us=self.end_until_us)
 
-def current(tenures: Iterable[QueryValidity]) -> dict[str, Query]:
-    """The queries in force, by id."""
-    return {tenure.query.id: tenure.query for tenure in tenures if tenure.current}
+    @classmethod
+    def restore(cls, state: ValidityState) -> QueryValidity:
+        """From what `snapshot` returns."""
+        return cls(state.query, *state.start, state.end_us)
+
+
+def in_force(validities: Iterable[QueryValidity]) -> dict[str, Query]:
+    """The queries that no change has ended, by id."""
+    return {each.query.id: each.query for each in validities if each.current}
 
 
 def changed(
-    tenures: tuple[QueryValidity, ...], queries: tuple[Query, ...], at_us: int, moved: Mapping[str, int | None]
+    validities: tuple[QueryValidity, ...], queries: tuple[Query, ...], at_us: int, moved: Mapping[str, int | None]
 ) -> tuple[QueryValidity, ...]:
-    """The tenures once the queries in force become these, from event time at_us on (NEVER_US: from the beginning).
+    """The validities when these queries come in force at event time at_us (NEVER_US: from the beginning).
 
-    moved: queries whose new revision belongs to another group than the one before -> the event time of that change:
-    those that come begin there, those that go are succeeded there, as if by a revision of this group. None: of those
-    that went before and have not changed since.
+    moved: queries whose new revision belongs to another group than the one before -> the event time of that change: a
+    query that comes begins there, one that goes ends there as if a revision of this group followed. None: it moved
+    before and has not changed since.
     """
     wanted = {query.id: query for query in queries}
-    before = current(tenures)
+    before = in_force(validities)
     out: list[QueryValidity] = []
-    for tenure in tenures:
-        successor = wanted.get(tenure.query.id)
-        ended = tenure
+    for each in validities:
+        successor = wanted.get(each.query.id)
+        ended = each
         if successor is None:
-            if tenure.query.id not in moved:
-                ended = replace(tenure, end_until_us=min(tenure.end_until_us, at_us))
-            elif (from_us := moved[tenure.query.id]) is not None:
-                ended = replace(tenure, start_until_us=min(tenure.start_until_us, max(at_us, from_us)))
-        elif successor != tenure.query:  # also one that a revision not yet begun, and now replaced, was to end later
+            if each.query.id not in moved:
+                ended = replace(each, end_until_us=min(each.end_until_us, at_us))
+            elif (from_us := moved[each.query.id]) is not None:
+                ended = replace(each, start_until_us=min(each.start_until_us, max(at_us, from_us)))
+        elif successor != each.query:  # also one that a revision not yet begun, and now replaced, was to end later
             until_us = _start(successor, at_us)
-            ended = replace(tenure, start_until_us=min(tenure.start_until_us, until_us))
-            if isinstance(tenure.query.window, Punctuation):  # what is open then would hold but a part of its readings
-                ended = replace(ended, end_until_us=min(tenure.end_until_us, until_us))
+            ended = replace(each, start_until_us=min(each.start_until_us, until_us))
+            if isinstance(each.query.window, Punctuation):  # the open window would hold only a part of its readings
+                ended = replace(ended, end_until_us=min(each.end_until_us, until_us))
         if ended.start_from_us < min(ended.start_until_us, ended.fed_until_us):
             out.append(ended)
     fresh = (query for query in queries if before.get(query.id) != query)
@@ -106,34 +116,13 @@ def _start(query: Query, at_us: int) -> int:
     return at_us if query.effective_from_us is None else max(at_us, query.effective_from_us)
 
 
-def eras(tenures: tuple[QueryValidity, ...], from_us: int) -> list[tuple[int, int, tuple[Query, ...]]]:
+def intervals(validities: tuple[QueryValidity, ...], from_us: int) -> list[tuple[int, int, tuple[Query, ...]]]:
     """Event time from from_us on, cut where the set of fed queries changes: (from, until, queries), in order."""
     cuts = {from_us, FAR_US}
-    for tenure in tenures:
-        cuts.update(cut for cut in (tenure.start_from_us, tenure.fed_until_us) if from_us < cut < FAR_US)
+    for each in validities:
+        cuts.update(cut for cut in (each.start_from_us, each.fed_until_us) if from_us < cut < FAR_US)
     edges = sorted(cuts)
     return [
-        (low, high, tuple(t.query for t in tenures if t.start_from_us <= low and t.fed_until_us >= high))
+        (low, high, tuple(v.query for v in validities if v.start_from_us <= low and v.fed_until_us >= high))
         for low, high in pairwise(edges)
     ]
-
-
-def to_plain(tenure: QueryValidity) -> dict[str, object]:
-    """Plain values for the spool."""
-    query = tenure.query
-    plain = asdict(query)
-    plain["window"] = {"type": query.window.type, **plain["window"]}
-    return {"query": plain, "start": [tenure.start_from_us, tenure.start_until_us], "end": tenure.end_until_us}
-
-
-def from_plain(plain: Mapping[str, Any]) -> QueryValidity:
-    """The twin of `to_plain`; lists come back where tuples went."""
-    fields = dict(plain["query"])
-    window = dict(fields["window"])
-    fields["window"] = ALL[window.pop("type")](**window)
-    fields["by"] = tuple(fields["by"])
-    fields["aggregates"] = tuple(
-        Aggregate(each["fn"], each["name"], tuple((name, value) for name, value in each["params"]))
-        for each in fields["aggregates"]
-    )
-    return QueryValidity(Query(**fields), plain["start"][0], plain["start"][1], plain["end"])

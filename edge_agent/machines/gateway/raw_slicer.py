@@ -1,13 +1,13 @@
-"""One stretch of event time in which one set of queries is fed with raw readings for the root, in the shape of `Era`.
+"""The raw readings of one plan interval, for windows that the root forms.
 
 Rules (docs/protocol.md): a kind of its own, `raw` (6.2): a row is the readings of a key between two steps of the
-frontier, [first, last + 1 us); the root puts them in their places (7.4). Late readings leave at once and the root
-decides (4.2); under the policy per_window a reading below the frontier is in no such window.
+frontier, [first, last + 1 us); the root gives them their positions (7.4). Late readings leave at once and the
+root decides (4.2); under the policy per_window a reading below the frontier is in no such window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,28 +19,30 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.checkpoint.codec import Untyped
+from edge_agent.machines.checkpoint.slots import RawIntervalState
 from edge_agent.machines.gateway.plan_interval import PlanInterval
 from edge_agent.machines.gateway.sorted_batch import SortedBatch
 
-Rows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
+RawRows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
 
 
 class RawSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us are kept here as they are. plan None: no query is fed."""
+    """Readings with from_us <= ts < until_us, unchanged. plan None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served."""
+        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
         super().__init__(from_us, until_us, queries, scale)
-        self._open: list[Rows] = []
-        self._tardy: list[Rows] = []
+        self._open: list[RawRows] = []
+        self._tardy: list[RawRows] = []
 
     @property
     def pending(self) -> bool:
-        """Whether anything is open or waits to leave."""
+        """Whether readings are open or wait to leave."""
         return bool(self._open or self._tardy)
 
     def push(self, run: SortedBatch) -> int:
-        """Take readings on time. Answers how many are for no query."""
+        """Adds readings on time. Returns how many are for no query."""
         if self.plan is None:
             return len(run.time_us)
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
@@ -48,7 +50,7 @@ class RawSlicer(PlanInterval):
         return 0
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Readings below the frontier. Answers how many are for no query, how many are lost."""
+        """Adds late readings. Returns (readings for no query, readings dropped)."""
         del frontier_us
         if self.plan is None:
             return len(run.time_us), 0
@@ -58,8 +60,8 @@ class RawSlicer(PlanInterval):
         return 0, 0
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """(plan, late, rows): readings with ts < frontier (FAR_US: all that are open), and all late."""
-        done: list[Rows] = []
+        """Removes and yields (plan, late, rows): readings with ts < frontier (FAR_US: all), then all late readings."""
+        done: list[RawRows] = []
         if self._open:
             rows = _joined(self._open)
             below = rows[0] < frontier_us
@@ -75,30 +77,19 @@ class RawSlicer(PlanInterval):
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "from": self.from_us,
-            "until": self.until_us,
-            "queries": [[query.id, query.revision] for query in self.queries],
-            "open": [list(_joined(self._open))] if self._open else [],
-            "late": [list(_joined(self._tardy))] if self._tardy else [],
-            "newest": self._newest_us,
-        }
+    def snapshot(self) -> RawIntervalState:
+        """The state for the spool."""
+        parts = ([_joined(rows)] if rows else [] for rows in (self._open, self._tardy))
+        return RawIntervalState(**self._bounds(), open=next(parts), late=next(parts))
 
-    @classmethod
-    def restore(cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None) -> RawSlicer:
-        """The twin of `snapshot`. known: queries by (id, revision)."""
-        queries = tuple(known[query, revision] for query, revision in state["queries"])
-        era = cls(state["from"], state["until"], queries, scale)
-        era._open = [(time, key, order, value) for time, key, order, value in state["open"]]
-        era._tardy = [(time, key, order, value) for time, key, order, value in state["late"]]
-        era._newest_us = state["newest"]
-        return era
+    def restore(self, state: Untyped) -> None:
+        """Takes the state that `snapshot` returned."""
+        found = state.decode(RawIntervalState)
+        self._open, self._tardy, self._newest_us = found.open, found.late, found.newest_us
 
     def check(self) -> None:
         """Invariants, for tests."""
-        assert self.plan is not None or not self.pending
+        super().check()
         for time, *_ in self._open:
             assert len(time)
             assert self.from_us <= time.min()
@@ -110,7 +101,7 @@ def rows_by_key(run: SortedBatch, basis: tuple[str, ...], scale: int | None, *, 
     return _partials(_rows_of(run), basis, scale, apart=apart)
 
 
-def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
+def _partials(rows: RawRows, basis: tuple[str, ...], scale: int | None, *, apart: bool) -> Partials:
     time, key, order, value = rows
     by = np.lexsort((order, time, key))
     time, key = time[by], key[by]
@@ -123,18 +114,18 @@ def _partials(rows: Rows, basis: tuple[str, ...], scale: int | None, *, apart: b
     return Partials(time[begins], time[groups.last()] + 1, key[begins], states)
 
 
-def _rows_of(run: SortedBatch) -> Rows:
+def _rows_of(run: SortedBatch) -> RawRows:
     key = np.full(len(run.time_us), run.keys, np.int64) if isinstance(run.keys, int) else run.keys.astype(np.int64)
     return run.time_us, key, run.order().astype(np.int64), run.value
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[RawRows]) -> RawRows:
     if len(parts) == 1:
         return parts[0]
     time, key, order, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return time, key, order, value
 
 
-def _take(rows: Rows, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+def _take(rows: RawRows, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> RawRows:
     time, key, order, value = rows
     return time[mask], key[mask], order[mask], value[mask]

@@ -1,14 +1,13 @@
-"""One stretch of event time in which one set of session queries is fed: what is open of it, with the shape of `Era`.
+"""The open sessions of one plan interval.
 
 Rules (docs/protocol.md): a session is complete here when the frontier lies past its last reading + gap (5.1), late
-readings leave at once as pieces of their own (4.2), and at a change of plan a session is cut (6.3): the root joins the
-pieces of the plans that succeed each other.
+readings leave at once as separate pieces (4.2), and at a change of plan a session is cut (6.3): the root joins the
+pieces of the plans that follow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,18 +20,19 @@ from edge_agent.algebra.partials.sessions import SessionStore, pieces_of
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
-from edge_agent.machines.gateway.plan_interval import PlanInterval
+from edge_agent.machines.checkpoint.codec import Untyped
+from edge_agent.machines.checkpoint.slots import SessionIntervalState
+from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
 from edge_agent.machines.gateway.sorted_batch import SortedBatch
-from edge_agent.machines.gateway.time_slicer import NODES
 
 
 class SessionSlicer(PlanInterval):
-    """Readings with from_us <= ts < until_us make sessions here. plan None: no query is fed."""
+    """Readings with from_us <= ts < until_us as sessions. plan None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group, so of one gap. Raises: ConfigError for what cannot be served."""
+        """queries: of one group, so of one gap. Raises: ConfigError for queries that cannot be served."""
         super().__init__(from_us, until_us, queries, scale)
-        basis = self._basis
+        basis = self.basis
         window = queries[0].window if queries else Session(1)
         assert isinstance(window, Session)
         self._gap_us, self._max_us = window.gap_us, window.max_us
@@ -41,11 +41,11 @@ class SessionSlicer(PlanInterval):
 
     @property
     def pending(self) -> bool:
-        """Whether anything is open or waits to leave."""
+        """Whether rows are open or wait to leave."""
         return bool(len(self._open) or len(self._tardy))
 
     def push(self, run: SortedBatch) -> int:
-        """Take readings on time. Answers how many lie in no window."""
+        """Adds readings on time. Returns how many are in no window."""
         if self.plan is None:
             return len(run.time_us)
         self._newest_us = max(self._newest_us, int(run.time_us[-1]))
@@ -53,7 +53,7 @@ class SessionSlicer(PlanInterval):
         return 0
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Readings below the frontier as pieces of their own. Answers how many lie in no window, how many are lost.
+        """Adds late readings as separate pieces. Returns (readings in no window, readings dropped).
 
         Under the policy per_window one counts only while the session it would begin or join could still be open.
         """
@@ -73,14 +73,14 @@ class SessionSlicer(PlanInterval):
         time = run.time_us[order]
         groups = Segments.runs(begins, len(time))
         arrivals = run.order()[order] if self._numbered else NO_INTS
-        numbers = {label: said[order] for label, said in run.numbers.items()}
+        numbers = {label: values[order] for label, values in run.numbers.items()}
         readings = Readings(time, run.value[order], arrivals, numbers=numbers)
-        states = lift(readings, groups, self._basis, self.scale)
+        states = lift(readings, groups, self.basis, self.scale)
         key = np.full(len(begins), run.keys, np.int64) if isinstance(run.keys, int) else run.keys[order][begins]
         return Partials(time[begins], time[groups.last()] + 1, key.astype(np.int64), states)
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """(plan, late, rows): sessions complete at the frontier (FAR_US: everything that is open), and all late."""
+        """Removes and yields (plan, late, rows): complete sessions (FAR_US: all), then all late rows."""
         done = self._open.flush() if frontier_us == FAR_US else self._open.close(frontier_us)
         for late, rows in ((False, done), (True, self._tardy.flush())):
             if len(rows):
@@ -93,29 +93,13 @@ class SessionSlicer(PlanInterval):
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "from": self.from_us,
-            "until": self.until_us,
-            "queries": [[query.id, query.revision] for query in self.queries],
-            "open": self._open.snapshot(),
-            "late": self._tardy.snapshot(),
-            "newest": self._newest_us,
-        }
+    def snapshot(self) -> SessionIntervalState:
+        """The state for the spool."""
+        return SessionIntervalState(**self._bounds(), open=self._open.view(), late=self._tardy.view())
 
-    @classmethod
-    def restore(
-        cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None
-    ) -> SessionSlicer:
-        """The twin of `snapshot`. known: queries by (id, revision)."""
-        queries = tuple(known[query, revision] for query, revision in state["queries"])
-        era = cls(state["from"], state["until"], queries, scale)
-        era._open.restore(state["open"])
-        era._tardy.restore(state["late"])
-        era._newest_us = state["newest"]
-        return era
-
-    def check(self) -> None:
-        """Invariants, for tests."""
-        assert self.plan is not None or not self.pending
+    def restore(self, state: Untyped) -> None:
+        """Takes the state that `snapshot` returned."""
+        found = state.decode(SessionIntervalState)
+        self._open.restore(found.open)
+        self._tardy.restore(found.late)
+        self._newest_us = found.newest_us

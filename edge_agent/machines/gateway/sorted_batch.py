@@ -34,7 +34,7 @@ class SortedBatch:
         rows = slice(first, last)
         keys = self.keys if isinstance(self.keys, int) else self.keys[rows]
         index, base = (None, self.base + first) if self.index is None else (self.index[rows], self.base)
-        numbers = {label: said[rows] for label, said in self.numbers.items()}
+        numbers = {label: values[rows] for label, values in self.numbers.items()}
         return SortedBatch(self.time_us[rows], self.value[rows], keys, self.limit, index, base, numbers)
 
     def order(self) -> Ints:

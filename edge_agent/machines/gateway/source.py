@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.machines.checkpoint.slots import SourceState
 from edge_agent.machines.events import Read
 from edge_agent.machines.gateway.value_changes import ValueChanges
 
@@ -86,24 +86,24 @@ class Source:
             reached_us = max(reached_us, clock_us - self.sensor.delay_us)
         return reached_us
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "newest": self.newest_us,
-            "position": self.position,
-            "clock": self.clock_us if self.own_clock else None,
-            "ended": self.ended,
-            "readings": self.readings,
-            "changes": self.changes.snapshot(),
-        }
+    def snapshot(self) -> SourceState:
+        """The state for the spool."""
+        return SourceState(
+            newest_us=self.newest_us,
+            position=self.position,
+            clock_us=self.clock_us if self.own_clock else None,
+            ended=self.ended,
+            readings=self.readings,
+            changes=dict(self.changes.last),
+        )
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The twin of `snapshot`."""
-        self.newest_us, self.position = state["newest"], state["position"]
-        self.ended, self.readings = state["ended"], state["readings"]
-        self.changes = ValueChanges.restore(state["changes"])
-        if state["clock"] is not None:
-            self.own_clock, self.clock_us = True, state["clock"]
+    def restore(self, state: SourceState) -> None:
+        """From what `snapshot` returns."""
+        self.newest_us, self.position = state.newest_us, state.position
+        self.ended, self.readings = state.ended, state.readings
+        self.changes = ValueChanges(dict(state.changes))
+        if state.clock_us is not None:
+            self.own_clock, self.clock_us = True, state.clock_us
 
 
 def _joined(run: list[Batch]) -> Batch:

@@ -1,74 +1,58 @@
-"""One stretch of event time in which one set of queries is fed: its plan, its edges, and what is open of it."""
+"""The slices of one plan interval: its plan, its edges, and its open rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import COLUMNS, Readings, lift
-from edge_agent.algebra.aggregates.weighted import labels_of
-from edge_agent.algebra.columns import NUMBERED
+from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Partials, in_windows
-from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
-from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.sliding.incremental import WindowStore
 from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows.edges import Edges
-from edge_agent.machines.gateway.slice_extents import SliceExtents
+from edge_agent.machines.checkpoint.codec import Untyped
+from edge_agent.machines.checkpoint.slots import SliceIntervalState, TimeIntervalState, WindowIntervalState
+from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
 from edge_agent.machines.gateway.sorted_batch import SortedBatch
 
 _SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
 _SMALL: Final = 1_024
+_CHUNKS: Final = 256  # extents are kept by batch; so many before they are joined
 
-NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 
-
-class TimeSlicer:
-    """Readings with from_us <= ts < until_us are sliced here. plan: of the rows on time; None: no query is fed."""
+class TimeSlicer(PlanInterval):
+    """Slices readings with from_us <= ts < until_us. plan: of the rows on time; None: no query is fed."""
 
     def __init__(self, from_us: int, until_us: int, queries: tuple[Query, ...], scale: int | None) -> None:
-        """queries: of one group. Raises: ConfigError for what cannot be served."""
-        self.from_us = from_us
-        self.until_us = until_us
-        self.queries = queries
-        self.scale = scale
-        placements = plan(queries, scale)
-        self.plan: Plan | None = placements[0].plan if placements else None
-        self._late_plan = placements[-1].plan if placements else None
-        basis = self.plan.basis if self.plan else ()
-        self._basis = basis
-        self._numbered = any(COLUMNS[name].kind in NUMBERED for name in basis)
+        """queries: of one group. Raises: ConfigError for queries that cannot be served."""
+        super().__init__(from_us, until_us, queries, scale)
+        self._late_plan = self._placements[-1].plan if self._placements else None
         self._windows = list({query.time_window: None for query in queries})
-        self._edges = Edges(self._windows) if queries else None
-        self._store: Store | WindowStore = Store(basis, self.plan.unit_us if self.plan else None, NODES)
+        self.edges = Edges(self._windows) if queries else None
+        self._store: Store | WindowStore = Store(self.basis, self.plan.unit_us if self.plan else None, NODES)
         if self.plan is not None and self.plan.kind == "window":
-            self._store = WindowStore(basis, self._windows, NODES)
-        self._late = Store(basis, None, NODES)
-        self._newest_us = NEVER_US
+            self._store = WindowStore(self.basis, self._windows, NODES)
+        self._late = Store(self.basis, None, NODES)
         self._closed_us = NEVER_US  # the frontier as of the last `close`
-        self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: not there to move
+        self._gone_us = NEVER_US  # readings below it have left in a flush or were in no window: they cannot move
         self._extents = SliceExtents()  # of slices that may move to another plan
 
     @property
     def pending(self) -> bool:
-        """Whether anything is open or waits to leave."""
+        """Whether rows are open or wait to leave."""
         return bool(len(self._store) or len(self._late))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels that are wanted as numbers of each reading."""
-        return labels_of(self._basis)
 
     # --- readings -----------------------------------------------------------------------------------------------
 
     def push(self, run: SortedBatch) -> int:
-        """Slice readings on time. Answers how many lie in no window."""
+        """Slices readings on time. Returns how many are in no window."""
         run, outside = self._inside(run)
         if not len(run.time_us):
             return outside
@@ -83,7 +67,7 @@ class TimeSlicer:
         return outside
 
     def push_late(self, run: SortedBatch, frontier_us: int) -> tuple[int, int]:
-        """Readings below the frontier as deltas of their own. Answers how many lie in no window, how many miss one."""
+        """Adds late readings as separate deltas. Returns (readings in no window, readings dropped from a window)."""
         run, outside = self._inside(run)
         if not len(run.time_us):
             return outside, 0
@@ -107,10 +91,10 @@ class TimeSlicer:
     def _inside(self, run: SortedBatch) -> tuple[SortedBatch, int]:
         """The readings between the first edge and the last, and how many are not."""
         many = first = last = len(run.time_us)
-        if self._edges is not None:
-            if run.time_us[0] >= self._edges.first_us and run.time_us[-1] < self._edges.last_us:
+        if self.edges is not None:
+            if run.time_us[0] >= self.edges.first_us and run.time_us[-1] < self.edges.last_us:
                 return run, 0
-            first, last = np.searchsorted(run.time_us, [self._edges.first_us, self._edges.last_us]).tolist()
+            first, last = np.searchsorted(run.time_us, [self.edges.first_us, self.edges.last_us]).tolist()
         if first:
             self.gone_until(int(run.time_us[first - 1]))
         if last < many:
@@ -118,39 +102,25 @@ class TimeSlicer:
         return run.part(first, last), first + many - last
 
     def _slice(self, run: SortedBatch, *, spans: bool = False) -> tuple[Partials, Ints, Ints]:
-        """Lift readings by (slice, key). Answers the partials, and of each slice its first row and its start.
+        """Lifts readings by (slice, key). Returns the partials, and the first row and the start of each slice.
 
         spans: [first, last + 1 us) of its own readings as the range of each partial, not that of the slice.
         """
-        assert self._edges is not None
-        rows, start, end = self._edges.cut(run.time_us)
+        assert self.edges is not None
+        rows, start, end = self.edges.cut(run.time_us)
         start, end = self._clipped(start, end)
         slot: Ints | slice = slice(None)  # the slice of each partial
         if isinstance(run.keys, int):
             groups, key = Segments.runs(rows, len(run.time_us)), np.full(len(rows), run.keys, np.int64)
         else:
-            groups, label = self._grouped(run, rows)
+            groups, label = grouped(run, rows)
             slot, key = np.divmod(label, run.limit)
         order = run.order() if self._numbered else NO_INTS
         readings = Readings(run.time_us, run.value, order, numbers=run.numbers)
-        states = lift(readings, groups, self._basis, self.scale)
+        states = lift(readings, groups, self.basis, self.scale)
         if spans:
             return Partials(run.time_us[groups.first()], run.time_us[groups.last()] + 1, key, states), rows, start
         return Partials(start[slot], end[slot], key, states), rows, start
-
-    @staticmethod
-    def _grouped(run: SortedBatch, rows: Ints) -> tuple[Segments, Ints]:
-        """Groups by slice * limit + key, and that number for each group."""
-        assert not isinstance(run.keys, int)
-        k, many = len(run.time_us), len(rows)
-        codes = run.keys
-        if many > 1:
-            codes = np.repeat(np.arange(many) * run.limit, np.diff(rows, append=k)) + codes
-        if many * run.limit <= _SPARSE * k + _SMALL:
-            groups = Segments.coded(codes, many * run.limit)
-            return groups, groups.label
-        label, codes = np.unique(codes, return_inverse=True)
-        return Segments.coded(codes, len(label)), label
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """An edge is cut where the plan changes (docs/protocol.md 6.3)."""
@@ -166,7 +136,7 @@ class TimeSlicer:
     # --- what leaves --------------------------------------------------------------------------------------------
 
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
-        """(plan, late, rows): what ends by the frontier (FAR_US: everything that is open), and all that is late."""
+        """Removes and yields (plan, late, rows): rows that end by the frontier (FAR_US: all), then all late rows."""
         if frontier_us == FAR_US:
             self.gone_until(self._newest_us)
             done = self._store.flush()
@@ -184,7 +154,7 @@ class TimeSlicer:
             self._joined()
 
     def gone_until(self, newest_us: int) -> None:
-        """Readings up to there (NEVER_US: none) are no longer here to move."""
+        """Readings up to newest_us (NEVER_US: none) cannot move to another plan."""
         if newest_us > NEVER_US:
             self._gone_us = max(self._gone_us, newest_us + 1)
 
@@ -195,12 +165,13 @@ class TimeSlicer:
         """Whether open rows can move to another plan: whole windows cannot, their readings are in several."""
         return self.plan is not None and self.plan.kind == "slice"
 
-    def earliest_switch(self, trial: TimeSlicer, cuts: Ints, at_us: int) -> int:
-        """The earliest event time >= at_us from which the queries of `trial` can be fed exactly.
+    def earliest_switch(self, trial: PlanInterval, cuts: Ints, at_us: int) -> int:
+        """The earliest event time at or after at_us from which the queries of `trial` can be fed exactly.
 
         Readings at or after it must be in slices whose states `trial` can use and that none of its edges, nor a cut,
         parts; else it comes after them.
         """
+        assert isinstance(trial, TimeSlicer)
         at_us = max(at_us, self._gone_us)
         if self.plan is None or self._newest_us < max(at_us, NEVER_US + 1):
             return at_us
@@ -208,16 +179,16 @@ class TimeSlicer:
             return self._newest_us + 1
         _start, low, high = self._joined()
         fits = (low >= at_us) | (high < at_us)
-        if trial._edges is not None:
-            _, after = trial._edges.around(low)
+        if trial.edges is not None:
+            _, after = trial.edges.around(low)
             whole = after > high
             whole &= np.searchsorted(cuts, low, side="right") == np.searchsorted(cuts, high, side="right")
-            whole &= set(trial._basis) <= set(self._basis)
+            whole &= set(trial.basis) <= set(self.basis)
             fits &= whole | (high < at_us)
         return at_us if fits.all() else int(high[~fits][-1]) + 1
 
     def cut(self, at_us: int) -> list[tuple[Ints, Ints, Partials]]:
-        """End the era at at_us. Answers (first reading, last reading, slice) of all after it, in the order of time."""
+        """Ends the interval at at_us. Returns (first reading, last reading, slice) of the slices after it, in order."""
         if self.until_us <= at_us:
             return []
         self.until_us = max(at_us, self.from_us)
@@ -237,11 +208,11 @@ class TimeSlicer:
         return [(low[row[moves]], high[row[moves]], rows.take(moves))]
 
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Take slices of another plan that fit this one. Answers how many readings lie in no window."""
-        if self._edges is None:
+        """Adds slices of another plan that fit this one. Returns how many readings are in no window."""
+        if self.edges is None:
             self.gone_until(int(high.max()))
             return int(slices.states["count"].sum())
-        start, end = self._edges.around(low)
+        start, end = self.edges.around(low)
         inside = (start != NO_EDGE) & (end != FAR_US)
         outside = int(slices.states["count"][~inside].sum())
         if outside:
@@ -253,46 +224,41 @@ class TimeSlicer:
         self._newest_us = max(self._newest_us, int(high.max()))
         if self._moves:
             self._extents.add(start, low, high)
-        self._keep(Partials(start, end, slices.key, {name: slices.states[name] for name in self._basis}))
+        self._keep(Partials(start, end, slices.key, {name: slices.states[name] for name in self.basis}))
         return outside
 
     def _joined(self) -> tuple[Ints, Ints, Ints]:
         """Start, first and last reading of each slice that is open."""
-        return self._extents.joined(self._edges, self._closed_us)
+        return self._extents.joined(self.edges, self._closed_us)
 
     # --- the spool ----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values."""
-        return {
-            "from": self.from_us,
-            "until": self.until_us,
-            "queries": [[query.id, query.revision] for query in self.queries],
-            "open": self._store.snapshot(),
-            "late": self._late.snapshot(),
-            "newest": self._newest_us,
-            "closed": self._closed_us,
-            "gone": self._gone_us,
-            "extents": list(self._joined()),
-        }
+    def snapshot(self) -> TimeIntervalState:
+        """The state for the spool."""
+        late, extents = self._late.view(), self._joined()
+        of = {**self._bounds(), "late": late, "closed_us": self._closed_us, "gone_us": self._gone_us}
+        if isinstance(self._store, WindowStore):
+            return WindowIntervalState(**of, extents=extents, open=self._store.snapshot())
+        return SliceIntervalState(**of, extents=extents, open=self._store.view())
 
-    @classmethod
-    def restore(cls, state: Mapping[str, Any], known: Mapping[tuple[str, int], Query], scale: int | None) -> TimeSlicer:
-        """The twin of `snapshot`. known: queries by (id, revision)."""
-        queries = tuple(known[query, revision] for query, revision in state["queries"])
-        era = cls(state["from"], state["until"], queries, scale)
-        era._store.restore(state["open"])
-        era._late.restore(state["late"])
-        era._newest_us, era._closed_us, era._gone_us = state["newest"], state["closed"], state["gone"]
-        era._extents = SliceExtents(*state["extents"])
-        return era
+    def restore(self, state: Untyped) -> None:
+        """Takes the state that `snapshot` returned."""
+        found: WindowIntervalState | SliceIntervalState
+        if isinstance(self._store, WindowStore):
+            found = state.decode(WindowIntervalState)
+            self._store.restore(found.open)
+        else:
+            found = state.decode(SliceIntervalState)
+            self._store.restore(found.open)
+        self._late.restore(found.late)
+        self._newest_us, self._closed_us, self._gone_us = found.newest_us, found.closed_us, found.gone_us
+        self._extents = SliceExtents(*found.extents)
 
     def check(self) -> None:
         """Invariants, for tests."""
         rows = self._store.view()
-        if self.plan is None:
-            assert not self.pending
-        elif self.plan.kind == "slice":
+        super().check()
+        if self.plan is not None and self.plan.kind == "slice":
             assert (rows.start >= self.from_us).all()
             assert (rows.end <= self.until_us).all()
             assert (rows.end > rows.start).all()
@@ -300,3 +266,56 @@ class TimeSlicer:
             assert (start <= low).all()
             assert (low <= high).all()
             assert (high[:-1] < low[1:]).all()
+
+
+def grouped(run: SortedBatch, rows: Ints) -> tuple[Segments, Ints]:
+    """Groups of readings by slice * limit + key, and that number for each group. rows: first reading of each slice."""
+    assert not isinstance(run.keys, int)
+    k, many = len(run.time_us), len(rows)
+    codes = run.keys
+    if many > 1:
+        codes = np.repeat(np.arange(many) * run.limit, np.diff(rows, append=k)) + codes
+    if many * run.limit <= _SPARSE * k + _SMALL:
+        groups = Segments.coded(codes, many * run.limit)
+        return groups, groups.label
+    label, codes = np.unique(codes, return_inverse=True)
+    return Segments.coded(codes, len(label)), label
+
+
+class SliceExtents:
+    """The first and last reading of each open slice: they decide whether a slice may move to another plan.
+
+    Slices are disjoint; a slice may be added more than once.
+    """
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self, start: Ints = NO_INTS, low: Ints = NO_INTS, high: Ints = NO_INTS) -> None:
+        """start, low, high: shape (n,), int64, us, as `joined` returns them."""
+        self._chunks: list[tuple[Ints, Ints, Ints]] = [(start, low, high)]
+
+    @property
+    def many(self) -> bool:
+        """Whether it is time to join them."""
+        return len(self._chunks) > _CHUNKS
+
+    def add(self, start: Ints, low: Ints, high: Ints) -> None:
+        """Adds the slices of a batch."""
+        self._chunks.append((start, low, high))
+
+    def joined(self, edges: Edges | None, closed_us: int) -> tuple[Ints, Ints, Ints]:
+        """(start, low, high), one entry a slice, in order; those of slices not open any more are forgotten.
+
+        edges: of the slices; closed_us: the frontier up to which they have left.
+        """
+        start, low, high = (np.concatenate([chunk[i] for chunk in self._chunks]) for i in range(3))
+        order = np.argsort(start, kind="stable")
+        start, low, high = start[order], low[order], high[order]
+        if len(start):
+            first = np.flatnonzero(begins_run(start))
+            start, low, high = start[first], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+        if len(start) and edges is not None:  # one read in part below the frontier must not move without that
+            open_ = (edges.around(start)[1] > closed_us) | (high >= closed_us)
+            start, low, high = start[open_], low[open_], high[open_]
+        self._chunks = [(start, low, high)]
+        return start, low, high

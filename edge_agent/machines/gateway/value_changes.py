@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -36,12 +35,3 @@ class ValueChanges:
                 self.last[name] = float(value[-1])
                 out += zip(batch.time_us[rows[new]].tolist(), value[new].tolist(), strict=True)
         return out
-
-    def snapshot(self) -> dict[str, float]:
-        """Plain values."""
-        return dict(self.last)
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> ValueChanges:
-        """The twin of `snapshot`."""
-        return cls({name: float(value) for name, value in state.items()})

@@ -9,14 +9,25 @@ who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
-from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
+from edge_agent.machines.checkpoint.slots import (
+    CHILD_KEYS,
+    CHILDREN,
+    DICTIONARY,
+    EPOCH,
+    JOURNAL,
+    PROMISED,
+    TEXTS,
+    MembershipSlots,
+    epoch_key,
+)
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import (
@@ -38,6 +49,16 @@ from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.uplink.step import GroupStep, Step
 
 
+@dataclass(slots=True)
+class GroupState:
+    """What was sent upward of one group. frontier_us: the promise of the last commit."""
+
+    frontier_us: int = NEVER_US
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    serving: dict[QueryPlace, Serving] = field(default_factory=dict)
+    exceptions: tuple[ExcludedLeaf, ...] = ()
+
+
 class Merger(Node):
     """An inner node of the tree."""
 
@@ -57,22 +78,17 @@ class Merger(Node):
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         state = restored.state
-        journal = state.get("journal")
-        self.journal = journal if isinstance(journal, int) else random.getrandbits(63) | 1
+        self.journal = JOURNAL.read(state) or random.getrandbits(63) | 1
         self.parent = ChildFrames(self.journal, grace_us, named)
-        self.parent.household.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
-        self.pool = PartialStore()
+        self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
+        self.store = PartialStore()
         self._pack = pack
-        self._owed: set[tuple[str, int]] = set()  # receipts to send after the next commit
+        self._owed: set[EpochKey] = set()  # receipts to send after the next commit
         self._gaps: list[Gap] = []
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
-        self._said_leaves: dict[Group, dict[str, Leaf]] = {}
-        self._said_serving: dict[Group, dict[tuple[str, int, str], Serving]] = {}
-        self._said_out: dict[Group, tuple[ExcludedLeaf, ...]] = {}
-        self._promised: dict[Group, int] = {}
-        self._new = not state
-        self._settled = MembershipSlots(state)
-        self._names: dict[tuple[str, int], AppendOnlyTable] = {}  # keys of each child's epoch, as they are spooled
+        self.groups: dict[Group, GroupState] = {}
+        self._membership_slots = MembershipSlots(state)
+        self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
         if state:
             self._recover(state, unpack)
 
@@ -96,11 +112,11 @@ class Merger(Node):
                 self.parent.inbox.rivals.clear()
             case ChildStatus(node, online):
                 if online:
-                    self._owed.add((node, self.parent.inbox.current.get(node, 0)))
+                    self._owed.add(EpochKey(node, self.parent.inbox.current.get(node, 0)))
             case LowerLink(up):
-                self.parent.household.link(now_us, up=up)
+                self.parent.children.link(now_us, up=up)
             case Retire(node):
-                self.parent.household.retire(node)
+                self.parent.children.retire(node)
             case _:
                 raise refuse(event, self.settings.node)
         return out
@@ -109,11 +125,11 @@ class Merger(Node):
         """Frames always get a receipt; a heartbeat only when it shows that the child knows less than it could."""
         beat = not isinstance(message, (Frame, BadFrame))
         if not beat or message.last_seq < 0 or not self.parent.inbox.known(child, message.epoch):
-            self._owed.add((child, message.epoch))
+            self._owed.add(EpochKey(child, message.epoch))
 
     def _quarantine(self, child: str, why: str, payload: bytes, now_us: int) -> list[Action]:
-        """Keep the bytes here and tell the tiers above what is lost with them."""
-        if child not in self.parent.household.retired:
+        """Keep the bytes here, and send a gap record for their content."""
+        if child not in self.parent.children.retired:
             self._gaps += self.parent.loss_of(child, why, payload, now_us)
         return [Quarantine(child, why, payload)]
 
@@ -124,9 +140,9 @@ class Merger(Node):
             return self._quarantine(child, effect.why, payload, now_us)
         for part in frame.groups:
             for section in part.sections:
-                self.pool.add(child, effect.epoch, applied.book, section, late=effect.stale)
+                self.store.add(child, effect.epoch, applied.dictionary, section, late=effect.stale)
             for section in part.late:
-                self.pool.add(child, effect.epoch, applied.book, section, late=True)
+                self.store.add(child, effect.epoch, applied.dictionary, section, late=True)
         self._gaps += frame.gaps
         if frame.define is not None:
             self._texts[0].update(dict.fromkeys(frame.define.queries))
@@ -137,86 +153,84 @@ class Merger(Node):
 
     def _flush_step(self, now_us: int) -> Step:
         del now_us
-        self.pool.absorb(self._promised)
-        families = self.parent.household.families
+        self.store.absorb(self._frontiers())
+        memberships = self.parent.children.memberships
         steps = []
-        for group in self.pool.groups():
-            releases = self.pool.flush(group)
-            below = families[group].hints() if group in families else {}
-            hints = self.pool.hints(group, below)  # what children hold of a key stays stated (5.2)
-            promised_us = self._promised.get(group, NEVER_US)
-            steps.append(GroupStep(group, None, releases, promised_us=promised_us, hints=hints))
+        for group in self.store.groups():
+            rows = self.store.flush(group)
+            below = memberships[group].hints() if group in memberships else {}
+            hints = self.store.hints(group, below)  # the children's registers stay sent (5.2)
+            promised_us = self._group(group).frontier_us
+            steps.append(GroupStep(group, None, rows, promised_us=promised_us, hints=hints))
         return Step(tuple(steps))
 
     def _birth_step(self, now_us: int) -> Step:
         steps = []
-        for group, family in self.parent.household.families.items():
-            frontier_us = self._promised.get(group, NEVER_US)
-            self._said_out[group] = family.exceptions_at(frontier_us)
-            leaves = self._said_leaves[group] = self._leaves(group)
-            serving = self._said_serving[group] = self._servings(group, now_us)
+        for group, membership in self.parent.children.memberships.items():
+            sent = self._group(group)
+            sent.exceptions = membership.exceptions_at(sent.frontier_us)
+            sent.leaves, sent.serving = self._leaves(group), self._servings(group, now_us)
             steps.append(
                 GroupStep(
                     group,
-                    frontier_us if frontier_us > NEVER_US else None,
-                    exceptions=self._said_out[group] or None,
-                    leaves=tuple(leaves.values()),
-                    serving=tuple(serving.values()),
-                    promised_us=frontier_us,
-                    hints=self.pool.hints(group, family.hints()),
+                    sent.frontier_us if sent.frontier_us > NEVER_US else None,
+                    exceptions=sent.exceptions or None,
+                    leaves=tuple(sent.leaves.values()),
+                    serving=tuple(sent.serving.values()),
+                    promised_us=sent.frontier_us,
+                    hints=self.store.hints(group, membership.hints()),
                 )
             )
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]))
 
+    def _group(self, group: Group) -> GroupState:
+        return self.groups.setdefault(group, GroupState())
+
     def _leaves(self, group: Group) -> dict[str, Leaf]:
-        members = self.parent.household.families[group].expected().values()
+        members = self.parent.children.memberships[group].expected().values()
         return {name: leaf for member in members for name, leaf in member.leaves.items()}
 
-    def _servings(self, group: Group, now_us: int) -> dict[tuple[str, int, str], Serving]:
-        """What is told of each query: for all below, and for each leaf that begins later."""
-        family = self.parent.household.families[group]
-        told = {(q, r, ""): serving for (q, r), serving in family.serving(now_us).items()}
-        for (query, revision), leaves in family.begins().items():
+    def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
+        """The range of each query for all nodes below, and for each leaf that begins later."""
+        membership = self.parent.children.memberships[group]
+        ranges = {QueryPlace(*key, ""): serving for key, serving in membership.serving(now_us).items()}
+        for key, leaves in membership.begins().items():
             for leaf, start_us in leaves.items():
-                told[query, revision, leaf] = Serving(query, revision, start_us, node=leaf)
-        return told
+                ranges[QueryPlace(*key, leaf)] = Serving(*key, start_us, node=leaf)
+        return ranges
 
     def _step(self, now_us: int) -> Step:
-        self.pool.absorb(self._promised)
-        frontiers = self.parent.household.weigh(now_us)
-        steps = []
-        for group, frontier_us in frontiers.items():
+        self.store.absorb(self._frontiers())
+        memberships, steps = self.parent.children.memberships, []
+        for group, frontier_us in self.parent.children.advance_frontiers(now_us).items():
             steps.append(self._group_step(group, frontier_us, now_us))
-            self._promised[group] = frontier_us
-            if self.parent.household.families[group].gone and not self.pool.holds(group):  # said with this step
-                del self.parent.household.families[group]
-                for known in (self._promised, self._said_leaves, self._said_serving, self._said_out):
-                    known.pop(group, None)
+            if memberships[group].gone and not self.store.holds(group):  # this step drops its leaves
+                del memberships[group], self.groups[group]
         gaps, self._gaps = tuple(self._gaps), []
         return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
-        family = self.parent.household.families[group]
-        said = self._said_leaves.get(group, {})
-        leaves = self._said_leaves[group] = self._leaves(group)
-        said_serving = self._said_serving.get(group, {})
-        serving = self._said_serving[group] = self._servings(group, now_us)
-        over = [Serving(*key[:2], node=key[2]) for key in said_serving if key[2] and key not in serving]
-        below = family.hints() if group.cut.gap_us else {}
-        out = family.exceptions_at(frontier_us)
-        exceptions = None if out == self._said_out.get(group, ()) else out
-        self._said_out[group] = out
-        releases = self.pool.release(group, frontier_us, below)  # hints are of what stays
+        membership, before = self.parent.children.memberships[group], self._group(group)
+        after = self.groups[group] = GroupState(
+            frontier_us, self._leaves(group), self._servings(group, now_us), membership.exceptions_at(frontier_us)
+        )
+        over = [
+            Serving(place.query, place.revision, node=place.node)
+            for place in before.serving
+            if place.node and place not in after.serving
+        ]
+        below = membership.hints() if group.cut.gap_us else {}
+        rows = self.store.release(group, frontier_us, below)  # hints are of the rows that stay
         return GroupStep(
             group,
-            frontier_us if frontier_us > self._promised.get(group, NEVER_US) else None,
-            releases,
-            exceptions,
-            tuple(leaf for name, leaf in leaves.items() if said.get(name) != leaf),
-            tuple(name for name in said if name not in leaves),
-            (*(s for key, s in serving.items() if said_serving.get(key) != s), *over),
+            frontier_us if frontier_us > before.frontier_us else None,
+            rows,
+            None if after.exceptions == before.exceptions else after.exceptions,
+            tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
+            tuple(name for name in before.leaves if name not in after.leaves),
+            (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),
             frontier_us,
-            self.pool.hints(group, below),
+            self.store.hints(group, below),
         )
 
     def _after_commit(self) -> list[Action]:
@@ -228,71 +242,62 @@ class Merger(Node):
         return out
 
     def _state(self, now_us: int) -> Mapping[str, object]:
-        parent = self.parent
-        families, settled = self._settled.changes(parent.snapshot_families())
-        state: dict[str, object] = {
-            "household": parent.household.snapshot(),
-            "families": families,
-            "promised": parent.groups_to_plain(self._promised),
-            **settled,
+        parent, inbox = self.parent, self.parent.inbox
+        rows: dict[str, object] = {
+            **JOURNAL.write(self.journal),
+            **CHILDREN.write(parent.children.snapshot()),
+            **self._membership_slots.changes(parent.snapshot_memberships()),
+            **PROMISED.write(dict(self._frontiers())),
         }
-        if self._new:
-            state["journal"], self._new = self.journal, False
-        for key in parent.inbox.changed:
-            node, epoch = key
-            line = parent.inbox.snapshot_line(key)
-            state[f"line/{node}/{epoch}"] = line and {
-                **line,
-                "waiting": [[s, self._pack(f)] for s, f in parent.inbox.lines[key].waiting.items()],
-            }
-            if line is None:
-                parent.books.pop(key, None)
-                self.pool.forget(node, epoch)
-                state[f"book/{node}/{epoch}"] = None
-                names = self._names.pop(key, None)
-                state.update({} if names is None else names.changes((), anew=True))
-        parent.inbox.changed.clear()
-        for key in parent.dirty_books & parent.books.keys():
-            book, name = parent.books[key], f"{key[0]}/{key[1]}"
-            state[f"book/{name}"] = {**book.snapshot(), "keys": []}
-            state.update(self._names.setdefault(key, AppendOnlyTable(f"names/{name}")).changes(book.keys))
-            state["texts"] = [list(self._texts[0]), list(self._texts[1])]
-        parent.dirty_books.clear()
-        state.update(self.pool.snapshot())
-        return state
+        for key in inbox.changed:
+            waiting = inbox.epochs[key].waiting.items() if key in inbox.epochs else ()
+            state = inbox.snapshot(key, [(seq, self._pack(message)) for seq, message in waiting])
+            rows |= EPOCH.write(state, *key)
+            if state is None:
+                parent.dictionaries.pop(key, None)
+                self.store.forget(key)
+                rows |= DICTIONARY.write(None, *key)
+                spooled = self._child_keys.pop(key, None)
+                rows |= {} if spooled is None else spooled.changes((), anew=True)
+        inbox.changed.clear()
+        for key in parent.changed_dictionaries & parent.dictionaries.keys():
+            dictionary = parent.dictionaries[key]
+            spooled = self._child_keys.setdefault(key, AppendOnlyTable(f"{CHILD_KEYS}/{key.node}/{key.epoch}"))
+            rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)
+            rows |= TEXTS.write((list(self._texts[0]), list(self._texts[1])))
+        parent.changed_dictionaries.clear()
+        return rows | self.store.snapshot()
 
     def _recover(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         parent = self.parent
-        parent.household.restore(state["household"])
-        parent.household.link(0, up=False)
-        parent.restore_families(MembershipSlots.read(state["families"], state))
-        for family in parent.household.families.values():
-            family.forget_history()
-        self._promised = parent.groups_from_plain(state["promised"])
-        for slot, value in state.items():
-            kind, _, rest = slot.partition("/")
-            if kind not in ("line", "book"):
-                continue
-            node, _, epoch = rest.partition("/")
-            if kind == "book":
-                self._names[node, int(epoch)] = AppendOnlyTable(f"names/{rest}", state)
-                keys = AppendOnlyTable.read(f"names/{rest}", state)
-                parent.books[node, int(epoch)] = EpochDictionary.restore({**value, "keys": keys})
-            else:
-                parent.inbox.restore_line((node, int(epoch)), value, {s: unpack(f) for s, f in value["waiting"]})
-        queries, sensors = state.get("texts", ([], []))
+        children = CHILDREN.read(state)
+        if children is not None:
+            parent.children.restore(children)
+        parent.children.link(0, up=False)
+        parent.restore_memberships(MembershipSlots.read(state))
+        for membership in parent.children.memberships.values():
+            membership.forget_history()
+        self.groups = {group: GroupState(us) for group, us in (PROMISED.read(state) or {}).items()}
+        for name, epoch in EPOCH.each(state):
+            parent.inbox.restore(epoch_key(name), epoch, {seq: unpack(message) for seq, message in epoch.waiting or ()})
+        for name, dictionary in DICTIONARY.each(state):
+            key, table = epoch_key(name), f"{CHILD_KEYS}/{name}"
+            self._child_keys[key] = AppendOnlyTable(table, state)
+            found = replace(dictionary, keys=AppendOnlyTable.read(table, state))
+            parent.dictionaries[key] = EpochDictionary.restore(found)
+        queries, sensors = TEXTS.read(state) or ([], [])
         self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
-        self.pool.restore(state)
+        self.store.restore(state)
 
     def _stepped_back(self, now_us: int) -> None:
-        self.parent.household.stepped_back(now_us)
+        self.parent.children.stepped_back(now_us)
 
     def _frontiers(self) -> Mapping[Group, int]:
-        return self._promised
+        return {group: state.frontier_us for group, state in self.groups.items()}
 
     def counters(self) -> dict[str, Any]:
         """Numbers for `status`."""
-        silent = self.parent.household.silent(self._committed_us or 0)
+        silent = self.parent.children.silent(self._committed_us or 0)
         return {"spooled": self.outbox.spooled, "children": {n: not quiet for n, quiet in silent.items()}}
 
 

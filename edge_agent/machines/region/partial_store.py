@@ -16,13 +16,14 @@ import numpy as np
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import Plan, Section
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows.ordered import RAW
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.checkpoint.slots import PLAN, STORE, NamedRows, StoreState, slot_name
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.uplink.step import Hints, StepRows
@@ -42,22 +43,22 @@ class PartialStore:
         self._late: dict[PlanKey, list[Partials]] = {}
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
-        self._books: dict[tuple[str, int], EpochDictionary] = {}
+        self._dictionaries: dict[tuple[str, int], EpochDictionary] = {}
         self._stale: list[str] = []  # slots of plans that had no rows at the restart
 
-    def add(self, node: str, epoch: int, book: EpochDictionary, section: Section, *, late: bool) -> None:
+    def add(self, node: str, epoch: int, dictionary: EpochDictionary, section: Section, *, late: bool) -> None:
         """Take the rows of one section of a child's frame."""
-        _, plan = book.plans[section.plan]
-        self._books[node, epoch] = book
+        _, plan = dictionary.plans[section.plan]
+        self._dictionaries[node, epoch] = dictionary
         self._raw.setdefault((node, epoch, section.plan, late), []).append(section.rows(plan.basis))
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Put what was added under our own numbers, on time or late by the published frontier of its group."""
         for (node, epoch, number, late), raw in self._raw.items():
-            book = self._books[node, epoch]
-            group, plan = book.plans[number]
+            dictionary = self._dictionaries[node, epoch]
+            group, plan = dictionary.plans[number]
             key = (group, plan.hash)
-            rows = self._numbers.rows(EpochKey(node, epoch), book, concat(raw))
+            rows = self._numbers.rows(EpochKey(node, epoch), dictionary, concat(raw))
             self.plans[key] = plan
             self.touched.add(key)
             after_us = group.cut.gap_us  # a session is complete when the frontier is past last + gap
@@ -71,10 +72,10 @@ class PartialStore:
                 self._store(key).add(rows.take(~behind))
         self._raw.clear()
 
-    def forget(self, node: str, epoch: int) -> None:
-        """An epoch is over and its book is gone."""
-        self._books.pop((node, epoch), None)
-        self._numbers.forget(EpochKey(node, epoch))
+    def forget(self, epoch: EpochKey) -> None:
+        """An epoch is over and its dictionary is gone."""
+        self._dictionaries.pop(epoch, None)
+        self._numbers.forget(epoch)
 
     def _store(self, key: PlanKey) -> Store | SessionStore:
         if key not in self._stores:
@@ -132,46 +133,47 @@ class PartialStore:
         return list(dict.fromkeys(group for group, _ in self.plans))
 
     def snapshot(self) -> dict[str, object]:
-        """Slots of the plans touched since the last call. Late rows are never open between commits."""
+        """The rows to commit of the plans touched since the last call. Late rows never stay open over a commit."""
         out: dict[str, object] = dict.fromkeys(self._stale)
         self._stale = []
         for key in self.touched:
             group, digest = key
-            name = f"{digest.hex()}/{group_to_plain(group)}"
+            name = f"{digest.hex()}/{slot_name(group)}"
             store = self._stores.get(key)
             if store is None or not len(store):
                 self._stores.pop(key, None)
-                out[f"store/{name}"] = None  # its plan stays: the next rows are of it
+                out |= STORE.write(None, name)  # its plan stays: the next rows are of it
                 continue
-            out[f"plan/{name}"] = plan_to_plain(self.plans[key])  # of thousands of queries maybe: written once
-            out[f"store/{name}"] = {"group": group_to_plain(group), "rows": self._texts_of(store.snapshot(), key)}
+            out |= PLAN.write(self.plans[key], name)  # of thousands of queries maybe: written once
+            out |= STORE.write(StoreState(group=group, rows=self._named_rows(store.view(), key)), name)
         self.touched.clear()
         return out
 
-    def _texts_of(self, rows: dict[str, object], key: PlanKey) -> dict[str, object]:
-        """A snapshot of rows with their own table of names: our numbers do not outlive the process."""
-        used = np.unique(np.asarray(rows["key"], np.int64))
-        rows["names"] = [self.keys.texts[n] for n in used.tolist()]
-        rows["key"] = np.searchsorted(used, np.asarray(rows["key"], np.int64))
-        if any(COLUMNS[name].kind in OF_NODES for name in self.plans[key].basis):
-            rows["nodes"] = list(self.nodes.texts)
-        return rows
+    def _named_rows(self, rows: Partials, key: PlanKey) -> NamedRows:
+        """Rows with their own table of names: the numbers of this process end with it."""
+        used = np.unique(rows.key)
+        of_nodes = any(COLUMNS[name].kind in OF_NODES for name in self.plans[key].basis)
+        return NamedRows(
+            start=rows.start,
+            end=rows.end,
+            key=np.searchsorted(used, rows.key),
+            states=dict(rows.states),
+            names=[self.keys.texts[n] for n in used.tolist()],
+            nodes=list(self.nodes.texts) if of_nodes else None,
+        )
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the rows found in the slots of a spool."""
-        self._stale = [slot for slot in state if slot.startswith("plan/") and f"store/{slot[5:]}" not in state]
-        for slot, value in state.items():
-            if not slot.startswith("store/"):
-                continue
-            plain = state[f"plan/{slot.removeprefix('store/')}"]
-            group, plan = group_from_plain(value["group"]), plan_from_plain(plain)
-            key = (group, plan.hash)
+        """Takes the rows among the slots of a spool."""
+        self._stale = [row for row in state if row.startswith("plan/") and f"store/{row[5:]}" not in state]
+        for name, found in STORE.each(state):
+            plan = PLAN.read(state, name)
+            assert plan is not None
+            key, rows = (found.group, plan.hash), found.rows
             self.plans[key] = plan
-            rows = value["rows"]
-            keys = np.array([self.keys.number(text) for text in rows["names"]], np.int64)
-            states = dict(rows["states"])
-            if "nodes" in rows:
-                numbers = np.array([self.nodes.number(text) for text in rows["nodes"]], np.int64)
+            keys = np.array([self.keys.number(text) for text in rows.names], np.int64)
+            states: Mapping[str, Array] = rows.states
+            if rows.nodes is not None:
+                numbers = np.array([self.nodes.number(text) for text in rows.nodes], np.int64)
                 states = renumbered(states, plan.basis, numbers.__getitem__)
-            self._store(key).add(Partials(rows["start"], rows["end"], keys[rows["key"]], states))
+            self._store(key).add(Partials(rows.start, rows.end, keys[rows.key], states))
             self.touched.add(key)

@@ -1,15 +1,15 @@
-"""Turns a step into the frames of an epoch: gives numbers at first use.
+"""Encodes a step as frames of an epoch; keys, nodes, groups and plans are numbered at first use.
 
 Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
 most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last carries
-the new frontier and exceptions (2.3). What a node serves may come in earlier ones: nothing closes before that frontier.
+the new frontier and exceptions (2.3). Serving ranges may come in earlier ones: nothing closes before that frontier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,18 +20,18 @@ from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.codec import group_from_plain, group_to_plain, plan_from_plain, plan_to_plain
+from edge_agent.machines.checkpoint.slots import NumbersState
 from edge_agent.machines.uplink.frame_packer import FramePacker
-from edge_agent.machines.uplink.session_hints import SessionHints, Stated
+from edge_agent.machines.uplink.session_hints import Registers, SessionHints
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 
 
-class KeysExhausted(Exception):  # noqa: N818 - not an error: the holder opens a new epoch and composes again
+class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a new epoch and encodes again
     """The epoch has too few numbers left for the keys of a step."""
 
 
 class EpochEncoder:
-    """The numbers of one epoch and the definitions it has said."""
+    """The numbers of one epoch and the definition texts sent in it."""
 
     def __init__(self) -> None:
         self.keys: dict[str, int] = {}
@@ -39,60 +39,62 @@ class EpochEncoder:
         self.groups: dict[Group, int] = {}
         self.plans: dict[tuple[Group, bytes], int] = {}
         self.plan_of: dict[int, Plan] = {}
-        self.said: set[str] = set()
+        self.texts_sent: set[str] = set()
+        self.unsaved = True  # anything of it but the keys, since the owner last reset it
         # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
         self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
-        self.registers = SessionHints()
+        self.hints = SessionHints()
 
-    def compose(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
-        """The frames of a step, numbered from seq. Nothing to say gives no frame, except a birth.
+    def encode_step(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
+        """The frames of a step, numbered from seq; none where a heartbeat says as much, except a birth.
 
         Raises: KeysExhausted before anything was numbered.
         """
         self._check_room(step)
-        drafts = FramePacker()
+        packer = FramePacker()
         for text in step.queries:
-            self._say(drafts, "queries", text)
+            self._send_text(packer, "queries", text)
         for text in step.sensors:
-            self._say(drafts, "sensors", text)
+            self._send_text(packer, "sensors", text)
         for group_step in step.groups:
-            number = self._group(drafts, group_step.group)
-            drafts.list_leaves(number, group_step.leaves)
-            for release in group_step.releases:
-                self._release(drafts, group_step.group, number, release)
-            drafts.list_serving(number, group_step.serving)
+            number = self._group(packer, group_step.group)
+            packer.list_leaves(number, group_step.leaves)
+            for rows in group_step.rows:
+                self._add_rows(packer, group_step.group, number, rows)
+            packer.list_serving(number, group_step.serving)
         for group_step in step.groups:  # all texts first: they may need one more frame, and registers go into the last
-            self._hint_keys(drafts, group_step)
-        stated = {self.groups[each.group]: self._hinted(drafts, each) for each in step.groups}
-        frames = drafts.frames(epoch, seq, self.keys, self.nodes, birth=birth, flush=step.flush)
-        frames = [self.registers.restated(frame) for frame in frames[:-1]] + frames[-1:]
-        frames[-1] = self._promise(frames[-1], step, stated)
-        self.registers.said(stated)
+            self._hint_keys(packer, group_step)
+        registers = {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
+        frames = packer.frames(epoch, seq, self.keys, self.nodes, birth=birth, flush=step.flush)
+        frames = [self.hints.unchanged(frame) for frame in frames[:-1]] + frames[-1:]
+        frames[-1] = self._promise(frames[-1], step, registers)
+        self.hints.sent(registers)
         return [] if len(frames) == 1 and _silent(frames[0]) else frames
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
-        drafts = FramePacker()
+        packer = FramePacker()
         for key in self.keys:
-            drafts.define_key(key)
+            packer.define_key(key)
         for node in self.nodes:
-            drafts.define_node(node)
+            packer.define_node(node)
         of_plan = {number: self.groups[group] for (group, _), number in self.plans.items()}
         for group, number in self.groups.items():
-            drafts.define_group(number, group)
+            packer.define_group(number, group)
         for number, plan in self.plan_of.items():
-            drafts.define_plan(number, of_plan[number], plan)
-        self.said.clear()  # the next step says the definitions again
-        return drafts.frames(epoch, seq, self.keys, self.nodes)
+            packer.define_plan(number, of_plan[number], plan)
+        self.unsaved = True
+        self.texts_sent.clear()  # the next step says the definitions again
+        return packer.frames(epoch, seq, self.keys, self.nodes)
 
     def _check_room(self, step: Step) -> None:
         texts: set[str] = set()
         for group_step in step.groups:
-            for release in group_step.releases:
-                numbers = self._map("keys", release.keys)
-                codes = release.partials.key
+            for rows in group_step.rows:
+                numbers = self._map("keys", rows.keys)
+                codes = rows.partials.key
                 fresh = distinct(codes[numbers[codes] < 0])
-                texts.update(release.keys[code] for code in fresh.tolist())
+                texts.update(rows.keys[code] for code in fresh.tolist())
             if group_step.hints is not None:
                 hints = group_step.hints
                 fresh = hints.codes[self._map("keys", hints.keys)[hints.codes] < 0]
@@ -108,116 +110,115 @@ class EpochEncoder:
             self._maps[kind, id(table)] = (table, numbers)
         return numbers
 
-    def _say(self, drafts: FramePacker, kind: Literal["queries", "sensors"], text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
-            drafts.say(kind, text)
+    def _send_text(self, packer: FramePacker, kind: Literal["queries", "sensors"], text: str) -> None:
+        if text not in self.texts_sent:
+            self.texts_sent.add(text)
+            self.unsaved = True
+            packer.add_text(kind, text)
 
-    def _group(self, drafts: FramePacker, group: Group) -> int:
+    def _group(self, packer: FramePacker, group: Group) -> int:
         number = self.groups.get(group)
         if number is None:
             number = self.groups[group] = len(self.groups)
-            drafts.define_group(number, group)
+            self.unsaved = True
+            packer.define_group(number, group)
         return number
 
-    def _plan(self, drafts: FramePacker, group: Group, group_number: int, plan: Plan) -> int:
+    def _plan(self, packer: FramePacker, group: Group, group_number: int, plan: Plan) -> int:
         number = self.plans.get((group, plan.hash))
         if number is None:
             number = self.plans[group, plan.hash] = len(self.plans)
             self.plan_of[number] = plan
-            drafts.define_plan(number, group_number, plan)
+            self.unsaved = True
+            packer.define_plan(number, group_number, plan)
         return number
 
-    def _release(self, drafts: FramePacker, group: Group, number: int, release: StepRows) -> None:
-        if len(release.partials):
-            plan_number = self._plan(drafts, group, number, release.plan)
-            rows = self._numbered(drafts, release)
-            drafts.add_rows(number, plan_number, release.plan, rows, late=release.late)
+    def _add_rows(self, packer: FramePacker, group: Group, number: int, rows: StepRows) -> None:
+        if len(rows.partials):
+            plan_number = self._plan(packer, group, number, rows.plan)
+            packer.add_rows(number, plan_number, rows.plan, self._numbered(packer, rows), late=rows.late)
 
-    def _numbered(self, drafts: FramePacker, release: StepRows) -> Partials:
-        keys = self._numbers(drafts, "keys", release.keys, release.partials.key)
-        states = release.partials.states
-        if any(COLUMNS[name].kind in OF_NODES for name in release.plan.basis):
+    def _numbered(self, packer: FramePacker, rows: StepRows) -> Partials:
+        keys = self._numbers(packer, "keys", rows.keys, rows.partials.key)
+        states = rows.partials.states
+        if any(COLUMNS[name].kind in OF_NODES for name in rows.plan.basis):
             states = renumbered(
-                states, release.plan.basis, lambda codes: self._numbers(drafts, "nodes", release.nodes, codes)
+                states, rows.plan.basis, lambda codes: self._numbers(packer, "nodes", rows.nodes, codes)
             )
-        return Partials(release.partials.start, release.partials.end, keys, states)
+        return Partials(rows.partials.start, rows.partials.end, keys, states)
 
-    def _numbers(self, drafts: FramePacker, kind: str, table: Sequence[str], codes: Ints) -> Ints:
+    def _numbers(self, packer: FramePacker, kind: str, table: Sequence[str], codes: Ints) -> Ints:
         """Codes of a table as numbers of the epoch; defines those used for the first time."""
         numbers = self._map(kind, table)
         mapped = numbers[codes]
         if not len(mapped) or mapped.min() >= 0:
             return mapped
-        known, define = (self.keys, drafts.define_key) if kind == "keys" else (self.nodes, drafts.define_node)
+        known, define = (self.keys, packer.define_key) if kind == "keys" else (self.nodes, packer.define_node)
         for code in distinct(codes[mapped < 0]).tolist():
             text = table[code]
             if text not in known:
                 known[text] = len(known)
+                self.unsaved = self.unsaved or kind == "nodes"
                 define(text)
             numbers[code] = known[text]
         return numbers[codes]
 
-    def _hinted(self, drafts: FramePacker, step: GroupStep) -> Stated:
+    def _hinted(self, packer: FramePacker, step: GroupStep) -> Registers:
         """The registers that the last frame of the step states or clears (5.2)."""
         if step.hints is None:
             return ()
-        codes, starts_us = self._hint_keys(drafts, step)
+        codes, starts_us = self._hint_keys(packer, step)
         wanted = np.full(len(self.keys), NO_HINT, np.int64)
         np.minimum.at(wanted, codes, starts_us)
         number = self.groups[step.group]
-        return self.registers.changed(number, wanted, drafts.last_sections(number))
+        return self.hints.updates(number, wanted, packer.last_sections(number))
 
-    def _hint_keys(self, drafts: FramePacker, step: GroupStep) -> tuple[Ints, Ints]:
+    def _hint_keys(self, packer: FramePacker, step: GroupStep) -> tuple[Ints, Ints]:
         """Numbers of the keys whose earliest open session starts before the promise, and those starts."""
         if step.hints is None:
             return NO_INTS, NO_INTS
         below = step.hints.starts < step.promised_us
-        codes = self._numbers(drafts, "keys", step.hints.keys, step.hints.codes[below])
+        codes = self._numbers(packer, "keys", step.hints.keys, step.hints.codes[below])
         return codes, step.hints.starts[below]
 
-    def _promise(self, frame: Frame, step: Step, stated: Mapping[int, Stated]) -> Frame:
+    def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers]) -> Frame:
         parts = {part.group: part for part in frame.groups}
         members = list(frame.members)
         for group_step in step.groups:
             number = self.groups[group_step.group]
-            said = stated[number]
-            if group_step.frontier_us is not None or group_step.exceptions is not None or said:
+            own = registers[number]
+            if group_step.frontier_us is not None or group_step.exceptions is not None or own:
                 part = parts.get(number, GroupPart(number))
                 parts[number] = replace(
-                    part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions, registers=said
+                    part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions, registers=own
                 )
             if group_step.dropped:
                 members.append(Members(number, (), group_step.dropped))
         return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values: all of what a commit writes in parts."""
-        registers = [[number, said] for number, said in self.registers.snapshot().items()]
-        return {**self.snapshot_settled(), "keys": list(self.keys), "registers": registers}
-
-    def snapshot_settled(self) -> dict[str, object]:
-        """What definitions and members made; groups and plans in the order of their numbers."""
-        return {
-            "nodes": list(self.nodes),
-            "groups": [group_to_plain(g) for g in self.groups],
-            "plans": [[group_to_plain(g), plan_to_plain(self.plan_of[n])] for (g, _), n in self.plans.items()],
-            "said": sorted(self.said),
-        }
+    def snapshot(self) -> NumbersState:
+        """All but keys and registers, in the order of their numbers."""
+        return NumbersState(
+            nodes=list(self.nodes),
+            groups=list(self.groups),
+            plans=[(group, self.plan_of[number]) for (group, _), number in self.plans.items()],
+            texts=sorted(self.texts_sent),
+        )
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> EpochEncoder:
-        """The twin of `snapshot`."""
+    def restore(
+        cls, state: NumbersState, keys: Sequence[str], registers: Iterable[tuple[int, Sequence[int]]]
+    ) -> EpochEncoder:
+        """From what `snapshot` returns. registers: as `SessionHints.snapshot` returns them."""
         numbering = cls()
-        numbering.keys = {text: n for n, text in enumerate(state["keys"])}
-        numbering.nodes = {text: n for n, text in enumerate(state["nodes"])}
-        numbering.groups = {group_from_plain(g): n for n, g in enumerate(state["groups"])}
-        for number, (group, plain) in enumerate(state["plans"]):
-            plan = plan_from_plain(plain)
-            numbering.plans[group_from_plain(group), plan.hash] = number
+        numbering.keys = {text: n for n, text in enumerate(keys)}
+        numbering.nodes = {text: n for n, text in enumerate(state.nodes)}
+        numbering.groups = {group: n for n, group in enumerate(state.groups)}
+        for number, (group, plan) in enumerate(state.plans):
+            numbering.plans[group, plan.hash] = number
             numbering.plan_of[number] = plan
-        numbering.said = set(state["said"])
-        numbering.registers = SessionHints(state["registers"])
+        numbering.texts_sent = set(state.texts)
+        numbering.hints = SessionHints(registers)
         return numbering
 
 

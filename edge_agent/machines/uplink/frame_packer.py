@@ -1,4 +1,4 @@
-"""The frames of one step in the making: as many as the limit of a frame asks for (docs/protocol.md 2.1)."""
+"""Packs the parts of one step into frames, as many as the size limit needs (docs/protocol.md 2.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SERVING_BYTES: Final = 40  # revision and three times at their longest
 
 @dataclass(slots=True)
 class DraftFrame:
-    """A frame in the making. parts: group number -> its sections on time and late; size_bytes: an upper estimate."""
+    """An unfinished frame. parts: group number -> its sections on time and late; size_bytes: an upper estimate."""
 
     keys: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
@@ -47,13 +47,13 @@ class DraftFrame:
 
 
 class FramePacker:
-    """What is added goes into the last frame, or into a new one after it where it has no room."""
+    """Adds each part to the last frame, or to a new one where that has no room."""
 
     def __init__(self) -> None:
         self._all = [DraftFrame()]
 
     def _fit(self, size_bytes: int) -> DraftFrame:
-        """The draft that takes so much more."""
+        """The draft with room for size_bytes more."""
         last = self._all[-1]
         if last.size_bytes and last.size_bytes + size_bytes > BUDGET_BYTES:
             last = DraftFrame()
@@ -79,11 +79,11 @@ class FramePacker:
         """A plan, its number and that of its group."""
         self._fit(size_bounds.of_plan(plan)).plans.append((number, group_number, plan))
 
-    def say(self, kind: Literal["queries", "sensors"], text: str) -> None:
+    def add_text(self, kind: Literal["queries", "sensors"], text: str) -> None:
         """The text of a definition."""
         getattr(self._fit(len(text.encode()) + 5), kind).append(text)
 
-    # --- what holds and what leaves -----------------------------------------------------------------------------
+    # --- members and rows --------------------------------------------------------------------------------------
 
     def list_leaves(self, number: int, leaves: Sequence[Leaf]) -> None:
         """Leaves of the group of that number."""
@@ -138,7 +138,7 @@ class FramePacker:
         birth: Birth | None = None,
         flush: int | None = None,
     ) -> list[Frame]:
-        """Them all, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
+        """All frames, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
         out = []
         for i, draft in enumerate(self._all):
             define = Define(
@@ -150,8 +150,8 @@ class FramePacker:
                 tuple(draft.sensors),
             )
             parts = tuple(GroupPart(n, None, tuple(rows), tuple(late)) for n, (rows, late) in draft.parts.items())
-            said = None if define == Define() else define
-            out.append(Frame(epoch, seq + i, birth if i == 0 else None, said, tuple(draft.members), parts, flush=flush))
+            new = None if define == Define() else define
+            out.append(Frame(epoch, seq + i, birth if i == 0 else None, new, tuple(draft.members), parts, flush=flush))
         return out
 
 

@@ -1,9 +1,9 @@
-"""Custody upward: numbers frames, publishes them from the spool until the parent's receipt, then lets them go.
+"""Sends frames to the parent: numbers them, publishes them from the spool until the receipt, then deletes them.
 
 Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
 the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
-that names the last seq before it (1.3); what a broker says about a frame means room in flight and nothing else (3);
-what is receipted is deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
+that names the last seq before it (1.3); a broker's PUBACK only makes room in flight (3);
+receipted frames are deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
 (3.3); a frame that the parent refuses to receipt while it receipts later ones becomes a gap record after 5 re-sendings
 (3.6); heartbeats are neither spooled nor receipted (2.5).
 
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.slots import OutboxState
 from edge_agent.machines.events import Note, Publish, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import Step
@@ -51,7 +52,7 @@ class Outbox:
         self.epoch_id = 0
         self.seq = 0
         self.predecessor: tuple[int, int] | None = None
-        self.numbering = EpochEncoder()
+        self.encoder = EpochEncoder()
         self.pending: dict[tuple[int, int], Pending] = {}
         self.forget: list[tuple[int, int]] = []
         self.replaced: list[Frame] = []
@@ -59,7 +60,7 @@ class Outbox:
         self.link_up = False
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
-        self.said_us = NEVER_US
+        self.spoke_us = NEVER_US
 
     @property
     def epoch(self) -> int:
@@ -73,19 +74,19 @@ class Outbox:
         used = {epoch for epoch, _ in self.pending} | {self.epoch}
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
-        self.numbering, self.seq = EpochEncoder(), 0
+        self.encoder, self.seq = EpochEncoder(), 0
 
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
         birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version)
-        frames = self._add(self.numbering.compose(self.epoch, 0, step, birth))
+        frames = self._add(self.encoder.encode_step(self.epoch, 0, step, birth))
         if self.journal is None:
             self.births[self.epoch] = frames[0]
         return frames
 
     def put(self, step: Step) -> list[Frame]:
         """The frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was numbered)."""
-        return self._add(self.numbering.compose(self.epoch, self.seq, step))
+        return self._add(self.encoder.encode_step(self.epoch, self.seq, step))
 
     def flush(self, step: Step) -> list[Frame]:
         """The last frames of the present epoch (1.3)."""
@@ -93,7 +94,7 @@ class Outbox:
 
     def restate(self) -> list[Frame]:
         """Frames that repeat what the numbers of this epoch mean (2.4)."""
-        return self._add(self.numbering.restate(self.epoch, self.seq))
+        return self._add(self.encoder.restate(self.epoch, self.seq))
 
     def _add(self, frames: list[Frame]) -> list[Frame]:
         for frame in frames:
@@ -163,7 +164,7 @@ class Outbox:
             out.append(Publish(*key))
         self._flying.update((p.epoch, p.seq) for p in out)
         if out:
-            self.said_us = now_us
+            self.spoke_us = now_us
         return out
 
     def sent(self, epoch: int, seq: int) -> None:
@@ -173,7 +174,7 @@ class Outbox:
     def link(self, *, up: bool) -> None:
         """The connection came or went; what was in flight may be lost and is sent again."""
         self.link_up = up
-        self.said_us = NEVER_US
+        self.spoke_us = NEVER_US
         self._flying.clear()
         for pending in self.pending.values():
             pending.sent_us, pending.tries = None, 0
@@ -203,9 +204,9 @@ class Outbox:
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
-        gap = gap_of(frame, self.numbering, "poison")
+        gap = gap_of(frame, self.encoder, "poison")
         if frame.epoch != self.epoch:  # its numbers meant something else: rather too wide than too narrow
-            gap = replace(gap, groups=tuple(self.numbering.groups))
+            gap = replace(gap, groups=tuple(self.encoder.groups))
         self.replaced.append(
             Frame(
                 frame.epoch, frame.seq, frame.birth, frame.define, frame.members, _promises(frame), (*frame.gaps, gap)
@@ -219,20 +220,20 @@ class Outbox:
         key = (epoch, seq)
         if key not in self.pending:
             return []
-        gap = Gap(tuple(self.numbering.groups), 0, 0, -1, (), "damaged", 0, "sha256")
+        gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 0, "sha256")
         self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
         self._flying.discard(key)
         self.pending[key] = Pending(marked=True)
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
-        """A heartbeat if nothing was said for an interval. Before the journal is known it asks for a receipt."""
-        if not self.link_up or now_us - self.said_us < interval_us:
+        """A heartbeat if nothing was sent for an interval. Before the journal is known it asks for a receipt."""
+        if not self.link_up or now_us - self.spoke_us < interval_us:
             return None
-        self.said_us = now_us
+        self.spoke_us = now_us
         if self.journal is None or self.births:
             return Heartbeat(self.epoch, -1, ())
-        known = [(self.numbering.groups[g], f) for g, f in frontiers.items() if g in self.numbering.groups]
+        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in self.encoder.groups]
         return Heartbeat(self.epoch, self.seq - 1, tuple((n, f) for n, f in known if f > NEVER_US))
 
     @property
@@ -240,20 +241,14 @@ class Outbox:
         """Frames without a receipt."""
         return len(self.pending)
 
-    def snapshot(self) -> dict[str, object]:
-        """Plain values of the identity; numbering is a slot of its own since it is larger and changes less."""
-        return {
-            "epoch_id": self.epoch_id,
-            "seq": self.seq,
-            "journal": self.journal,
-            "predecessor": list(self.predecessor) if self.predecessor else None,
-        }
+    def snapshot(self) -> OutboxState:
+        """The epoch in use; its numbers are in slots of their own, for they are larger and change less."""
+        return OutboxState(epoch_id=self.epoch_id, seq=self.seq, journal=self.journal, predecessor=self.predecessor)
 
-    def restore(self, state: Mapping[str, Any], numbering: Mapping[str, Any], frames: tuple[SpooledFrame, ...]) -> None:
-        """The twin of `snapshot`, with the frames found in the spool. Births without a journal come decoded."""
-        self.epoch_id, self.seq, self.journal = state["epoch_id"], state["seq"], state["journal"]
-        self.predecessor = tuple(state["predecessor"]) if state["predecessor"] else None
-        self.numbering = EpochEncoder.restore(numbering)
+    def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
+        """From what `snapshot` returns, with the frames of the spool. Births without a journal come decoded."""
+        self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
+        self.predecessor, self.encoder = state.predecessor, encoder
         for spooled in frames:
             self.pending[spooled.epoch, spooled.seq] = Pending(marked=spooled.sent)
             frame = spooled.frame
@@ -272,9 +267,9 @@ def _promises(frame: Frame) -> tuple[Any, ...]:
     return tuple(replace(part, sections=(), late=()) for part in frame.groups)
 
 
-def gap_of(frame: Frame, numbering: EpochEncoder, reason: str) -> Gap:
-    """What is lost with a frame's rows (3.5). detail 'sha256' asks the rim for the hash of the bytes."""
-    by_number = {n: g for g, n in numbering.groups.items()}
+def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
+    """The gap record for a frame's rows (3.5). detail 'sha256': the runtime replaces it by the hash of the bytes."""
+    by_number = {n: g for g, n in encoder.groups.items()}
     groups, start, end, readings = [], 2**62, NEVER_US, 0
     for part in frame.groups:
         for section in (*part.sections, *part.late):

@@ -1,6 +1,6 @@
-"""What a parent holds of the sessions that are open below it, as the frames of an epoch have said it.
+"""The hints of open sessions as the frames of an epoch have sent them: the parent's registers.
 
-Rules (docs/protocol.md): a register is a key's earliest open start, stated when it changes; a partial of the key clears
+Rules (docs/protocol.md): a register is a key's earliest open start, sent when it changes; a partial of the key clears
 it (5.2); of several frames of one step only the last changes registers (2.3).
 """
 
@@ -15,24 +15,24 @@ from edge_agent.algebra.frame import Frame, Section
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.partials.sessions import NO_HINT
 
-Stated = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
+Registers = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
 
 
 class SessionHints:
-    """Those of one epoch, by the number of each group of sessions.
+    """The registers of one epoch, by group number. unsaved: a frame changed some since the owner last reset it."""
 
-    times_said: how often a frame stated any: what a spool has of them is old then.
-    """
-
-    def __init__(self, said: Iterable[tuple[int, Sequence[int]]] = ()) -> None:
-        """said: as `snapshot` tells them."""
-        self.times_said = 0
-        self._said: dict[int, Ints] = {number: np.array(starts_us, np.int64) for number, starts_us in said}
+    def __init__(self, sent: Iterable[tuple[int, Sequence[int]]] = ()) -> None:
+        """sent: (group number, starts by key number), as `snapshot` returns them."""
+        self.unsaved = False
+        self._sent: dict[int, Ints] = {number: np.array(starts_us, np.int64) for number, starts_us in sent}
         self._wanted: dict[int, Ints] = {}
 
-    def changed(self, number: int, wanted: Ints, sections: Iterable[Section]) -> Stated:
-        """What the last frame of a step states. wanted: by key number, NO_HINT for none; sections: of that frame."""
-        have = _grown(self._said.get(number), len(wanted))
+    def updates(self, number: int, wanted: Ints, sections: Iterable[Section]) -> Registers:
+        """The registers that the last frame of a step sends.
+
+        number: of the group. wanted: start by key number, NO_HINT for none. sections: of that frame.
+        """
+        have = _grown(self._sent.get(number), len(wanted))
         for section in sections:  # a partial clears the register of its key, here and at the parent
             have[section.partials.key] = NO_HINT
         changed = np.flatnonzero(wanted != have)
@@ -40,29 +40,28 @@ class SessionHints:
         starts = wanted[changed].tolist()
         return tuple((k, None if s == NO_HINT else s) for k, s in zip(changed.tolist(), starts, strict=True))
 
-    def restated(self, frame: Frame) -> Frame:
-        """A frame before the last of its step: the registers that its own partials clear stay as they were (2.3)."""
+    def unchanged(self, frame: Frame) -> Frame:
+        """A frame before the last of its step, with the registers that its own partials clear sent again (2.3)."""
         parts = []
         for part in frame.groups:
-            have = self._said.get(part.group)
+            have = self._sent.get(part.group)
             sections = (*part.sections, *part.late)
             if have is not None and sections:
                 keys = distinct(np.concatenate([section.partials.key for section in sections]))
                 keys = keys[keys < len(have)]
                 keys = keys[have[keys] < NO_HINT]
-                held = tuple(zip(keys.tolist(), have[keys].tolist(), strict=True))
-                part = replace(part, registers=held)
+                part = replace(part, registers=tuple(zip(keys.tolist(), have[keys].tolist(), strict=True)))
             parts.append(part)
         return replace(frame, groups=tuple(parts))
 
-    def said(self, stated: Mapping[int, Stated]) -> None:
-        """The step is composed. stated: what its last frame states, by group number."""
-        self.times_said += any(stated.values())
-        self._said.update(self._wanted)
+    def sent(self, registers: Mapping[int, Registers]) -> None:
+        """The frames of the step are made. registers: of its last frame, by group number."""
+        self.unsaved = self.unsaved or any(registers.values())
+        self._sent.update(self._wanted)
 
     def snapshot(self) -> dict[int, list[int]]:
-        """As they were said, by group number, by the number of the key."""
-        return {number: starts_us.tolist() for number, starts_us in self._said.items()}
+        """Starts by key number, by group number."""
+        return {number: starts_us.tolist() for number, starts_us in self._sent.items()}
 
 
 def _grown(starts_us: Ints | None, size: int) -> Ints:

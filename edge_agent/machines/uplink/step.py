@@ -1,4 +1,4 @@
-"""What a slicer or a merger lets go: rows of one plan with the tables that name their keys and nodes."""
+"""A step: everything that one commit sends upward."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from edge_agent.algebra.query.query import Group
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """Rows that leave. partials.key indexes `keys`, columns of kind node index `nodes`.
+    """Rows of one plan. partials.key indexes `keys`, columns of kind node index `nodes`.
 
-    keys, nodes: append-only tables of the holder (the same list object every time). late: rows of late readings.
+    keys, nodes: append-only tables of the sender (the same list object every time). late: rows of late readings.
     """
 
     plan: Plan
@@ -31,7 +31,7 @@ class StepRows:
 class Hints:
     """Earliest starts of sessions not sent yet (docs/protocol.md 5.2).
 
-    codes: shape (n,), int64, index `keys`, the holder's table; starts: shape (n,), int64, us. A key may stand more
+    codes: shape (n,), int64, index `keys`, the sender's table; starts: shape (n,), int64, us. A key may stand more
     than once: its least start counts.
     """
 
@@ -42,14 +42,15 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One group's share of a step: what leaves, and what holds once it has left. None = unchanged.
+    """One group's part of a step: its rows, and its state once they are sent. None = unchanged.
 
-    promised_us: the frontier that holds with this step, said or not; hints: of a group of sessions, all of them.
+    promised_us: the frontier that holds with this step, whether the frame carries it or not. hints: of a group of
+    sessions, all of them.
     """
 
     group: Group
     frontier_us: int | None = None
-    releases: tuple[StepRows, ...] = ()
+    rows: tuple[StepRows, ...] = ()
     exceptions: tuple[ExcludedLeaf, ...] | None = None
     leaves: tuple[Leaf, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -71,26 +72,26 @@ class Step:
 
 
 def without_promise(step: Step) -> Step:
-    """The step with no frontier and no hints: the epoch's before hold until the frame with the first ones (1.2)."""
+    """The step with no frontier and no hints: those of the epoch before hold until a frame carries new ones (1.2)."""
     return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
 
 
 def halves(step: Step) -> tuple[Step, Step]:
-    """The step in two, with about half of the keys each; only the second promises and says anything else (2.3)."""
+    """The step in two, with about half of the keys each; only the second has anything but rows (2.3)."""
     first, second = [], []
     for group in step.groups:
-        cut = [_cut(release) for release in group.releases]
-        first.append(GroupStep(group.group, releases=tuple(low for low, _ in cut)))
-        second.append(replace(group, releases=tuple(high for _, high in cut)))
+        cut = [_cut(rows) for rows in group.rows]
+        first.append(GroupStep(group.group, rows=tuple(low for low, _ in cut)))
+        second.append(replace(group, rows=tuple(high for _, high in cut)))
     return Step(tuple(first)), replace(step, groups=tuple(second))
 
 
-def _cut(release: StepRows) -> tuple[StepRows, StepRows]:
-    keys = release.partials.key
+def _cut(rows: StepRows) -> tuple[StepRows, StepRows]:
+    keys = rows.partials.key
     low = keys <= (int(np.median(keys)) if len(keys) else 0)
     if low.all() and len(keys):
         low = keys < keys.max()
     return (
-        replace(release, partials=release.partials.take(low)),
-        replace(release, partials=release.partials.take(~low)),
+        replace(rows, partials=rows.partials.take(low)),
+        replace(rows, partials=rows.partials.take(~low)),
     )

@@ -1,4 +1,4 @@
-"""What may close and what must be revised now: from the decision on frames to spans of windows. Pure.
+"""Turns a decision on frames into a Work: what closes now, what is revised, what is too late. Pure.
 
 Rules (docs/protocol.md): a window closes when its group's frontier has reached its end (4.4); a partial for windows
 that have closed revises them, whether it came as a late one or from a member that was left out (4.2); so does a change
@@ -13,17 +13,18 @@ from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut, SessionCut, TimeCut
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows, ordered_queries
 from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe
-from edge_agent.root.decision.read_plan import Key, Place, QueryAtDecision, ReadPlan, makings_of
-from edge_agent.root.decision.root_state import Line, Ranges, RootState
+from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan, read_plan_of
+from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.session_tracker import SessionDecisionView
 from edge_agent.root.decision.too_late import beyond
-from edge_agent.root.decision.window_ranges import CoverageRef, join
+from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, join
 from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SupersededRows, TooLate, WindowRange, Work
 from edge_agent.root.punctuation_windows import reached_us
 from edge_agent.wire.heads import Part
@@ -32,10 +33,10 @@ Covers = tuple[CoverageRef, ...]
 
 
 def step(
-    ledger: RootState,
+    state: RootState,
     decision: Decision,
     parts: Mapping[tuple[str, int, int], tuple[Part, ...]],
-    books: Mapping[Line, EpochDictionary],
+    dictionaries: Mapping[EpochKey, EpochDictionary],
     gaps: Iterable[tuple[str, Gap]],
     *,
     unread: int = 0,
@@ -45,45 +46,45 @@ def step(
 
     unread: messages of the batch that could not be read. flush: put nothing off.
     """
-    ledger.number += 1
-    ledger.decided_us = decision.now_us
-    queries = ledger.learn(decision.queries)
-    now = _Step(ledger, decision, flush)
-    now.take(parts, books)
+    state.number += 1
+    state.decided_us = decision.now_us
+    queries = state.learn(decision.queries)
+    now = _Step(state, decision, flush)
+    now.take(parts, dictionaries)
     now.recover()
     over = tuple(now.over())
-    makings = now.makings(gaps)
-    revisions = ordered_queries.revisions(decision.groups, ledger.query)
+    read_plan = now.read_plan(gaps)
+    revisions = ordered_queries.revisions(decision.groups, state.query)
     for group, view in decision.groups.items():
         for key in view.serving:
-            query = ledger.query(key)
+            query = state.query(key)
             if query is not None:
-                now.run(QueryAtDecision(key, query, group, view), makings, revisions)
-    marks = now.marks(makings)
-    spans = [*now.closing, *marks.closing]
+                now.run(QueryAtDecision(key, query, group, view), read_plan, revisions)
+    punctuation = now.punctuation(read_plan)
+    spans = [*now.closing, *punctuation.closing]
     closing = [(span, cover) for span, cover in spans if not now.meets(span)]
-    revising = [*now.revising, *marks.revising, *((span, cover) for span, cover in spans if now.meets(span))]
-    ledger.forget(decision)
-    ledger.need(decision)
+    revising = [*now.revising, *punctuation.revising, *((span, cover) for span, cover in spans if now.meets(span))]
+    state.forget(decision)
+    state.need(decision)
     used = [cover for _, cover in (*closing, *revising)]
     used += [cover for _, covers in (*now.islands, *now.ordered) for cover in covers]
     return Work(
-        ledger.number,
-        tuple(makings.shapes),
-        tuple(makings.orders),
+        state.number,
+        tuple(read_plan.shapes),
+        tuple(read_plan.orders),
         tuple(span for span, _ in closing),
         tuple(span for span, _ in revising),
         tuple(now.beyond),
         tuple(now.refused),
         unread,
-        ledger.cover(used),
-        tuple(ops_rows.gaps(decision.gaps, ledger.number)),
+        state.cover(used),
+        tuple(ops_rows.gaps(decision.gaps, state.number)),
         queries,
-        tuple(ops_rows.sensors(decision.sensors, ledger.number)),
-        nodes=ledger.nodes.rows(decision, ledger.number),
+        tuple(ops_rows.sensors(decision.sensors, state.number)),
+        nodes=state.nodes.rows(decision, state.number),
         islands=tuple(islands for islands, _ in now.islands),
         ordering=tuple(ordering for ordering, _ in now.ordered),
-        gone=tuple(marks.gone),
+        gone=tuple(punctuation.gone),
         over=over,
         coverages={cover.id: cover.coverage for cover in used},
     )
@@ -93,10 +94,10 @@ def step(
 class _Step:
     """One step on its way. touched: (after, upto] of window ends of which rows may have changed; a superset."""
 
-    ledger: RootState
+    state: RootState
     decision: Decision
     flush: bool
-    touched: dict[Place, Ranges] = field(default_factory=dict)
+    touched: dict[QueryPlace, Ranges] = field(default_factory=dict)
     beyond: list[TooLate] = field(default_factory=list)
     refused: list[RefusedFrame] = field(default_factory=list)
     closing: list[tuple[WindowRange, CoverageRef]] = field(default_factory=list)
@@ -105,32 +106,32 @@ class _Step:
     ordered: list[tuple[Ordering, Covers]] = field(default_factory=list)
 
     def take(
-        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], books: Mapping[Line, EpochDictionary]
+        self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], dictionaries: Mapping[EpochKey, EpochDictionary]
     ) -> None:
         """What took effect."""
-        ledger, decision = self.ledger, self.decision
+        state, decision = self.state, self.decision
         for effect in decision.effects:
             if effect.frame is None:
                 self.refused.append(RefusedFrame(effect.node, effect.epoch, effect.seq, effect.why))
                 continue
-            line = (effect.node, effect.epoch)
-            ledger.apply(effect)
+            line = EpochKey(effect.node, effect.epoch)
+            state.apply(effect)
             for part in parts.get((*line, effect.seq), ()):
-                group, plan = books[line].plans[part.plan]
-                ledger.note(line, part, group, plan)
+                group, plan = dictionaries[line].plans[part.plan]
+                state.note(line, part, group, plan)
                 if isinstance(group.cut, PunctuationCut):
-                    ledger.markers.touch(part, group, plan)
+                    state.markers.touch(part, group, plan)
                 elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan)
-                self.beyond += beyond(ledger, effect, part, (group, plan), decision.groups.get(group))
-        ledger.sessions.join(decision, books, ledger.limits.horizon_us)
-        ledger.markers.join(decision, books)
+                self.beyond += beyond(state, effect, part, (group, plan), decision.groups.get(group))
+        state.sessions.join(decision, dictionaries, state.limits.horizon_us)
+        state.markers.join(decision, dictionaries)
 
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
         """Closed windows that may hold rows of the part."""
-        for query in self.ledger.of(plan):
-            place = (query.id, query.revision, group.node)
-            closed_us = self.ledger.closed_us(place)
+        for query in self.state.of(plan):
+            place = QueryPlace(*query.key, group.node)
+            closed_us = self.state.closed_us(place)
             if part.earliest_end_us <= closed_us:
                 last_us = part.last_start_us + query.time_window.longest_us
                 self.touched.setdefault(place, []).append((part.earliest_end_us - 1, min(last_us, closed_us)))
@@ -139,123 +140,127 @@ class _Step:
         """Rows whose coverage changed: a leaf caught up, or a gap record came."""
         for (group, _leaf), (old_us, new_us) in self.decision.caught_up.items():
             for place in self._places(group):
-                self.touched.setdefault(place, []).append((old_us, min(new_us, self.ledger.closed_us(place))))
+                self.touched.setdefault(place, []).append((old_us, min(new_us, self.state.closed_us(place))))
         for _node, gap in self.decision.gaps:
             for place in [place for group in gap.groups for place in self._places(group)]:
-                query = self.ledger.query(place[:2])
+                query = self.state.query(place.key)
                 if query is not None:
-                    upto_us = min(gap.end_us + query.time_window.longest_us - 1, self.ledger.closed_us(place))
+                    upto_us = min(gap.end_us + query.time_window.longest_us - 1, self.state.closed_us(place))
                     self.touched.setdefault(place, []).append((gap.start_us, upto_us))
         for place, ranges in self.touched.items():
             self.touched[place] = [(after, upto) for after, upto in ranges if upto > after]
 
-    def _places(self, group: Group) -> tuple[Place, ...]:
+    def _places(self, group: Group) -> tuple[QueryPlace, ...]:
         view = self.decision.groups.get(group)
         if view is None or not isinstance(group.cut, TimeCut):
             return ()
-        return tuple((*key, group.node) for key in view.serving)
+        return tuple(QueryPlace(*key, group.node) for key in view.serving)
 
     def over(self) -> Iterator[SupersededRows]:
         """What an older revision gave beyond its end, as it turns out."""
         for (group, (query, revision)), from_us in self.decision.narrowed.items():
             if isinstance(group.cut, OrderedCut):  # positions once given are final (7.4)
                 continue
-            frontier_us, met = self.decision.groups[group].frontier_us, self.ledger.met
+            frontier_us, met = self.decision.groups[group].frontier_us, self.state.met
             met[query, group.node] = max(frontier_us, met.get((query, group.node), NEVER_US))
             if not isinstance(group.cut, PunctuationCut):  # theirs are known one by one
-                yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.ledger.limits.horizon_us)
+                yield SupersededRows(query, revision, group.node, from_us, frontier_us - self.state.limits.horizon_us)
 
     def meets(self, span: WindowRange) -> bool:
         """Whether rows of an older revision may stand there, so that first rows have to replace them."""
-        return self.ledger.meets(span.query, span.node, span.low_us)
+        return self.state.meets(span.query, span.node, span.low_us)
 
-    def makings(self, gaps: Iterable[tuple[str, Gap]]) -> ReadPlan:
+    def read_plan(self, gaps: Iterable[tuple[str, Gap]]) -> ReadPlan:
         """How rows are made of all that is served. gaps: all known."""
-        ledger = self.ledger
+        state = self.state
         served = {
-            group: {key: query for key in view.serving if (query := ledger.query(key)) is not None}
+            group: {key: query for key in view.serving if (query := state.query(key)) is not None}
             for group, view in self.decision.groups.items()
         }
+        scales = sum(map(len, state.scales.values()))  # they are only added to
+        of = (tuple(state.plans), {group: tuple(queries) for group, queries in served.items()}, scales)
+        if state.read_plan is None or state.read_plan[0] != of:  # the same for most decisions
+            state.read_plan = of, read_plan_of(state.plans.items(), served, state.target)
         known = tuple(gap for _, gap in gaps)
-        return makings_of(ledger.plans.items(), served, ledger.target, gaps=known, lowest_us=ledger.lowest_us)
+        return replace(state.read_plan[1], gaps=known, lowest_us=state.lowest_us)
 
-    def run(self, run: QueryAtDecision, makings: ReadPlan, revisions: ordered_queries.Revisions) -> None:
+    def run(self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions) -> None:
         """What of a query gets rows; of one of windows between markers, how far it is."""
         if isinstance(run.group.cut, PunctuationCut):
-            self.ledger.close(run.place, reached_us(run.group, run.view))
+            self.state.close(run.place, reached_us(run.group, run.view))
         elif isinstance(run.group.cut, SessionCut):
             if run.group not in self.decision.ended:
-                self.islands += self._islands(run, makings)
+                self.islands += self._islands(run, read_plan)
         elif isinstance(run.group.cut, OrderedCut):
-            self.ordered += self._ordering(run, makings, revisions)
+            self.ordered += self._ordering(run, read_plan, revisions)
         else:
             for after, upto in self._due(run):
-                self.revising += makings.spans(run, after, upto)
-            closed_us = self.ledger.closed_us(run.place)
+                self.revising += read_plan.ranges(run, after, upto)
+            closed_us = self.state.closed_us(run.place)
             if run.view.frontier_us > closed_us:
-                self.closing += makings.spans(run, closed_us, run.view.frontier_us)
-                self.ledger.close(run.place, run.view.frontier_us)
+                self.closing += read_plan.ranges(run, closed_us, run.view.frontier_us)
+                self.state.close(run.place, run.view.frontier_us)
 
     def _due(self, run: QueryAtDecision) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
-        floor_us = run.view.frontier_us - self.ledger.limits.horizon_us
+        floor_us = run.view.frontier_us - self.state.limits.horizon_us
         touched = [(max(after, floor_us), upto) for after, upto in self.touched.get(run.place, []) if upto > floor_us]
-        ranges = join([*self.ledger.pending.pop(run.place, []), *touched])  # what was put off does not expire
+        ranges = join([*self.state.pending.pop(run.place, []), *touched])  # what was put off does not expire
         if ranges and not self._may_revise(run.place):
-            self.ledger.pending[run.place] = ranges
+            self.state.pending[run.place] = ranges
             return []
         if ranges:
-            self.ledger.revised[run.place] = self.decision.now_us
+            self.state.revised[run.place] = self.decision.now_us
         return ranges
 
-    def _may_revise(self, place: Place) -> bool:
-        last_us = self.ledger.revised.get(place)
-        return self.flush or last_us is None or self.decision.now_us - last_us >= self.ledger.limits.revise_every_us
+    def _may_revise(self, place: QueryPlace) -> bool:
+        last_us = self.state.revised.get(place)
+        return self.flush or last_us is None or self.decision.now_us - last_us >= self.state.limits.revise_every_us
 
-    def _islands(self, run: QueryAtDecision, makings: ReadPlan) -> Iterator[tuple[Islands, Covers]]:
+    def _islands(self, run: QueryAtDecision, read_plan: ReadPlan) -> Iterator[tuple[Islands, Covers]]:
         """What of a query of sessions gets rows now."""
-        ledger, view, key = self.ledger, run.view, run.key
+        state, view, key = self.state, run.view, run.key
         gaps = tuple(gap for _, gap in self.decision.gaps)
-        floor_us, due = view.frontier_us - ledger.limits.horizon_us, self._may_revise(run.place)
+        floor_us, due = view.frontier_us - state.limits.horizon_us, self._may_revise(run.place)
         now = SessionDecisionView(run.group, view, view.serving[key], view.begins.get(key, {}), gaps, floor_us, due)
-        ended = ledger.sessions.ended(run.place, now)
-        ledger.close(run.place, view.frontier_us)
+        ended = state.sessions.ended(run.place, now)
+        state.close(run.place, view.frontier_us)
         if ended is None:
             return
-        shape, orders = makings.shape(run.query), makings.of(run.place)
-        islands, covers = ledger.sessions.islands(run.query, now, ended, shape=shape, orders=orders, gaps=makings.gaps)
+        shape, orders = read_plan.shape(run.query), read_plan.of(run.place)
+        islands, covers = state.sessions.islands(run.query, now, ended, shape=shape, orders=orders, gaps=read_plan.gaps)
         if islands.revises:
-            ledger.revised[run.place] = self.decision.now_us
-        meets = islands.low_us is not None and ledger.meets(run.query.id, run.group.node, islands.low_us)
+            state.revised[run.place] = self.decision.now_us
+        meets = islands.low_us is not None and state.meets(run.query.id, run.group.node, islands.low_us)
         yield replace(islands, meets=meets), covers
 
     def _ordering(
-        self, run: QueryAtDecision, makings: ReadPlan, revisions: ordered_queries.Revisions
+        self, run: QueryAtDecision, read_plan: ReadPlan, revisions: ordered_queries.Revisions
     ) -> Iterator[tuple[Ordering, Covers]]:
         """What of a query's raw readings gets its position."""
-        ledger, after_us = self.ledger, self.ledger.closed_us(run.place)
+        state, after_us = self.state, self.state.closed_us(run.place)
         mine = ordered_queries.OrderedQueryAtDecision(
             run.query, run.group, run.view, revisions[run.query.id, run.group.node]
         )
         upto_us = ordered_queries.decided(mine)
         if upto_us <= after_us:
             return
-        ledger.close(run.place, upto_us)
-        target, orders = ledger.target(run.key), makings.of(run.place)
-        found = ordered_queries.ordering(mine, after_us, upto_us, target=target, orders=orders, gaps=makings.gaps)
+        state.close(run.place, upto_us)
+        target, orders = state.target(run.key), read_plan.of(run.place)
+        found = ordered_queries.ordering(mine, after_us, upto_us, target=target, orders=orders, gaps=read_plan.gaps)
         if found is not None:
             yield found
 
-    def marks(self, makings: ReadPlan) -> PunctuationRequests:
+    def punctuation(self, read_plan: ReadPlan) -> PunctuationRequests:
         """What of the queries of windows between markers gets rows now."""
-        ledger, now_us = self.ledger, self.decision.now_us
+        state, now_us = self.state, self.decision.now_us
 
-        def making(key: Key) -> RowRecipe | None:
-            query = ledger.query(key)
+        def recipe_of(key: QueryKey) -> RowRecipe | None:
+            query = state.query(key)
             if query is None:
                 return None
             by_end = isinstance(query.window, Punctuation) and query.window.by_end
-            return RowRecipe(makings.shape(query), lambda node: makings.of((*key, node)), by_end)
+            return RowRecipe(read_plan.shape(query), lambda node: read_plan.of(QueryPlace(*key, node)), by_end)
 
-        due_us, horizon_us = now_us if self.flush else now_us - ledger.limits.revise_every_us, ledger.limits.horizon_us
-        return ledger.markers.step(self.decision, making, makings.gaps, due_us=due_us, horizon_us=horizon_us)
+        due_us, horizon_us = now_us if self.flush else now_us - state.limits.revise_every_us, state.limits.horizon_us
+        return state.markers.step(self.decision, recipe_of, read_plan.gaps, due_us=due_us, horizon_us=horizon_us)

@@ -1,4 +1,4 @@
-"""Rows of the small tables that say what came: definitions, sensors, losses, and how far every gateway is. Pure."""
+"""Rows of ops.queries, ops.sensors, ops.gaps and ops.nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions.definitions import query_of, sensor_of
 from edge_agent.errors import ConfigError
 from edge_agent.root.completeness import Decision
-from edge_agent.root.decision.work import Row
+from edge_agent.root.decision.work import TableRow
 
 NODES_EVERY_US: Final = 30_000_000  # ops.nodes is for people; each table in a batch costs half a second
 
 
-def queries(texts: Iterable[str], number: int) -> Iterator[tuple[Row, Query | None]]:
+def queries(texts: Iterable[str], number: int) -> Iterator[tuple[TableRow, Query | None]]:
     """A row of ops.queries a definition, and what it says; None where this version cannot read it."""
     for text in texts:
-        row: Row = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
+        row: TableRow = {"query": "", "revision": -1, "source": "", "by": [], "aggregates": []}
         query: Query | None = None
         try:
             query = query_of(text)
@@ -31,7 +31,7 @@ def queries(texts: Iterable[str], number: int) -> Iterator[tuple[Row, Query | No
         yield {**row, "definition": text, "batch": number}, query
 
 
-def sensors(texts: Iterable[str], number: int) -> Iterator[Row]:
+def sensors(texts: Iterable[str], number: int) -> Iterator[TableRow]:
     """A row of ops.sensors a definition that this version can read."""
     for text in texts:
         try:
@@ -48,7 +48,7 @@ def sensors(texts: Iterable[str], number: int) -> Iterator[Row]:
         }
 
 
-def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[Row]:
+def gaps(found: Iterable[tuple[str, Gap]], number: int) -> Iterator[TableRow]:
     """A row of ops.gaps a loss that (node) declared."""
     for node, gap in found:
         yield {
@@ -71,7 +71,7 @@ class NodeRows:
     us: int = NEVER_US
     like: tuple[object, ...] = ()
 
-    def rows(self, decision: Decision, number: int) -> tuple[Row, ...] | None:
+    def rows(self, decision: Decision, number: int) -> tuple[TableRow, ...] | None:
         """The table anew, None while it may stay as it is: nobody came, went, fell behind or caught up."""
         like = tuple(
             (group, leaf, frontier_us < view.frontier_us)

@@ -1,4 +1,4 @@
-"""What of raw readings gets its position at a decision. Pure.
+"""Decides which raw readings get their positions now. Pure.
 
 Rules (docs/protocol.md 7.4): readings with event times below the frontier are in order for good; the frontier that
 decides is the least of all expected leaves, of those left out too, unless the query says on_missing = "skip". What
@@ -14,6 +14,7 @@ from itertools import pairwise
 from edge_agent.algebra.coverage import window_coverage
 from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query.group_cut import OrderedCut
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import GroupView
@@ -35,7 +36,7 @@ class OrderedQueryAtDecision:
 Revisions = Mapping[tuple[str, str], Sequence[tuple[Query, GroupView]]]
 
 
-def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[tuple[str, int]], Query | None]) -> Revisions:
+def revisions(groups: Mapping[Group, GroupView], query_of: Callable[[QueryKey], Query | None]) -> Revisions:
     """Of every query whose readings get positions, by its id and node. query_of: its definition, if it is known."""
     found: dict[tuple[str, str], list[tuple[Query, GroupView]]] = {}
     for group, view in groups.items():
@@ -65,10 +66,10 @@ def ordering(
     target, orders: see Ordering. gaps: all known.
     """
     query, group, view = run.query, run.group, run.view
-    after_us, upto_us = view.serving[query.id, query.revision].readings(after_us, upto_us)
+    after_us, upto_us = view.serving[query.key].readings(after_us, upto_us)
     if upto_us <= after_us or not orders:  # none has sent a reading of it yet
         return None
-    begins: Mapping[str, int] = view.begins.get((query.id, query.revision), {})
+    begins: Mapping[str, int] = view.begins.get(query.key, {})
     found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], begins, (after_us, upto_us)))
     covers = {cover.id: cover for _, cover in found}
     cells = tuple(cell for cell, _ in found)
@@ -91,5 +92,5 @@ def _cells(
             ends_us = max(first_low, last_us) + 1
             coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins)
             cover = CoverageRef.of(coverage)
-            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
-            yield CoverageCell("", first_low, first_high, last_low, last_high, *told), cover
+            counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell("", first_low, first_high, last_low, last_high, *counts), cover

@@ -1,4 +1,4 @@
-"""The queries of windows between markers at a decision: which of them get rows, as work for Spark. Pure.
+"""Windows between markers that get rows at a decision, as window ranges. Pure.
 
 Which windows those are is decided in edge_agent/root/punctuation.py, for both roots.
 """
@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, WithdrawnWindow
 from edge_agent.root.punctuation import PunctuationWindows
-from edge_agent.root.punctuation_windows import JointWindow, Key, members_of
+from edge_agent.root.punctuation_windows import JointWindow, members_of
 from edge_agent.wire.heads import Part
-
-Line = tuple[str, int]  # node and epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,77 +46,77 @@ class PunctuationRequests:
 
 @dataclass(slots=True)
 class PunctuationQueries:
-    """marked: the windows of each query revision."""
+    """windows: of each query revision."""
 
-    marked: dict[Key, PunctuationWindows] = field(default_factory=dict)
+    windows: dict[QueryKey, PunctuationWindows] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
         """Whether rows may have to be revised once it is due."""
-        return any(marked.waiting for marked in self.marked.values())
+        return any(windows.waiting for windows in self.windows.values())
 
-    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary]) -> None:
-        """Rows of markers that took effect, to the queries that they are of. books: of the epochs."""
+    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary]) -> None:
+        """Rows of markers that took effect, to the queries that they are of. dictionaries: of the epochs."""
         for effect in decision.effects:
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
-                    book = books[effect.node, effect.epoch]
-                    group, plan = book.plans[section.plan]
+                    dictionary = dictionaries[EpochKey(effect.node, effect.epoch)]
+                    group, plan = dictionary.plans[section.plan]
                     if plan.kind == "marker":
                         keys, start, end = (column.tolist() for column in section.pieces())
-                        for key in plan.queries:
-                            marked = self.marked.setdefault(key, PunctuationWindows())
-                            marked.tell(group.node, [book.keys[number] for number in keys], start, end)
+                        for key in plan.keys:
+                            windows = self.windows.setdefault(key, PunctuationWindows())
+                            windows.add_markers(group.node, [dictionary.keys[number] for number in keys], start, end)
 
     def touch(self, part: Part, group: Group, plan: Plan) -> None:
         """Rows of readings that took effect; a superset of what they are in: what has not changed is not written."""
-        for key in plan.queries if plan.kind != "marker" else ():
-            marked = self.marked.setdefault(key, PunctuationWindows())
-            marked.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
+        for key in plan.keys if plan.kind != "marker" else ():
+            windows = self.windows.setdefault(key, PunctuationWindows())
+            windows.touch(group.node, np.array([part.first_start_us]), np.array([part.latest_end_us]))
 
-    def low_us(self, key: Key, closed_us: int) -> int:
+    def low_us(self, key: QueryKey, closed_us: int) -> int:
         """Where the rows begin that a query still waits for."""
-        low_us = self.marked[key].low_us if key in self.marked else None
+        low_us = self.windows[key].low_us if key in self.windows else None
         return closed_us if low_us is None else min(closed_us, low_us)
 
     def step(
         self,
         decision: Decision,
-        making: Callable[[Key], RowRecipe | None],
+        recipe_of: Callable[[QueryKey], RowRecipe | None],
         gaps: Sequence[Gap],
         *,
         due_us: int,
         horizon_us: int,
     ) -> PunctuationRequests:
-        """The work of a decision. making: None for a query that this root cannot read. gaps: all known."""
+        """The work of a decision. recipe_of: None for a query that this root cannot read. gaps: all known."""
         out = PunctuationRequests()
         for key, members in members_of(decision).items():
-            made = making(key)
-            if made is None:
+            recipe = recipe_of(key)
+            if recipe is None:
                 continue
-            marked = self.marked.setdefault(key, PunctuationWindows())
-            found = marked.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
-            out.closing.extend(_span(key, joint, made) for joint in found.closing)
-            out.revising.extend(_span(key, joint, made) for joint in found.revising)
+            windows = self.windows.setdefault(key, PunctuationWindows())
+            found = windows.step(key, members, decision, gaps, due_us=due_us, horizon_us=horizon_us)
+            out.closing.extend(_span(key, joint, recipe) for joint in found.closing)
+            out.revising.extend(_span(key, joint, recipe) for joint in found.revising)
             out.gone.extend(WithdrawnWindow(key[0], key[1], node, start, end) for node, start, end in found.gone)
         return out
 
     def snapshot(self) -> list[object]:
         """Plain values."""
-        return [[*key, marked.snapshot()] for key, marked in self.marked.items()]
+        return [[*key, windows.snapshot()] for key, windows in self.windows.items()]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> PunctuationQueries:
-        """The twin of `snapshot`."""
-        return cls({(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
+        """The inverse of `snapshot`."""
+        return cls({QueryKey(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
 
 
-def _span(key: Key, joint: JointWindow, made: RowRecipe) -> tuple[WindowRange, CoverageRef]:
+def _span(key: QueryKey, joint: JointWindow, recipe: RowRecipe) -> tuple[WindowRange, CoverageRef]:
     node, start_us, end_us = joint.place
     cover, length_us = CoverageRef.of(joint.coverage), end_us - start_us
-    picks = tuple((order, low, high) for of, low, high in joint.picks for order in made.orders(of))
+    picks = tuple((order, low, high) for of, low, high in joint.picks for order in recipe.orders(of))
     span = WindowRange(
-        *(*key, made.shape, end_us - 1, end_us, length_us, length_us, start_us, start_us, start_us),
+        *(*key, recipe.shape, end_us - 1, end_us, length_us, length_us, start_us, start_us, start_us),
         orders=tuple(sorted({order for order, _, _ in picks})),
         coverage_id=cover.id,
         expected=len(joint.coverage.expected),
@@ -126,6 +125,6 @@ def _span(key: Key, joint: JointWindow, made: RowRecipe) -> tuple[WindowRange, C
         node=node,
         picks=picks,
         within=joint.within,
-        by_end=made.by_end,
+        by_end=recipe.by_end,
     )
     return span, cover

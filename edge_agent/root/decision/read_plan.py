@@ -1,4 +1,4 @@
-"""How rows are made at a decision, whatever closes: shapes of results, orders that are read, runs of windows. Pure."""
+"""The read plan of a decision: shapes of states, read requests and the queries that they feed. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from edge_agent.algebra.frame import Gap, Plan
+from edge_agent.algebra.frame import NEVER_US, Gap, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut
+from edge_agent.algebra.query.key import QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.window_ranges import CoverageRef, covers
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.instant_slices import basis_of_all, reaches
 
-Key = tuple[str, int]  # query and revision
-Place = tuple[str, int, str]  # the same in the group of one node, '' where it is not local
-Target = Callable[[Key], int | None]  # the scale at which a query's plans meet
+Target = Callable[[QueryKey], int | None]  # the scale at which a query's plans meet
 KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this root forms windows from
 
 
@@ -24,15 +23,15 @@ KINDS: Final = ("slice", "window", "session", "raw")  # kinds of rows that this 
 class QueryAtDecision:
     """A query's revision in its group, at a decision."""
 
-    key: Key
+    key: QueryKey
     query: Query
     group: Group
     view: GroupView
 
     @property
-    def place(self) -> Place:
+    def place(self) -> QueryPlace:
         """What its rows are counted under."""
-        return (*self.key, self.group.node)
+        return QueryPlace(*self.key, self.group.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +43,20 @@ class ReadPlan:
 
     shapes: Mapping[tuple[tuple[Aggregate, ...], int | None], int]
     orders: Sequence[ReadRequest]
-    feeding: Mapping[Place, list[int]]
+    feeding: Mapping[QueryPlace, list[int]]
     target: Target
-    gaps: tuple[Gap, ...]
-    lowest_us: int
+    gaps: tuple[Gap, ...] = ()
+    lowest_us: int = NEVER_US
 
-    def of(self, place: Place) -> tuple[int, ...]:
+    def of(self, place: QueryPlace) -> tuple[int, ...]:
         """Numbers of the orders that feed a query."""
         return tuple(self.feeding.get(place, ()))
 
     def shape(self, query: Query) -> int:
         """The number of a query's shape."""
-        return self.shapes[query.aggregates, self.target((query.id, query.revision))]
+        return self.shapes[query.aggregates, self.target(query.key)]
 
-    def spans(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
+    def ranges(self, run: QueryAtDecision, after_us: int, upto_us: int) -> Iterator[tuple[WindowRange, CoverageRef]]:
         """The windows of a query that end in (after, upto], as runs of evenly spaced ones, cut by their coverage."""
         query, serving, shape = run.query, run.view.serving[run.key], self.shape(run.query)
         after_us = max(after_us, self.lowest_us)
@@ -75,17 +74,14 @@ class ReadPlan:
             yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
 
-def makings_of(
+def read_plan_of(
     plans: Iterable[tuple[bytes, tuple[Group, Plan]]],
-    groups: Mapping[Group, Mapping[Key, Query]],
+    groups: Mapping[Group, Mapping[QueryKey, Query]],
     target: Target,
-    *,
-    gaps: tuple[Gap, ...],
-    lowest_us: int,
 ) -> ReadPlan:
-    """For everything that is served, whether it closes now or not: so Spark's plans stay the same.
+    """The plan for everything that is served, whether it closes now or not, so that Spark's plans stay the same.
 
-    plans: by `identity`. groups: the queries that each serves. gaps, lowest_us: see Makings.
+    plans: by `identity`. groups: the queries that each serves.
     """
     served = {key for queries in groups.values() for key in queries}
     found = {
@@ -96,13 +92,13 @@ def makings_of(
     }
     shapes = {shape: number for number, shape in enumerate(sorted(found, key=repr))}
     known = dict(plans)
-    wanted: dict[tuple[bytes, int | None], set[Place]] = {}
+    wanted: dict[tuple[bytes, int | None], set[QueryPlace]] = {}
     for digest, (group, plan) in known.items():
-        for key in plan.queries:
+        for key in plan.keys:
             if plan.kind in KINDS and key in served:
-                wanted.setdefault((digest, target(key)), set()).add((*key, group.node))
+                wanted.setdefault((digest, target(key)), set()).add(QueryPlace(*key, group.node))
     orders: list[ReadRequest] = []
-    feeding: dict[Place, list[int]] = {}
+    feeding: dict[QueryPlace, list[int]] = {}
     for number, ((digest, scale), places) in enumerate(sorted(wanted.items(), key=repr)):
         group, plan = known[digest]
         edges = (group.cut.gap_us, group.cut.max_us)
@@ -111,4 +107,4 @@ def makings_of(
         orders.append(order)
         for place in places:
             feeding.setdefault(place, []).append(number)
-    return ReadPlan(shapes, orders, feeding, target, gaps, lowest_us)
+    return ReadPlan(shapes, orders, feeding, target)

@@ -1,4 +1,4 @@
-"""What the root knows between decisions beside the Decider's own state: plain values, and what follows from them. Pure.
+"""The state of the root between decisions, beside that of the Decider: plain values. Pure.
 
 What closes and is revised is decided in edge_agent/root/decision/decide.py; bytes of it are in
 cloud_job/spark/decision_checkpoint.py.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import extent_us
 from edge_agent.config.definitions.definitions import query_of
@@ -19,14 +20,11 @@ from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
-from edge_agent.root.decision.read_plan import KINDS, Key, Place
+from edge_agent.root.decision.read_plan import KINDS, ReadPlan
 from edge_agent.root.decision.session_queries import SessionQueries
-from edge_agent.root.decision.window_ranges import CoverageRef, coverage_rows, join
-from edge_agent.root.decision.work import Row, identity
+from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage_rows, join
+from edge_agent.root.decision.work import TableRow, identity
 from edge_agent.wire.heads import Part
-
-Line = tuple[str, int]  # node and epoch
-Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +43,20 @@ class RootState:
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
     there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
-    may stand where windows start below that (docs/protocol.md 6.3).
+    may stand where windows start below that (docs/protocol.md 6.3). read_plan: the last one, and what it follows from.
     """
 
     limits: RootLimits
     number: int = -1
     decided_us: int = 0
-    queries: dict[Key, str] = field(default_factory=dict)
-    scales: dict[Key, set[int | None]] = field(default_factory=dict)
+    queries: dict[QueryKey, str] = field(default_factory=dict)
+    scales: dict[QueryKey, set[int | None]] = field(default_factory=dict)
     plans: dict[bytes, tuple[Group, Plan]] = field(default_factory=dict)
-    closed: dict[Place, int] = field(default_factory=dict)
-    revised: dict[Place, int] = field(default_factory=dict)
-    pending: dict[Place, Ranges] = field(default_factory=dict)
-    applied: dict[Line, Ranges] = field(default_factory=dict)
-    extent: dict[Line, tuple[int, int]] = field(default_factory=dict)
+    closed: dict[QueryPlace, int] = field(default_factory=dict)
+    revised: dict[QueryPlace, int] = field(default_factory=dict)
+    pending: dict[QueryPlace, Ranges] = field(default_factory=dict)
+    applied: dict[EpochKey, Ranges] = field(default_factory=dict)
+    extent: dict[EpochKey, tuple[int, int]] = field(default_factory=dict)
     owners: list[tuple[int, str]] = field(default_factory=list)
     covers_known: set[str] = field(default_factory=set)
     needed_us: int = NEVER_US
@@ -66,7 +64,8 @@ class RootState:
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
     nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
-    _parsed: dict[Key, Query | None] = field(default_factory=dict)
+    read_plan: tuple[object, ReadPlan] | None = None
+    _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
     @property
     def put_off(self) -> bool:
@@ -87,7 +86,7 @@ class RootState:
         """The run that decided a batch."""
         return next(owner for first, owner in reversed(self.owners) if first <= number)
 
-    def query(self, key: Key) -> Query | None:
+    def query(self, key: QueryKey) -> Query | None:
         """The definition of a query's revision, None while it has not come or cannot be read."""
         if key not in self._parsed and key in self.queries:
             try:
@@ -98,23 +97,23 @@ class RootState:
 
     def of(self, plan: Plan) -> list[Query]:
         """The queries of a plan, as far as they are known."""
-        return [query for query in map(self.query, plan.queries) if query is not None]
+        return [query for query in map(self.query, plan.keys) if query is not None]
 
-    def reach(self, key: Key) -> int | None:
+    def reach(self, key: QueryKey) -> int | None:
         """How long after a reading a row of a query that holds it may end; None while it is not known."""
         query = self.query(key)
         return None if query is None else extent_us(query.window)
 
-    def target(self, key: Key) -> int | None:
+    def target(self, key: QueryKey) -> int | None:
         """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
         scales = self.scales.get(key, {None})
         return None if None in scales else min(scale for scale in scales if scale is not None)
 
-    def closed_us(self, place: Place) -> int:
+    def closed_us(self, place: QueryPlace) -> int:
         """Windows of a query that end up to there have had their rows."""
         return self.closed.get(place, NEVER_US)
 
-    def close(self, place: Place, upto_us: int) -> None:
+    def close(self, place: QueryPlace, upto_us: int) -> None:
         """Windows of a query that end up to there have their rows now."""
         self.closed[place] = max(self.closed_us(place), upto_us)
 
@@ -122,20 +121,20 @@ class RootState:
         """Whether rows of an older revision may stand where windows start there."""
         return low_us < self.met.get((query, node), NEVER_US)
 
-    def learn(self, texts: Iterable[str]) -> tuple[Row, ...]:
+    def learn(self, texts: Iterable[str]) -> tuple[TableRow, ...]:
         """Definitions; their rows of ops.queries."""
         rows = []
         for row, query in ops_rows.queries(texts, self.number):
             rows.append(row)
             if query is not None:
-                self.queries.setdefault((query.id, query.revision), str(row["definition"]))
+                self.queries.setdefault(query.key, str(row["definition"]))
         return tuple(rows)
 
     def apply(self, effect: Effect) -> None:
         """A frame took effect."""
-        _add(self.applied.setdefault((effect.node, effect.epoch), []), effect.seq)
+        _add(self.applied.setdefault(EpochKey(effect.node, effect.epoch), []), effect.seq)
 
-    def note(self, line: Line, part: Part, group: Group, plan: Plan) -> None:
+    def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:
         """Where rows of a frame that took effect lie, and of which plan they are."""
         low, high = self.extent.get(line, (part.first_start_us, part.latest_end_us))
         self.extent[line] = (min(low, part.first_start_us), max(high, part.latest_end_us))
@@ -143,12 +142,12 @@ class RootState:
         if digest not in self.plans:
             self.plans[digest] = (group, plan)
             if plan.kind in KINDS:
-                for key in plan.queries:
+                for key in plan.keys:
                     self.scales.setdefault(key, set()).add(plan.scale)
 
-    def cover(self, used: Iterable[CoverageRef]) -> tuple[Row, ...]:
+    def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
         """The rows of ops.coverage that these lack there."""
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for cover in used:
             if cover.missing and cover.id not in self.covers_known:
                 self.covers_known.add(cover.id)
@@ -158,7 +157,7 @@ class RootState:
     def forget(self, decision: Decision) -> None:
         """What was kept of groups that nobody serves any more and none of whose rows can change."""
         for group in decision.ended:
-            for place in [(*key, group.node) for key in decision.groups[group].serving]:
+            for place in [QueryPlace(*key, group.node) for key in decision.groups[group].serving]:
                 for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
                     known.pop(place, None)
             for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
@@ -166,10 +165,10 @@ class RootState:
 
     def need(self, decision: Decision) -> None:
         """Find out where the rows begin that any query still waits for."""
-        served = [(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
+        served = [QueryPlace(*key, group.node) for group, view in decision.groups.items() for key in view.serving]
         self.needed_us = min((us for place in served if (us := self.needs(place)) is not None), default=NEVER_US)
 
-    def settled_us(self, place: Place, frontier_us: int) -> int:
+    def settled_us(self, place: QueryPlace, frontier_us: int) -> int:
         """No row of a query that ends by then can change any more."""
         track = self.sessions.tracks.get(place)
         times = [frontier_us - self.limits.horizon_us, *(after_us for after_us, _ in self.pending.get(place, ()))]
@@ -177,16 +176,16 @@ class RootState:
             times.append(track.touched[0])
         return min(times)
 
-    def needs(self, place: Place) -> int | None:
+    def needs(self, place: QueryPlace) -> int | None:
         """Where the rows begin that one query waits for: its open sessions, its windows that have not closed."""
-        query = self.query(place[:2])
+        query = self.query(place.key)
         if query is None:
             return None
         closed_us, track = self.closed_us(place), self.sessions.tracks.get(place)
         if track is not None:
             return min(closed_us, track.low_us)
         if isinstance(query.group.cut, PunctuationCut):
-            return self.markers.low_us(place[:2], closed_us)
+            return self.markers.low_us(place.key, closed_us)
         if isinstance(query.group.cut, OrderedCut):
             return closed_us
         return closed_us - query.time_window.longest_us if query.window.type != "session" else closed_us

@@ -1,4 +1,4 @@
-"""Where sessions have which coverage: a grid over first reading and last + gap, with one coverage a cell. Pure.
+"""The coverage of sessions as a grid over first reading and last + gap, one coverage a cell. Pure.
 
 Rules (docs/protocol.md 4.7): a leaf is missing from a session row while its bound of the key is not past last + gap; a
 gap record that touches the session takes its leaves away; a leaf that serves the query from later is not expected,
@@ -80,8 +80,8 @@ def _cells(
             last_us = max(end_low, end_us) - group.cut.gap_us
             coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
             cover = CoverageRef.of(coverage)
-            told = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
-            yield CoverageCell(key, first_low, first_high, end_low, end_high, *told), cover
+            counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
+            yield CoverageCell(key, first_low, first_high, end_low, end_high, *counts), cover
 
 
 def _runs(known: CoverageSources) -> list[Gap]:

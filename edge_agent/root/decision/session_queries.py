@@ -1,4 +1,4 @@
-"""The queries of sessions at a decision: pieces go to the queries that they are of, and what ends gets its work. Pure.
+"""Queries of sessions at a decision: assigns new pieces to queries, turns what ends into Islands. Pure.
 
 Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_agent/root/decision/session_tracker.py.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_agent.algebra.frame import NEVER_US, Gap, Serving
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.renumbering import Renumbering
@@ -20,15 +20,12 @@ from edge_agent.root.decision.session_tracker import ClosableSessions, OpenSessi
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Islands, SessionKey
 
-Place = tuple[str, int, str]  # query and revision in the group of one node, '' where it is not local
-Line = tuple[str, int]  # node and epoch
-
 
 @dataclass(slots=True)
 class SessionQueries:
     """tracks: what is open, by query, revision and node. numbers: of their keys."""
 
-    tracks: dict[Place, OpenSessions] = field(default_factory=dict)
+    tracks: dict[QueryPlace, OpenSessions] = field(default_factory=dict)
     numbers: Renumbering = field(default_factory=Renumbering)
 
     @property
@@ -36,30 +33,30 @@ class SessionQueries:
         """Whether rows may have to be revised once it is due."""
         return any(track.waiting for track in self.tracks.values())
 
-    def join(self, decision: Decision, books: Mapping[Line, EpochDictionary], horizon_us: int) -> None:
-        """Pieces of sessions that took effect, to the queries that they are of. books: of the epochs."""
-        came: dict[Place, tuple[Group, list[Pieces]]] = {}
+    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary], horizon_us: int) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of. dictionaries: of the epochs."""
+        came: dict[QueryPlace, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
             line = EpochKey(effect.node, effect.epoch)
             for part in () if effect.frame is None else effect.frame.groups:
                 for section in (*part.sections, *part.late):
-                    group, plan = books[line].plans[section.plan]
+                    group, plan = dictionaries[line].plans[section.plan]
                     if plan.kind == "session":
                         key, start, end = section.pieces()
-                        pieces = (self.numbers.maps(line, books[line])[0][key], start, end)
-                        for query in plan.queries:
-                            came.setdefault((*query, group.node), (group, []))[1].append(pieces)
+                        pieces = (self.numbers.maps(line, dictionaries[line])[0][key], start, end)
+                        for query in plan.keys:
+                            came.setdefault(QueryPlace(*query, group.node), (group, []))[1].append(pieces)
         for place, (group, found) in came.items():
             view = decision.groups.get(group)
             floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
             track = self.tracks.setdefault(place, OpenSessions())
             track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, floor_us)
 
-    def ended(self, place: Place, now: SessionDecisionView) -> ClosableSessions | None:
+    def ended(self, place: QueryPlace, now: SessionDecisionView) -> ClosableSessions | None:
         """What of a query gets rows now; None: nothing."""
         return self.tracks.setdefault(place, OpenSessions()).step(now, self.numbers.keys)
 
-    def stretch(self, place: Place, longest_us: int) -> None:
+    def stretch(self, place: QueryPlace, longest_us: int) -> None:
         """Rows of a query have been made that reach as far, of others."""
         if place in self.tracks:
             self.tracks[place].stretch(longest_us)
@@ -93,7 +90,7 @@ class SessionQueries:
             start_from_us=serving.start_from_us,
             start_until_us=serving.start_until_us,
             end_until_us=serving.end_until_us,
-            crossing_us=self.tracks[query.id, query.revision, now.group.node].crossing_us,
+            crossing_us=self.tracks[QueryPlace(*query.key, now.group.node)].crossing_us,
             node=now.group.node,
             meets=False,
             keys=tuple(SessionKey(name, *found) for name, found in ended.keyed.items()),
@@ -110,5 +107,5 @@ class SessionQueries:
         """The inverse of `snapshot`."""
         made = cls()
         for query, revision, node, found in state:
-            made.tracks[query, revision, node] = OpenSessions.restore(found, made.numbers.keys)
+            made.tracks[QueryPlace(query, revision, node)] = OpenSessions.restore(found, made.numbers.keys)
         return made

@@ -1,4 +1,4 @@
-"""Which sessions get rows now: where the pieces lie that no row holds yet, key by key, without their states. Pure.
+"""Tracks the extents of open sessions by key, and finds those that get rows now. Pure.
 
 Rules (docs/protocol.md): a session is complete when the bound of its key lies past last + gap, the bound being the
 lesser of frontier and hint (5.1); pieces within one gap are one island (5.3); an island that a piece joins after its
@@ -269,7 +269,7 @@ class OpenSessions:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], names: TextNumbers) -> OpenSessions:
-        """The twin of `snapshot`. names: numbers are given to keys that are not in it."""
+        """The inverse of `snapshot`. names: numbers are given to keys that are not in it."""
         codes = names.of(state["keys"])
         place, start, end, again = state["rows"]
         shut_us, shut = state["shut"]

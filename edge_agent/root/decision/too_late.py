@@ -1,4 +1,4 @@
-"""Which readings that took effect are in no result. Pure.
+"""Decides which readings that took effect are in no result. Pure.
 
 Rules (docs/protocol.md): rows all of whose windows have ended before the correction horizon (4.2); raw readings below
 a frontier that gave positions (7.4). They stand in ops.late instead.
@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Window, evenly, extent_us
 from edge_agent.machines.downlink.inbox import Effect
@@ -22,22 +23,22 @@ from edge_agent.wire.heads import Part
 
 
 def beyond(
-    ledger: RootState, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None
+    state: RootState, effect: Effect, part: Part, of: tuple[Group, Plan], view: GroupView | None
 ) -> Iterator[TooLate]:
-    """What of a part. ledger: before anything closes at this decision. of: the part's plan. view: of its group."""
+    """What of a part. state: before anything closes at this decision. of: the part's plan. view: of its group."""
     group, plan = of
-    queries = ledger.of(plan)
+    queries = state.of(plan)
     if plan.kind == "marker" or not queries:
         return
     place, source = (effect.node, effect.epoch, effect.seq, part.number), queries[0].source
-    closed_us = _closed_us(ledger, queries, group)
+    closed_us = _closed_us(state, queries, group)
     if plan.kind == "raw" and not isinstance(group.cut, PunctuationCut):
         if part.first_start_us < closed_us:
             yield TooLate(*place, source, closed_us, decided=True)
         return
     if view is None or view.frontier_us == NEVER_US:
         return
-    settled_us = min(closed_us, view.frontier_us - ledger.limits.horizon_us)
+    settled_us = min(closed_us, view.frontier_us - state.limits.horizon_us)
     if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
         before_us = settled_us - max(extent_us(query.window) for query in queries) + 1
         if part.earliest_end_us - 1 < before_us:
@@ -59,6 +60,6 @@ def _first_open_us(window: Window, settled_us: int) -> int:
     return int(starts.min(initial=settled_us))
 
 
-def _closed_us(ledger: RootState, queries: list[Query], group: Group) -> int:
+def _closed_us(state: RootState, queries: list[Query], group: Group) -> int:
     """Windows of all of them that end up to there have had their rows."""
-    return min(ledger.closed_us((query.id, query.revision, group.node)) for query in queries)
+    return min(state.closed_us(QueryPlace(*query.key, group.node)) for query in queries)

@@ -1,4 +1,4 @@
-"""Runs of windows: joined ranges of their ends, and the pieces of a run that share a coverage. Pure."""
+"""Joins ranges of window ends, and cuts a range of windows where its coverage changes. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Final
 from edge_agent.algebra.coverage import Coverage, window_coverage
 from edge_agent.algebra.frame import Gap
 from edge_agent.algebra.query.query import Group
-from edge_agent.root.decision.work import Row, WindowRange
+from edge_agent.root.decision.work import TableRow, WindowRange
 
+Ranges = list[tuple[int, int]]  # of microseconds, (after, upto] or [low, high), in order; of seqs, both ends in them
 MOST_RANGES: Final = 32  # of one query: beyond, neighbours are joined; more is computed again, nothing is missed
 
 
@@ -34,13 +35,13 @@ class CoverageRef:
         return cls(hashlib.blake2b(text, digest_size=8).hexdigest(), coverage)
 
 
-def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> list[tuple[int, int]]:
+def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
     """Ranges (after, upto] in order, those that touch as one; at most `most`, the nearest joined first.
 
     >>> join([(5, 7), (0, 2), (2, 3), (6, 9)])
     [(0, 3), (5, 9)]
     """
-    out: list[tuple[int, int]] = []
+    out: Ranges = []
     for after, upto in sorted(ranges):
         if out and after <= out[-1][1]:
             out[-1] = (out[-1][0], max(out[-1][1], upto))
@@ -95,7 +96,7 @@ def covers(
         )
 
 
-def coverage_rows(cover: CoverageRef, number: int) -> list[Row]:
+def coverage_rows(cover: CoverageRef, number: int) -> list[TableRow]:
     """Its rows of ops.coverage."""
     return [
         {"coverage_id": cover.id, "leaf": leaf, "reason": reason, "batch": number} for leaf, reason in cover.missing

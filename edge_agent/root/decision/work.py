@@ -1,4 +1,4 @@
-"""What one decision asks of the tables: plain values that stand in its row of ops.batches; a replay reuses them."""
+"""The Work of one decision: plain values, stored in its row of ops.batches so that a replay reuses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge_agent.wire import snapshot
 
 VERSION: Final = 1
 ROWS: Final = ("coverage", "gaps", "queries", "sensors")
-Row = dict[str, object]
+TableRow = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +268,11 @@ class Work:
     beyond: tuple[TooLate, ...] = ()
     refused: tuple[RefusedFrame, ...] = ()
     unread: int = 0
-    coverage: tuple[Row, ...] = ()
-    gaps: tuple[Row, ...] = ()
-    queries: tuple[Row, ...] = ()
-    sensors: tuple[Row, ...] = ()
-    nodes: tuple[Row, ...] | None = None
+    coverage: tuple[TableRow, ...] = ()
+    gaps: tuple[TableRow, ...] = ()
+    queries: tuple[TableRow, ...] = ()
+    sensors: tuple[TableRow, ...] = ()
+    nodes: tuple[TableRow, ...] | None = None
     islands: tuple[Islands, ...] = ()
     ordering: tuple[Ordering, ...] = ()
     gone: tuple[WithdrawnWindow, ...] = ()
@@ -292,7 +292,7 @@ class Work:
 
     @classmethod
     def loads(cls, content: bytes) -> Self:
-        """The twin of `dumps`. Raises: WireError."""
+        """The inverse of `dumps`. Raises: WireError."""
         plain: dict[str, Any] = snapshot.loads(content)
         shapes = tuple(
             (tuple(Aggregate(fn, name, tuple((k, v) for k, v in params)) for fn, name, params in group), scale)

@@ -11,6 +11,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Heartbeat, Receipt
 from edge_agent.algebra.query.group_cut import PunctuationCut
+from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Query
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
@@ -19,7 +20,7 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Islands, WindowRange, Work
 from edge_agent.root.numpy import time_windows
 from edge_agent.root.numpy.kept_rows import KeptRows
-from edge_agent.root.numpy.ordered import OrderedRows
+from edge_agent.root.numpy.ordered import PositionRows
 from edge_agent.root.numpy.result_rows import NewRow, ResultRows
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
@@ -47,8 +48,8 @@ class NumpyRoot:
         self.kept = KeptRows()
         self.results = ResultRows()
         self._sessions = SessionRows(self.results)
-        self._ordered = OrderedRows(self.kept.numbers)
-        self._rolling: dict[tuple[str, int, str], RollingWindows] = {}
+        self._ordered = PositionRows(self.kept.numbers)
+        self._rolling: dict[QueryPlace, RollingWindows] = {}
 
     @property
     def beyond(self) -> list[TooLateReadings]:
@@ -67,7 +68,7 @@ class NumpyRoot:
     def step(self, now_us: int, *, flush: bool = False) -> list[Row]:
         """Decide; return the rows that are new, revised or withdrawn since the last step. flush: put nothing off."""
         decision = self.decider.decide(now_us)
-        dictionaries, gaps = self.decider.parent.books, self.decider.gaps
+        dictionaries, gaps = self.decider.parent.dictionaries, self.decider.gaps
         parts = {
             (effect.node, effect.epoch, effect.seq): parts_of(effect.frame)
             for effect in decision.effects
@@ -78,7 +79,7 @@ class NumpyRoot:
         too_late = {(each.node, each.epoch, each.seq, each.part): each for each in work.beyond}
         for effect in decision.effects:
             if effect.frame is not None:
-                self.kept.take(effect, dictionaries[effect.node, effect.epoch], self.state, too_late)
+                self.kept.take(effect, dictionaries[EpochKey(effect.node, effect.epoch)], self.state, too_late)
         rows = [*self._carried_out(work)]
         self._free(decision)
         return rows
@@ -115,7 +116,7 @@ class NumpyRoot:
         if span.picks:
             made = time_windows.picked(span, indexes, shape, ranks)
         elif closes and RollingWindows.serves(span, every):
-            rolling = self._rolling.setdefault((span.query, span.revision, span.node), RollingWindows())
+            rolling = self._rolling.setdefault(QueryPlace(span.query, span.revision, span.node), RollingWindows())
             made = time_windows.rolled(span, every, shape, ranks, rolling)
         else:
             made = time_windows.formed(span, every, shape, ranks)
@@ -139,11 +140,11 @@ class NumpyRoot:
         yield from self._sessions.first(found, source)
         if found.revises:
             touched = self._sessions.touched(found)
-            self.state.sessions.stretch((found.query, found.revision, found.node), touched.longest_us)
+            self.state.sessions.stretch(QueryPlace(found.query, found.revision, found.node), touched.longest_us)
             yield from self._sessions.again(found, source, touched)
 
     def _query(self, name: str, revision: int) -> Query:
-        query = self.state.query((name, revision))
+        query = self.state.query(QueryKey(name, revision))
         assert query is not None, (name, revision)
         return query
 
@@ -156,13 +157,14 @@ class NumpyRoot:
     def _free(self, decision: Decision) -> None:
         """Forget rows that nothing can revise any more."""
         for group, view in decision.groups.items():
-            for query, revision in view.serving:
-                floor_us = self.state.settled_us((query, revision, group.node), view.frontier_us)
+            for key in view.serving:
+                place = QueryPlace(*key, group.node)
+                floor_us = self.state.settled_us(place, view.frontier_us)
                 if isinstance(group.cut, PunctuationCut):
-                    marked = self.state.markers.marked.get((query, revision))
-                    floor_us = floor_us if marked is None else marked.floor_us
-                self._sessions.forget(self.results.free(query, group.node, floor_us))
+                    windows = self.state.markers.windows.get(key)
+                    floor_us = floor_us if windows is None else windows.floor_us
+                self._sessions.forget(self.results.free(place.query, place.node, floor_us))
         for group in decision.ended:
             for key in decision.groups[group].serving:
-                self._rolling.pop((*key, group.node), None)
+                self._rolling.pop(QueryPlace(*key, group.node), None)
         self.kept.free(self.state, decision)

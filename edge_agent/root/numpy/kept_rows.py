@@ -1,4 +1,4 @@
-"""The rows that took effect, by plan, until no window needs them; those that came too late for any result, apart."""
+"""Keeps the rows that took effect, by plan, until no window needs them; lists those that came too late."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import Plan
 from edge_agent.algebra.partials.partial import Partials
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
@@ -96,8 +96,8 @@ class KeptRows:
             view, known = decision.groups.get(group), state.of(plan)
             if view is not None and not known:
                 raw.free(view.frontier_us - state.limits.horizon_us)
-            elif view is not None and all((query.id, query.revision) in view.serving for query in known):
-                raw.free(min(state.closed_us((query.id, query.revision, group.node)) for query in known))
+            elif view is not None and all(query.key in view.serving for query in known):
+                raw.free(min(state.closed_us(QueryPlace(*query.key, group.node)) for query in known))
 
 
 def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -> int | None:
@@ -109,10 +109,10 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
     longest_us = max(extent_us(query.window) for query in queries)
     needed: list[int | None] = [view.frontier_us - state.limits.horizon_us - longest_us]
     for query in queries:
-        key = (query.id, query.revision)
+        key = query.key
         if key in view.serving:
-            place = (*key, group.node)
+            place = QueryPlace(*key, group.node)
             needed += [state.needs(place), state.settled_us(place, view.frontier_us) - longest_us]
-        if key in state.markers.marked:  # a window that is made again needs its rows from the first on
-            needed.append(state.markers.marked[key].kept_us)
+        if key in state.markers.windows:  # a window that is made again needs its rows from the first on
+            needed.append(state.markers.windows[key].kept_us)
     return min(us for us in needed if us is not None)

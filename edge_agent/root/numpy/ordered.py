@@ -46,7 +46,7 @@ class RawRows:
         self.parts = [rows for rows in kept if len(rows)]
 
 
-class OrderedRows:
+class PositionRows:
     """The positions that were given, and the rows of windows of them."""
 
     def __init__(self, numbers: Renumbering) -> None:

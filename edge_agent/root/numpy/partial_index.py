@@ -1,4 +1,4 @@
-"""The rows of one plan that the numpy root keeps until no window needs them any more."""
+"""The rows of one plan, kept in chunks and found by time."""
 
 from __future__ import annotations
 

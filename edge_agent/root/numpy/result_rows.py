@@ -1,4 +1,4 @@
-"""The rows of results as they stand: what gold.results is for Spark.
+"""The rows of results as they stand: the numpy counterpart of gold.results.
 
 Rules (docs/protocol.md): a revision is a change of the set of readings or of the coverage (7.2); a newer definition's
 row replaces an older one's, never the other way round (6.3).

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cloud_job.ingest.intake import Intake
 from cloud_job.spark import decision_checkpoint
+from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.decide import step
@@ -44,15 +45,15 @@ class Twin:
 
     def __init__(self, journal: int, limits: RootLimits) -> None:
         self.journal, self.limits = journal, limits
-        self.decider, self.ledger, self.parts = Decider(0, GRACE), RootState(limits), Parts()
+        self.decider, self.state, self.parts = Decider(0, GRACE), RootState(limits), Parts()
         self.pieces: dict[tuple[str, int, str], list[Piece]] = {}  # query, revision, key
         self.bodies: dict[tuple[str, int, int], list[tuple[bool, int, bytes]]] = {}
         self.rows: dict[tuple[str, str, int], Shown] = {}
         self.merges = 0
 
     def batch(self, group: Sequence[File], *, flush: bool = False) -> Work:
-        """One micro-batch; its ledger goes through bytes, as a restart would have it. Answers what it asked for."""
-        intake = Intake(self.decider, self.parts, self.ledger.number + 1, "me", self.ledger.decided_us)
+        """One micro-batch; its state goes through bytes, as a restart would have it. Answers what it asked for."""
+        intake = Intake(self.decider, self.parts, self.state.number + 1, "me", self.state.decided_us)
         for file in group:
             intake.read(content(file, self.journal), "file")
         columns = ("node", "epoch", "seq", "part", "late", "plan", "payload")
@@ -60,7 +61,7 @@ class Twin:
             if part:
                 self.bodies.setdefault((node, epoch, seq), []).append((late, plan, body))
         decision = self.decider.decide(intake.now_us)
-        books = self.decider.parent.books
+        books = self.decider.parent.dictionaries
         applied = {}
         for effect in decision.effects:
             key = (effect.node, effect.epoch, effect.seq)
@@ -68,7 +69,7 @@ class Twin:
                 applied[key] = self.parts.pop(key)
             if effect.frame is None:
                 continue
-            book = books[effect.node, effect.epoch]
+            book = books[EpochKey(effect.node, effect.epoch)]
             for late, number, body in self.bodies.pop(key, []):
                 _, plan = book.plans[number]
                 rows = heads.rows(body)
@@ -77,13 +78,13 @@ class Twin:
                     for start, end, code, n in zip(rows.start, rows.end, rows.key, count, strict=True):
                         piece = (int(start), int(end), int(n), late)
                         self.pieces.setdefault((*query, book.keys[code]), []).append(piece)
-        work = step(self.ledger, decision, applied, books, self.decider.gaps, flush=flush)
-        self.decider.release(decision, self.limits.horizon_us, self.ledger.reach)
+        work = step(self.state, decision, applied, books, self.decider.gaps, flush=flush)
+        self.decider.release(decision, self.limits.horizon_us, self.state.reach)
         work = Work.loads(work.dumps())
         for islands in work.islands:
             self._perform(islands)
-        _, self.ledger, _ = decision_checkpoint.loads(
-            decision_checkpoint.dumps(self.decider, self.ledger, self.parts), self.limits, GRACE
+        _, self.state, _ = decision_checkpoint.loads(
+            decision_checkpoint.dumps(self.decider, self.state, self.parts), self.limits, GRACE
         )
         return work
 
@@ -104,7 +105,7 @@ class Twin:
                 if mine and start <= last and row.end >= first:
                     low, high, lasted = min(low, start), max(high, row.end), max(lasted, row.end - start)
         longest = max((last - first for _, first, last in touches), default=0) + 2 * lasted
-        self.ledger.sessions.stretch((islands.query, islands.revision, islands.node), longest)
+        self.state.sessions.stretch(QueryPlace(islands.query, islands.revision, islands.node), longest)
         if low <= high:
             if islands.start_from_us is not None and low <= islands.crossing_us:
                 low = min(low, islands.start_from_us - islands.gap_us)

@@ -86,7 +86,7 @@ def sent(query: Query, scale: int | None, stream: Stream) -> Sent:
         step = GroupStep(
             slicer.group, promise_us, tuple(slicer.advance(promise_us)), promised_us=promise_us, hints=slicer.hints()
         )
-        for frame in numbering.compose(0xC0FFEE, SEQ, Step((step,))):
+        for frame in numbering.encode_step(0xC0FFEE, SEQ, Step((step,))):
             if not any(part.sections or part.registers for part in frame.groups):
                 continue
             bare = replace(frame, define=None)  # said once an epoch

@@ -62,7 +62,7 @@ class Sender:
     def _promised(self, frontier_us: int) -> Frame:
         """A frame with a frontier and nothing else: a node says that in a heartbeat (2.5), a parent takes both."""
         box = self.outbox
-        part = GroupPart(box.numbering.groups[self.queries[0].group], frontier_us)
+        part = GroupPart(box.encoder.groups[self.queries[0].group], frontier_us)
         box.seq += 1
         return Frame(box.epoch, box.seq - 1, groups=(part,))
 

@@ -12,8 +12,10 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.machines.checkpoint.slots import GroupSlots
 from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
+from edge_agent.wire import snapshot
 from tests.oracle import central_computer
 from tests.support.naive_root import NaiveRoot
 
@@ -58,6 +60,13 @@ def spans(releases: list[StepRows]) -> list[tuple[int, int, str, float]]:
 
 
 # --- against the oracle ------------------------------------------------------------------------------------------
+
+
+def restarted(slicer: Slicer) -> Slicer:
+    """The slicer that a spool gives back."""
+    rows = GroupSlots(slicer.group).changes(slicer.snapshot(), slicer.definitions(), slicer.keys)
+    (found,) = GroupSlots.each({name: snapshot.loads(snapshot.dumps(plain)) for name, plain in rows.items()})
+    return Slicer.restore(*found, "n")
 
 
 @dataclass
@@ -106,9 +115,7 @@ class Run:
         self.slicer.check()
 
     def restart(self) -> None:
-        state = self.slicer.snapshot()
-        self.slicer = Slicer(self.slicer.group, self.slicer.scale, "n")
-        self.slicer.restore(state)
+        self.slicer = restarted(self.slicer)
         self.slicer.check()
 
     def flush(self) -> None:

@@ -107,7 +107,7 @@ class AlteringFleet(Fleet):
         host = self.world.hosts[name]
         assert isinstance(host, GatewayHost)
         assert isinstance(host.machine, Gateway)
-        served = [serving for slicer in host.machine.slicers.values() for serving in slicer.servings]
+        served = [serving for state in host.machine.groups.values() for serving in state.serving]
         return [s.start_from_us for s in served if (s.query, s.revision) == (self.altered.id, revision)]
 
     def alone(self, row: Row) -> bool:

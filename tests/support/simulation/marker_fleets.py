@@ -79,7 +79,7 @@ class MarkedFleet(Fleet):
 
         root = self.world.hosts["root"]
         assert isinstance(root, RootHost)
-        root.root.decider.parent.household.named |= set(self._below("root"))
+        root.root.decider.parent.children.named |= set(self._below("root"))
 
     def _below(self, name: str) -> list[str]:
         return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
@@ -121,7 +121,7 @@ class MarkedFleet(Fleet):
         ordered = {q.id for q in self.queries if q.window == Punctuation("order")}
         late = {  # a gateway that was first heard when windows had merged: it takes part from the next on
             key[0]
-            for key, marked in root.root.state.markers.marked.items()
+            for key, marked in root.root.state.markers.windows.items()
             if any({node for node, _, _ in picks} < set(self.gateways) for picks, _ in marked.shown.values())
         }
         final = {place: row for place, row in final.items() if place[0] not in ordered & late}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 
 from edge_agent.algebra.frame import Serving
+from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindow, State
 from edge_agent.machines.events import Configured, Restored
@@ -46,7 +47,7 @@ class CountedFleet(Fleet):
     def __init__(self, seed: int, chaos: Chaos, *, changes: bool = False) -> None:
         """changes: the second query gets another length, and often another filter and so another group."""
         super().__init__(seed, chaos, changes=changes)
-        self.root.decider.parent.household.named |= set(self._below("root"))
+        self.root.decider.parent.children.named |= set(self._below("root"))
 
     def version_at(self, now_us: int) -> int:
         """0, then 1 with the altered query."""
@@ -118,11 +119,11 @@ class CountedFleet(Fleet):
         out = central_computer.results((self.queries[0], self.queries[2]), readings)
         taken: Counter[str] = Counter()
         for query in (self.queries[1], self.altered):
-            serving = self.root.decider._serving.get(query.group, {}).get((query.id, query.revision))
+            serving = self.root.decider._serving.get(query.group, {}).get(query.key)
             low, high = (-math.inf, math.inf) if serving is None else _within(serving)
             own = [r for r in readings if serving is not None and low <= r.time_us < high]
-            families = self.root.decider.parent.household.families
-            later = families[query.group].begins().get((query.id, query.revision), {}) if own else {}
+            families = self.root.decider.parent.children.memberships
+            later = families[query.group].begins().get(QueryKey(query.id, query.revision), {}) if own else {}
             own = [r for r in own if r.time_us >= later.get(r.node, low)]  # a gateway may begin later than all (4.5)
             for (name, key, start, end), values in central_computer.results([query], own).items():
                 out[name, key, start + taken[key], end + taken[key]] = values

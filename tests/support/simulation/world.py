@@ -265,7 +265,7 @@ class RootHost:
         for query in {row.query for row in rows if row.revision}:
             self.revised.setdefault(query, []).append(at_us)
         self.rows += rows
-        household = self.root.decider.parent.household
+        household = self.root.decider.parent.children
         fresh = Decider(self.journal, household.grace_us, household.named)
         fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
         self.root.decider = fresh  # every batch of the Spark job begins from the state in its decision row

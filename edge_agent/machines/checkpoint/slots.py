@@ -1,0 +1,442 @@
+"""Every slot of a node's spool: its name and the type of its value. Raise VERSION with any change of these types.
+
+A slot is one row of the spool, written when its bytes change; so what changes every second and what changes with
+definitions only are slots apart. A slot with names has one row for each: `source/press-1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
+
+from edge_agent.algebra.frame import Leaf, Plan, Serving
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.key import EpochKey, QueryKey
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.sliding.incremental import WindowRows
+from edge_agent.errors import ConfigError
+from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encode
+from edge_agent.machines.checkpoint.paged_rows import PagedRows
+
+T = TypeVar("T")
+VERSION: Final = 2  # 1 had no slot for its version; it reads as 2 and is version 2 from the first commit on
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(Generic[T]):
+    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it."""
+
+    name: str
+    holds: type[T]
+
+    def write(self, value: T | None, *names: object) -> dict[str, object]:
+        """The row to commit. value None: the row is deleted."""
+        return {self._row(names): None if value is None else encode(value)}
+
+    def read(self, state: Mapping[str, Any], *names: object) -> T | None:
+        """The value among the rows of a spool; None if there is none."""
+        plain = state.get(self._row(names))
+        return None if plain is None else decode(self.holds, plain)
+
+    def each(self, state: Mapping[str, Any]) -> Iterator[tuple[str, T]]:
+        """(names joined by '/', value) of all rows `name/...`."""
+        for row, plain in state.items():
+            if row.startswith(f"{self.name}/"):
+                yield row.removeprefix(f"{self.name}/"), decode(self.holds, plain)
+
+    def _row(self, names: tuple[object, ...]) -> str:
+        return "/".join((self.name, *map(str, names)))
+
+
+# --- every node ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxState:
+    """The epoch in use. predecessor: (epoch, last seq) of the one before; journal: of the parent."""
+
+    epoch_id: int
+    seq: int
+    journal: int | None
+    predecessor: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumbersState:
+    """The numbers of an epoch, in order, without its keys. texts: definitions that were sent in it."""
+
+    nodes: list[str]
+    groups: list[Group]
+    plans: list[tuple[Group, Plan]]
+    texts: list[str] = field(metadata={WRITTEN: "said"})
+
+
+LAYOUT: Final = Slot("layout", int)
+OUTBOX: Final = Slot("outbox", OutboxState)
+NUMBERS: Final = Slot("numbering", NumbersState)
+HORIZON: Final = Slot("horizon", int)  # the root's correction horizon [us], from the last receipt
+KEYS: Final = "numbers"  # table: keys of the epoch
+REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
+
+# --- gateways ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """How far a sensor is read. position: where to go on, of a source that can be read again."""
+
+    newest_us: int
+    position: Any
+    clock_us: int | None
+    ended: bool
+    readings: int
+    changes: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidityState:
+    """A query revision and the window starts and ends it is fed for."""
+
+    query: Query
+    start: tuple[int, int]
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsState:
+    """The queries of a group. fed: the query revisions of each plan interval."""
+
+    validities: list[ValidityState] = field(metadata={WRITTEN: "tenures"})
+    fed: list[list[QueryKey]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalState:
+    """A plan interval. newest_us: of its readings."""
+
+    from_us: int
+    until_us: int
+    newest_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeIntervalState(IntervalState):
+    """late: rows of late readings. extents: start, first and last reading of each open slice. See TimeSlicer."""
+
+    late: Partials
+    closed_us: int
+    gone_us: int
+    extents: tuple[Ints, Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceIntervalState(TimeIntervalState):
+    """A plan of slices."""
+
+    open: Partials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowIntervalState(TimeIntervalState):
+    """A plan of windows."""
+
+    open: WindowRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionIntervalState(IntervalState):
+    """Open sessions, and those of late readings."""
+
+    open: Partials
+    late: Partials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawIntervalState(IntervalState):
+    """Readings, and late readings: (time, key code, arrival number, value)."""
+
+    open: list[tuple[Ints, Ints, Ints, Array]]
+    late: list[tuple[Ints, Ints, Ints, Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PunctuationIntervalState(IntervalState):
+    """held: readings the frontier has not passed, as SortedBatch. rows: of the open window, on time and late; late."""
+
+    held: list[Any]
+    rows: tuple[Partials, Partials, Partials]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicerState:
+    """What any reading changes. intervals: the IntervalState of each plan interval."""
+
+    frontier_us: int
+    newest_us: int
+    arrivals: int
+    counters: dict[str, int]
+    intervals: list[Untyped] = field(metadata={WRITTEN: "eras"})
+    markers: dict[str, Any] | None = None  # of punctuation windows: algebra Markers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSlicerState:
+    """The slicer of one group."""
+
+    group: Group
+    scale: int | None
+    slicer: SlicerState
+
+
+COMMITTED: Final = Slot("committed_us", int)
+FRONTIERS: Final = Slot("frontiers", dict[Group, int])
+SOURCE: Final = Slot("source", SourceState)
+SLICER: Final = Slot("group", GroupSlicerState)
+DEFINITIONS: Final = Slot("fed", DefinitionsState)
+GROUP_KEYS: Final = "keys"  # table for each group: its keys
+OPEN_ROWS: Final = "rows"  # pages for each group: open rows of many keys
+OF_GROUPS: Final = tuple(f"{name}/" for name in (SLICER.name, DEFINITIONS.name, GROUP_KEYS, OPEN_ROWS))
+
+
+class GroupSlots:
+    """The slots of one group at a gateway."""
+
+    __slots__ = ("_keys", "_name", "_rows")
+
+    def __init__(self, group: Group) -> None:
+        self._name = slot_name(group)
+        self._keys, self._rows = AppendOnlyTable(f"{GROUP_KEYS}/{self._name}"), PagedRows(f"{OPEN_ROWS}/{self._name}")
+
+    def changes(
+        self, state: GroupSlicerState, definitions: DefinitionsState | None, keys: list[str]
+    ) -> dict[str, object]:
+        """The rows to commit. definitions: None while they are unchanged; keys: all so far."""
+        plain, pages = self._rows.changes(state)
+        fed = {} if definitions is None else DEFINITIONS.write(definitions, self._name)
+        return {f"{SLICER.name}/{self._name}": plain, **fed, **self._keys.changes(keys), **pages}
+
+    def gone(self) -> dict[str, object]:
+        """The rows to delete."""
+        keys, pages = self._keys.changes((), anew=True), self._rows.changes(None)[1]
+        return {**SLICER.write(None, self._name), **DEFINITIONS.write(None, self._name), **keys, **pages}
+
+    @staticmethod
+    def each(state: Mapping[str, Any]) -> Iterator[tuple[GroupSlicerState, DefinitionsState | None, list[str]]]:
+        """Every group among the rows of a spool: (slicer, definitions, keys)."""
+        pages = PagedRows.reader(state)
+        for row, plain in state.items():
+            if row.startswith(f"{SLICER.name}/"):
+                name = row.removeprefix(f"{SLICER.name}/")
+                keys = AppendOnlyTable.read(f"{GROUP_KEYS}/{name}", state)
+                yield decode(GroupSlicerState, plain, pages), DEFINITIONS.read(state, name), keys
+
+
+# --- mergers (and the root's decision row) -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """When a child was heard last, and whether it is online."""
+
+    heard_us: int
+    online: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenState:
+    """The children of a parent. link_up_us: since when it hears them; None: it does not."""
+
+    children: dict[str, ChildState]
+    retired: list[str]
+    link_up_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """One child in one group. None: in the slot MEMBER, apart from what moves every second."""
+
+    frontier_us: int
+    leaves: list[Leaf] | None
+    exceptions: list[tuple[str, int, int]]  # leaf, frontier, session bound
+    serving: list[Serving] | None
+    out: bool
+    fresh: bool
+    ahead: bool
+    begins: list[tuple[str, int, str, int]] | None  # query, revision, leaf, start
+    hints: tuple[dict[str, int], dict[str, int]]  # key -> start: of this epoch, of the one before
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDefinitions:
+    """The part of a member that changes with definitions or nodes only: a row for each gateway or query below."""
+
+    leaves: list[Leaf]
+    serving: list[Serving]
+    begins: list[tuple[str, int, str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipState:
+    """The members of one group. since, starts: see ServingAgreement; None: in the slot AGREEMENT."""
+
+    published_us: int
+    moved_us: int
+    members: dict[str, MemberState]
+    history: list[tuple[int, int, str, int]]
+    since: dict[QueryKey, int] | None
+    starts: dict[QueryKey, int | None] | None = field(metadata={WRITTEN: "told"})
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementState:
+    """The queries that the members of a group serve together: when first seen, and the start agreed."""
+
+    since: dict[QueryKey, int]
+    starts: dict[QueryKey, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFramesState:
+    """The frames of one epoch of a child. waiting: (seq, frame as the runtime packs it)."""
+
+    next: int
+    predecessor: tuple[int, int] | str | None
+    born: bool
+    closed: bool
+    lost: bool
+    applied: list[int]
+    quarantined: list[int]
+    current: bool
+    waiting: list[tuple[int, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DictionaryState:
+    """The numbers of an epoch of a child. groups: [number, *plain group]. keys: empty where a table holds them."""
+
+    keys: list[str]
+    nodes: list[str]
+    groups: list[list[Any]]
+    plans: list[tuple[int, Group, Plan]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRows:
+    """Rows with key and node numbers that index tables of their own: numbers of a process end with it."""
+
+    start: Ints
+    end: Ints
+    key: Ints
+    states: dict[str, Array]
+    names: list[str]
+    nodes: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreState:
+    """The open rows of one plan at a merger."""
+
+    group: Group
+    rows: NamedRows
+
+
+JOURNAL: Final = Slot("journal", int)
+CHILDREN: Final = Slot("household", ChildrenState)
+MEMBERSHIPS: Final = Slot("families", dict[Group, MembershipState])
+MEMBER: Final = Slot("member", MemberDefinitions)  # group, node
+AGREEMENT: Final = Slot("member", AgreementState)  # group
+PROMISED: Final = Slot("promised", dict[Group, int])
+EPOCH: Final = Slot("line", EpochFramesState)  # node, epoch
+DICTIONARY: Final = Slot("book", DictionaryState)  # node, epoch
+CHILD_KEYS: Final = "names"  # table for each node and epoch: its keys
+TEXTS: Final = Slot("texts", tuple[list[str], list[str]])  # definition texts of queries and sensors
+PLAN: Final = Slot("plan", Plan)
+STORE: Final = Slot("store", StoreState)
+
+
+class MembershipSlots:
+    """Memberships in slots: leaves and serving ranges change only with definitions or nodes, frontiers every second;
+    they are stored apart so that a commit does not rewrite both.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        """state: the rows of a spool."""
+        # row -> its leaves, serving and begins: `Member.snapshot` returns the same lists while they are unchanged
+        self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
+
+    def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:
+        """The rows to commit."""
+        rows: dict[str, object] = {}
+        moving: dict[Group, MembershipState] = {}
+        there: dict[str, tuple[object, ...]] = {}
+        for group, each in memberships.items():
+            name, members = slot_name(group), {}
+            for node, member in each.members.items():
+                row, content = f"{MEMBER.name}/{name}/{node}", (member.leaves, member.serving, member.begins)
+                there[row] = content
+                known = self._rows.get(row, ())
+                if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
+                    rows[row] = encode(content)
+                members[node] = MemberState(
+                    member.frontier_us,
+                    None,
+                    member.exceptions,
+                    None,
+                    member.out,
+                    member.fresh,
+                    member.ahead,
+                    None,
+                    member.hints,
+                )
+            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
+            there |= {f"{AGREEMENT.name}/{name}": ()}
+            moving[group] = replace(each, members=members, since=None, starts=None)
+        gone, self._rows = self._rows.keys() - there.keys(), there
+        return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
+
+    @staticmethod
+    def read(state: Mapping[str, Any]) -> dict[Group, MembershipState]:
+        """The memberships among the rows of a spool."""
+        out = {}
+        for group, each in (MEMBERSHIPS.read(state) or {}).items():
+            name, members = slot_name(group), {}
+            for node, member in each.members.items():
+                known = MEMBER.read(state, name, node) or MemberDefinitions([], [], [])
+                members[node] = replace(member, leaves=known.leaves, serving=known.serving, begins=known.begins)
+            agreed = AGREEMENT.read(state, name) or AgreementState({}, {})
+            out[group] = replace(each, members=members, since=agreed.since, starts=agreed.starts)
+        return out
+
+
+# --- the process around the machine --------------------------------------------------------------------------------
+
+NUMBERER: Final = Slot("rim/numberer", dict[str, Any])  # config.in_force.revision_numbering
+REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.registry
+COMMANDS: Final = Slot("rim/commands", list[str])  # ids of commands to all nodes
+POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> what its position is a position in
+
+
+def epoch_key(name: str) -> EpochKey:
+    """The epoch in the name of a slot."""
+    node, _, epoch = name.rpartition("/")
+    return EpochKey(node, int(epoch))
+
+
+def slot_name(group: Group) -> str:
+    """A group as part of the name of a slot."""
+    return str(encode(group))
+
+
+def check_version(state: Mapping[str, Any]) -> None:
+    """Raises: ConfigError for the rows of a newer layout."""
+    version = state.get(LAYOUT.name, VERSION)
+    if version > VERSION:
+        raise ConfigError(
+            f"the spool has slots of version {version}, this headwater reads up to {VERSION}: "
+            "run the newer one again, or move the spool away (what it holds is then lost)"
+        )

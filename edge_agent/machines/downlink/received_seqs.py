@@ -1,0 +1,54 @@
+"""The sequence numbers received of one epoch: a contiguous prefix and what lies above it (docs/protocol.md 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+SeqRanges = tuple[tuple[int, int], ...]  # inclusive, ascending, not adjacent
+
+
+@dataclass(slots=True)
+class ReceivedSeqs:
+    """All numbers below `next`, and those in `above`, each greater than `next`."""
+
+    next: int = 0
+    above: set[int] = field(default_factory=set)
+
+    def __contains__(self, seq: int) -> bool:
+        return seq < self.next or seq in self.above
+
+    def add(self, seq: int) -> None:
+        """Add a number that is not in it yet."""
+        if seq != self.next:
+            self.above.add(seq)
+            return
+        self.next += 1
+        while self.next in self.above:
+            self.above.remove(self.next)
+            self.next += 1
+
+    def receipt(self, more: Iterable[int] = ()) -> tuple[int, SeqRanges]:
+        """(all numbers below it are here, inclusive ranges of the others), as a receipt lists them (3.2).
+
+        more: numbers at or above `next` that count too.
+        """
+        ranges = _ranges(sorted({*self.above, *more}))
+        if ranges and ranges[0][0] == self.next:
+            return ranges[0][1] + 1, ranges[1:]
+        return self.next, ranges
+
+
+def _ranges(numbers: list[int]) -> SeqRanges:
+    """Sorted distinct numbers as inclusive ranges.
+
+    >>> _ranges([3, 4, 5, 9])
+    ((3, 5), (9, 9))
+    """
+    out: list[tuple[int, int]] = []
+    for n in numbers:
+        if out and out[-1][1] == n - 1:
+            out[-1] = (out[-1][0], n)
+        else:
+            out.append((n, n))
+    return tuple(out)

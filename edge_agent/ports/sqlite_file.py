@@ -1,0 +1,113 @@
+"""A SQLite file of one process: locked, opened with a write-ahead log, set aside when it cannot be used.
+
+A file that cannot be used is never deleted: it gets another name, and a new one is begun.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from edge_agent.errors import PortError
+
+WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
+PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default, stated because the quota counts in pages
+
+
+class UnusableError(Exception):
+    """The file cannot be used: why, and the word it is set aside under. Never leaves the ports."""
+
+    def __init__(self, why: str, word: str = "corrupt") -> None:
+        super().__init__(why)
+        self.word = word
+
+
+class SqliteFile:
+    """One file and its lock. `take`, then `open`; after an UnusableError `set_aside`, then `open` again."""
+
+    def __init__(self, path: Path, lock: Path, what: str) -> None:
+        """what: the file for people, like 'the spool /var/lib/headwater/spool.db'."""
+        self.path, self.what = path, what
+        self._lock_path = lock
+        self._db: sqlite3.Connection | None = None
+        self._lock: int | None = None
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """Raises: ValueError while it is not open."""
+        if self._db is None:
+            raise ValueError(f"{self.what} is not open")
+        return self._db
+
+    def take(self) -> None:
+        """Keep other processes out. Raises: PortError if one has it, or the folder cannot be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._lock = self._locked()
+        except OSError as err:
+            raise PortError(f"cannot write the folder {self.path.parent} of {self.what}: {err.strerror}") from err
+
+    def _locked(self) -> int:
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise PortError(f"{self.what} is in use by process {owner}: stop it, or choose another path") from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        return lock
+
+    def open(self) -> sqlite3.Connection:
+        """The database. Raises: UnusableError if it is damaged, sqlite3.Error."""
+        fresh = not self.path.exists()
+        # one owner, but not always one thread; nobody else reads it: no shared-memory file
+        self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32, check_same_thread=False)
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+        verdict = "ok" if fresh else str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if verdict != "ok":
+            raise UnusableError(verdict.replace("\n", " "))
+        return db
+
+    def set_aside(self, word: str) -> Path:
+        """Rename the file to `<name>.<word>-<number>`. Returns that path."""
+        self._close_db()
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.{word}-{number}")).exists():
+            number += 1
+        for tail in ("", "-wal", "-shm"):
+            piece = self.path.with_name(self.path.name + tail)
+            if piece.exists():
+                piece.rename(aside.with_name(aside.name + tail))
+        sync_folder(self.path.parent)
+        return aside
+
+    def close(self) -> None:
+        """Checkpoint and let go."""
+        self._close_db()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_db(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def sync_folder(folder: Path) -> None:
+    """A new or renamed file is durable only when its folder is."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

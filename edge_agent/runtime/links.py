@@ -1,0 +1,41 @@
+"""Settings tables as settings of connections."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from edge_agent.config.node_file.node_tables import LocalTable, LowerTable, UplinkTable
+from edge_agent.ports.link import Link
+
+SESSION_S: Final = 14 * 86_400  # a parent's session outlives a fortnight of repair; gateways need none
+SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read in twenty pieces
+
+
+def link(table: UplinkTable | LowerTable | LocalTable, client_id: str, **more: Any) -> Link:
+    """The connection of one table. more: other fields of Link."""
+    if not isinstance(table, LowerTable):
+        more["keepalive_s"] = table.keepalive_us // 1_000_000
+    for name in ("password_file", "ca_file", "cert_file", "key_file"):
+        text = getattr(table, name)
+        more[name] = None if text is None else Path(text)
+    return Link(url=table.broker or "", client_id=client_id, user=table.user, **more)
+
+
+def from_children(link: Link) -> Link:
+    """Children are heard through a session that outlives this process; messages are acknowledged after the commit."""
+    return replace(link, clean_start=False, session_expiry_s=SESSION_S, manual_ack=True)
+
+
+def from_sensors(table: LocalTable, node: str) -> Link:
+    """The broker of local sensors, with MQTT 3.1.1: receiving costs half."""
+    return link(
+        table,
+        f"{node}-sensors",
+        version=4,
+        clean_start=False,
+        manual_ack=True,
+        confirm_acks=True,
+        read_every_s=SENSOR_READ_EVERY_S,
+    )

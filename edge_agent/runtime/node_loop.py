@@ -1,0 +1,266 @@
+"""What gateways and regions share: the machine, its spool, the connection to the parent, the operator."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from edge_agent import packages
+from edge_agent.algebra.query.query import Query
+from edge_agent.config import topics
+from edge_agent.errors import WireError
+from edge_agent.machines.events import (
+    Action,
+    Command,
+    Event,
+    Failed,
+    LinkDown,
+    LinkUp,
+    Note,
+    Quarantine,
+    Receipted,
+    Stop,
+    Tick,
+)
+from edge_agent.ports.link import Down, Taken, Up
+from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.packets import Message
+from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
+from edge_agent.runtime.fleet_commands import FleetCommands
+from edge_agent.runtime.loop import LONGEST_S, Loop
+from edge_agent.runtime.status_and_commands import OperatorCommand, parse_command
+from edge_agent.wire import receipts
+
+log = logging.getLogger("headwater")
+
+COMMANDS: Final = "rebirth resend reload diagnose"
+STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
+NOTES_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
+ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
+MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
+
+
+class NodeLoop(Loop[Event, Action], ABC):
+    """One node as a process: the machine, its spool, its way up, and its operator."""
+
+    def __init__(self, parts: RuntimeParts) -> None:
+        super().__init__(parts.machine, parts.clock, parts.waiter, parts.up)
+        self.machine, self.spool, self.up = parts.machine, parts.spool, parts.up
+        self.status, self.quarantine = parts.status, parts.quarantine
+        self._node = parts.status.node
+        self.executor = ActionExecutor(parts, self._slots, self._acknowledge)
+        self._parsed: dict[str, topics.Topic | None] = {}
+        self._sent_status = b""
+        self._noted_us = 0
+        self.fleet = FleetCommands()
+        parts.up.subscribe(dict.fromkeys(self._filters(), 1))
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def _pause_s(self, now_us: int) -> float:
+        due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
+        return max(STUCK_S if self.executor.stuck else 0.0, due_s)
+
+    def _perform(self, action: Action, now_us: int) -> list[Event]:
+        return self.executor.perform(action, now_us)
+
+    def _retry(self, now_us: int) -> list[Event]:
+        return self.executor.retry(now_us)
+
+    def _gathered(self, now_us: int) -> Iterator[Event]:
+        yield from self._readings(now_us)
+        yield Tick()
+
+    def _settle(self, now_us: int) -> None:
+        self._publish(now_us)
+        if now_us >= self._noted_us + NOTES_EVERY_US or now_us < self._noted_us:
+            self._noted_us = now_us
+            for note in self._notes():
+                log_note(note)
+            self._report_failures(now_us)
+
+    def _report_failures(self, now_us: int) -> None:
+        """Report new failures of packages' functions: in the log, in the status and to the root."""
+        for failure in packages.news():
+            queries = packages.users(failure.name, self._queries())
+            log_note(Note("package.failed", {"what": failure.text, "queries": " ".join(queries), "hint": failure.hint}))
+            entry = {
+                "function": failure.name,
+                "package": failure.package,
+                "step": failure.step,
+                "why": failure.why,
+                "off": failure.off,
+                "queries": queries,
+            }
+            self.status.failing = (*self.status.failing, entry)[-MOST_FAILING:]
+            self.feed(Failed(failure.text + (f"; queries {', '.join(queries)}" if queries else "")), now_us)
+            self.publish_status(now_us)
+
+    def _finish(self, now_us: int) -> None:
+        for event in self._readings(now_us):
+            self.feed(event, now_us)
+        self.feed(Stop(), now_us)
+        for note in self._notes():
+            log_note(note)
+        self.up.publish(topics.status(self._node), self.status.offline(), retain=True)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        super().close()
+        self.spool.close()
+
+    # --- what a role adds ------------------------------------------------------------------------------------------
+
+    def _filters(self) -> tuple[str, ...]:
+        """What to hear on the way up."""
+        return (topics.ack(self._node), topics.commands(self._node), topics.commands_to_all())
+
+    def _wake_us(self) -> int:
+        """When the role wants to be woken, as wall time."""
+        return self.clock.now_us() + int(LONGEST_S * 1e6)
+
+    def _readings(self, now_us: int) -> Iterator[Event]:
+        """Events of sensors."""
+        return iter(())
+
+    def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
+        """A message that only this role understands."""
+
+    def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
+        if connection is self.up:
+            self.publish_status(now_us, always=True)
+            self.feed(LinkUp(), now_us)
+
+    def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
+        if connection is self.up:
+            self.executor.void()
+            self.up.link = replace(self.up.link, will=self.status.will())
+            if report.was_up:
+                self.feed(LinkDown(), now_us)
+
+    def _taken(self, report: Taken, now_us: int) -> None:
+        for event in self.executor.taken(report):
+            self.feed(event, now_us)
+
+    def _publish(self, now_us: int) -> None:
+        """Publish what is due after all events of a turn."""
+
+    def _queries(self) -> Iterable[Query]:
+        """Those in force here; a region knows none."""
+        return ()
+
+    def _slots(self) -> dict[str, object]:
+        """State of the process itself, to be committed with the machine's; None deletes."""
+        return {}
+
+    def _acknowledge(self, tokens: tuple[object, ...]) -> None:
+        """Messages with these tokens are durable."""
+
+    def _notes(self) -> list[Note]:
+        """What the ports want an operator to read."""
+        notes, self.spool.notes = self.spool.notes, []
+        return notes
+
+    def counters(self) -> dict[str, object]:
+        """Numbers for `diagnose`."""
+        return {
+            "spool": {"frames": self.spool.frames, "bytes": self.spool.bytes},
+            "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},
+            "quarantined": self.quarantine.count,
+        }
+
+    def reload(self) -> dict[str, object]:
+        """Read the local file again; the answer says what came of it."""
+        return {"ok": False, "why": "this role has no definitions of its own: restart it for other settings"}
+
+    # --- hearing ---------------------------------------------------------------------------------------------------
+
+    def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        tokens = [message[2] for message in messages]
+        if connection.link.manual_ack:
+            connection.ack(tokens)  # nothing here has to wait for a commit
+        for name, payload, _, _ in messages:
+            self._message(connection, name, payload, now_us)
+
+    def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
+        if name not in self._parsed:
+            if len(self._parsed) > 4096:
+                self._parsed.clear()
+            self._parsed[name] = topics.parse(name)
+        topic = self._parsed[name]
+        if topic is None:
+            log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
+        elif topic.what == "ack" and topic.node == self._node and connection is self.up:
+            try:
+                self.feed(Receipted(receipts.decode(payload)), now_us)
+            except WireError as err:
+                self.executor.perform(Quarantine(self.status.parent, f"receipt: {err}", payload), now_us)
+        elif topic.what == "cmd" and topic.node == self._node and connection is self.up:
+            self._command(parse_command(payload), now_us)
+        elif topic.what == "cmd" and topic.scope == topics.ALL:
+            if connection is self.up:
+                self._command_to_all(payload, now_us)
+        else:
+            self._other(connection, topic, name, payload, now_us)
+
+    def _command_to_all(self, payload: bytes, now_us: int) -> None:
+        """Obey it once, pass it on where others are below; answer a payload that is no such command."""
+        command = parse_command(payload)
+        refusal = self.fleet.refusal(command)
+        if command.named and not self.fleet.is_new(command):
+            return
+        if refusal is not None:
+            self._answer(command, refusal)
+            return
+        self._pass_on(payload, now_us)
+        if self.fleet.concerns(command, self._node):
+            self._obey_with_all(command, now_us)
+
+    def _pass_on(self, payload: bytes, now_us: int) -> None:
+        """Nobody is below a gateway."""
+
+    def _obey_with_all(self, command: OperatorCommand, now_us: int) -> None:
+        """As a command to this node."""
+        self._command(command, now_us)
+
+    def _command(self, command: OperatorCommand, now_us: int) -> None:
+        """Do what the operator asks, and answer."""
+        log.log(
+            logging.DEBUG if command.name == "diagnose" else logging.INFO,
+            "command",
+            extra={"command": command.name, "id": command.id},
+        )
+        match command.name:
+            case "rebirth" | "resend":
+                self.feed(Command(command.name), now_us)
+                answer: dict[str, object] = {"ok": True}
+            case "reload":
+                answer = self.reload()
+            case "diagnose":
+                answer = {"ok": True, **self.status.card(self.machine, self.clock), **self.counters()}
+            case _:
+                answer = self._other_command(command, now_us)
+        self._answer(command, answer)
+
+    def _answer(self, command: OperatorCommand, answer: Mapping[str, object]) -> None:
+        self.up.publish(
+            topics.answer(self._node, command.id),
+            self.status.answer(command, answer),
+            expiry_s=ANSWER_EXPIRY_S,
+        )
+
+    def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
+        """A command that not every node has: what to answer."""
+        del now_us
+        return {"ok": False, "why": f"no such command: {command.name}", "hint": COMMANDS}
+
+    def publish_status(self, now_us: int, *, always: bool = False) -> None:
+        """Publish the retained status if it differs from the last one sent."""
+        status = self.status.online(self.machine, self.clock)
+        if (always or status != self._sent_status) and self.up.publish(
+            topics.status(self._node), status, retain=True
+        ) is not None:
+            self._sent_status = status

@@ -1,0 +1,105 @@
+"""The slots of a spool: typed values, a version, and spools of the layout before."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.query.query import Aggregate, Query, Sensor
+from edge_agent.algebra.windows import CountTumbling, Punctuation, Session, Sliding, Tumbling
+from edge_agent.errors import ConfigError
+from edge_agent.machines.checkpoint import slots
+from edge_agent.machines.events import Commit, Committed, Configured, Event, LowerLink, Restored, Tick
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import Node, NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.ports.spool import Spool
+from edge_agent.runtime.region import pack, unpack
+from edge_agent.wire import frames
+
+S = 1_000_000
+T0 = 1_000 * S
+OLD = Path(__file__).with_name("spools_of_version_1")
+SENSOR = Sensor("s", 1, "simulated", scale=0, timeout_us=3 * S, rereadable=True, own_clock=True)
+SUM, MEDIAN = (Aggregate("sum", "sum"),), (Aggregate("median", "median"),)
+QUERIES = (
+    Query("time", 1, "s", Tumbling(10 * S), SUM, by=("k",), lateness_us=0),
+    Query("median", 1, "s", Tumbling(10 * S), MEDIAN, lateness_us=0),
+    Query("rolling", 1, "s", Sliding(20 * S, 5 * S), MEDIAN, where="value > 3", lateness_us=0),
+    Query("session", 1, "s", Session(5 * S), SUM, by=("k",), lateness_us=0),
+    Query("raw", 1, "s", CountTumbling(3), SUM, lateness_us=0),
+    Query("local", 1, "s", Punctuation("local"), SUM, lateness_us=0),
+    Query("central", 1, "s", Punctuation("central"), SUM, lateness_us=0),
+)
+
+
+def run(machine: Node, spool: Spool, events: Iterable[tuple[Event, int]]) -> list[str]:
+    """The frames that it commits, as bytes in hexadecimal."""
+    sent: list[Frame] = []
+    for event, now_us in events:
+        for action in machine.handle(event, now_us):
+            if isinstance(action, Commit):
+                sent += [*action.frames, *action.replace]
+                spool.commit(action)
+                machine.handle(Committed(), now_us)
+    return [frames.encode(frame).hex() for frame in sent]
+
+
+def gateway(restored: Restored) -> tuple[Node, list[tuple[Event, int]]]:
+    node = Gateway(NodeSettings("press-1"), Random(4), restored)
+    return node, [(Configured((SENSOR,), QUERIES), T0 + 9 * S), (Tick(), T0 + 30 * S)]
+
+
+def merger(restored: Restored) -> tuple[Node, list[tuple[Event, int]]]:
+    node = Merger(NodeSettings("hall"), Random(5), restored, grace_us=60 * S, pack=pack, unpack=unpack)
+    return node, [(LowerLink(up=True), T0 + 12 * S), (Tick(), T0 + 13 * S), (Tick(), T0 + 200 * S)]
+
+
+@pytest.mark.parametrize(("name", "node", "machine"), [("gateway", "press-1", gateway), ("merger", "hall", merger)])
+def test_a_spool_of_version_1_is_read_and_written_as_version_2(
+    tmp_path: Path, name: str, node: str, machine: Callable[[Restored], tuple[Node, list[tuple[Event, int]]]]
+) -> None:
+    """Spools written by commit 58927e6, with open rows of every kind, and the frames that it sent when it went on."""
+    path = tmp_path / f"{name}.db"
+    path.write_bytes(gzip.decompress((OLD / f"{name}.db.gz").read_bytes()))
+    spool = Spool(path, node, frames.encode)
+    restored = spool.open()
+    assert restored.frames
+    assert slots.LAYOUT.read(restored.state) is None
+    assert run(machine(restored)[0], spool, machine(restored)[1]) == json.loads((OLD / "frames.json").read_text())[name]
+    spool.close()
+    again = Spool(path, node, frames.encode)
+    state = again.open().state
+    assert slots.LAYOUT.read(state) == slots.VERSION
+    machine(Restored(state))
+    again.close()
+
+
+def test_slots_of_a_newer_headwater_are_refused_in_a_clear_line() -> None:
+    with pytest.raises(ConfigError, match="slots of version 9, this headwater reads up to 2: run the newer one again"):
+        gateway(Restored(slots.LAYOUT.write(9)))
+
+
+def test_the_types_of_the_slots_change_with_the_version_only() -> None:
+    """Another digest: raise slots.VERSION, read the version before as long as it is in use, and put it here."""
+    declared = vars(slots).values()
+    names = [(each.name, _shape(each.holds)) for each in declared if isinstance(each, slots.Slot)]
+    shapes = [_shape(each) for name, each in vars(slots).items() if name.endswith("State") and is_dataclass(each)]
+    text = json.dumps([names, shapes])
+    assert (slots.VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (2, "37e153ccb0949055")
+
+
+def _shape(kind: Any) -> object:
+    if is_dataclass(kind) and kind.__module__ == slots.__name__:
+        hints = get_type_hints(kind)
+        return [(each.name, _shape(hints[each.name])) for each in fields(kind)]
+    return [getattr(kind, "__name__", str(kind)), *map(_shape, get_args(kind))]
