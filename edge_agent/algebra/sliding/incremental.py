@@ -179,7 +179,7 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: of each, end so far [us]."""
+    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: ends so far [us]."""
 
     whole: Partials
     slices: Partials
