@@ -19,8 +19,8 @@ from cloud_job.spark.job import Job, JobSettings
 from edge_agent.config import topics
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.rows import ReplayedRow
-from edge_agent.runtime.lander import SUFFIX
 from edge_agent.wire import landing
+from edge_agent.wire.landing import SUFFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -29,7 +29,7 @@ from edge_agent.config.definitions.definitions import parse_definition, parse_se
 from edge_agent.config.published.reference import drivers, functions, windows
 from edge_agent.config.published.schema import schemas, text_of
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.sensors.sensors import Sensors
+from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.wire.columns import forms
 
 made = {"source": "up", "window": {"type": "shift", "first": "6h"}, "aggregates": ["midrange"]}

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cloud_job.spark.native import plan
-from cloud_job.spark.native.forms import FORMS, blocks, form_of
+from cloud_job.spark.native.column_types import FORMS, blocks, form_of
 from edge_agent import packages
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints

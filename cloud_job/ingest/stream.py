@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloud_job.spark.job import Job
 from edge_agent.errors import PortError
-from edge_agent.runtime.lander import SUFFIX
+from edge_agent.wire.landing import SUFFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,7 +23,7 @@ from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.ports.sensors.sensors import Sensors
+from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.recording.tree import JOURNAL, Host
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row as Result

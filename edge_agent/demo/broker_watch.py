@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from edge_agent.config import topics
 from edge_agent.errors import WireError
-from edge_agent.ports.link import Link, Messages
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Messages
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, receipts
 

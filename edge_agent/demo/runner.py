@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.demo import delta_reader, plan
+from edge_agent.demo import delta_reader, fleet_plan
 from edge_agent.demo.broker_watch import BrokerWatch
 from edge_agent.demo.compare import Comparison, DeltaRow, compare
 from edge_agent.demo.dashboard import Dashboard
-from edge_agent.demo.plan import QUERIES, REGIONS, SECOND_US
+from edge_agent.demo.fleet_plan import QUERIES, REGIONS, SECOND_US
 from edge_agent.demo.processes import Broker, ChildProcess, free_ports
 from edge_agent.demo.reference_answers import RawReadings, raw_readings
 from edge_agent.errors import PortError
@@ -42,7 +42,7 @@ class DemoRun:
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
         self.tables = self.folder / "root" / "tables"
         self.begin_us = (int(time.time()) + LEAD_S) * SECOND_US
-        self.seats = plan.seats(gateways, self.begin_us)
+        self.seats = fleet_plan.seats(gateways, self.begin_us)
         names = [*REGIONS, CLOUD]
         self.brokers = {
             name: Broker(f"broker-{name}", self.folder / f"broker-{name}", port)
@@ -50,13 +50,14 @@ class DemoRun:
         }
         urls = {name: broker.url for name, broker in self.brokers.items()}
         self.gateways = {
-            seat.name: self._node("run", seat.name, plan.gateway_config(seat, urls[seat.region])) for seat in self.seats
+            seat.name: self._node("run", seat.name, fleet_plan.gateway_config(seat, urls[seat.region]))
+            for seat in self.seats
         }
         self.regions = {
-            name: self._node("merge", name, plan.region_config(name, urls[CLOUD], urls[name])) for name in REGIONS
+            name: self._node("merge", name, fleet_plan.region_config(name, urls[CLOUD], urls[name])) for name in REGIONS
         }
-        self.lander = self._node("land", "root", plan.root_config(urls[CLOUD]), log_name="lander")
-        self.root = self._node("root", "root", plan.root_config(urls[CLOUD]))
+        self.lander = self._node("land", "root", fleet_plan.root_config(urls[CLOUD]), log_name="lander")
+        self.root = self._node("root", "root", fleet_plan.root_config(urls[CLOUD]))
         self.traffic: list[tuple[float, int, int, int]] = []  # see Dashboard
         self.killed: list[str] = []
         self._restart_at: dict[ChildProcess, float] = {}  # processes that this run killed -> when they start again
@@ -84,9 +85,9 @@ class DemoRun:
             self.traffic = board.traffic
             self._report_ports()
             for seat in self.seats:
-                for topic, payload in plan.sensor_messages(seat):
+                for topic, payload in fleet_plan.sensor_messages(seat):
                     watch.publish(seat.region, topic, payload)
-            for topic, payload in plan.query_messages():
+            for topic, payload in fleet_plan.query_messages():
                 watch.publish(CLOUD, topic, payload)
             self._until(lambda: delta_reader.count(self.tables) > 0, WARM_S, watch, board, "the first row in Delta")
             self._run_with_kills(watch, board)
@@ -113,7 +114,7 @@ class DemoRun:
         ports = ", ".join(f"{name} {broker.port}" for name, broker in self.brokers.items())
         self._report(f"brokers on 127.0.0.1: {ports}")
         self._report("add a query to the running tree:")
-        self._report(f"  {plan.your_line(self.brokers[CLOUD].port)}")
+        self._report(f"  {fleet_plan.your_line(self.brokers[CLOUD].port)}")
         self._report(f"  headwater peek --broker {self.brokers[CLOUD].url}    shows what passes")
 
     def _run_with_kills(self, watch: BrokerWatch, board: Dashboard) -> None:

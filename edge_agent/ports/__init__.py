@@ -1,6 +1,6 @@
 """Adapters to the outside world: one per file, without decisions. Only runtime/ uses them, never machines/.
 
-- mqtt: one MQTT connection; dial, paho_client, socket_stream, packets, outgoing, backoff: its parts; link: its settings
+- mqtt/: one MQTT connection
 - spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the file of each
 - clock, waiter: time, and the one place where a process sleeps
 - sensors/: drivers

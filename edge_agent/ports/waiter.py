@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
 
 READ: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 

@@ -3,7 +3,7 @@
 completeness         which frames took effect, and how far every group is: `Decider`
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
-punctuation          which windows between markers close; punctuation_windows: their members and coverage
+punctuation_state    which windows between markers close; punctuation_windows: their members and coverage
 positions            one order for the readings of all nodes, and the windows of positions
 instant_slices       raw readings as slices of 1 us
 work_rows            from partials to the rows that a `Work` asks for

@@ -1,6 +1,6 @@
 """Windows between markers: the node windows that they join, and their coverage. Pure.
 
-Which of them get rows now is decided in root/punctuation.py.
+Which of them get rows now is decided in root/punctuation_state.py.
 """
 
 from __future__ import annotations

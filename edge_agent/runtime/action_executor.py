@@ -31,8 +31,8 @@ from edge_agent.machines.events import (
 )
 from edge_agent.machines.node import Node
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.link import Taken
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Taken
 from edge_agent.ports.spool import DamagedError, Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.quarantine import QuarantineFile

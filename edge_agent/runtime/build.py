@@ -16,7 +16,7 @@ from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.action_executor import RuntimeParts

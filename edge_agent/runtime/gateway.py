@@ -21,10 +21,10 @@ from edge_agent.errors import ConfigError, Problem
 from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.ports.link import Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
-from edge_agent.ports.sensors.sensors import Sensors
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Up
+from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.node_loop import COMMANDS, NodeLoop

@@ -30,9 +30,9 @@ from edge_agent.machines.lander import (
 )
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.journal import Journal
-from edge_agent.ports.link import Down, Taken, Up, Will
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Taken, Up, Will
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.links import from_children, link
@@ -41,7 +41,6 @@ from edge_agent.wire import frames, landing, receipts
 
 log = logging.getLogger("headwater.lander")
 
-SUFFIX: Final = ".cborseq"
 RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
 LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
@@ -56,12 +55,12 @@ class LandingFolder:
         """Files that an earlier run left half-written go."""
         self.folder = folder
         self.count = 0
-        for part in folder.glob(f".*{SUFFIX}.tmp"):
+        for part in folder.glob(f".*{landing.SUFFIX}.tmp"):
             part.unlink()
 
     def write(self, now_us: int, records: Iterable[bytes]) -> Path:
         """One landing file. Names sort by time and are never used again. Raises: PortError."""
-        name = f"{now_us:017d}-{os.getpid():07d}-{self.count:07d}{SUFFIX}"
+        name = f"{now_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
         part, whole = self.folder / f".{name}.tmp", self.folder / name
         try:
             with part.open("wb", buffering=0) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge_agent.config.node_file.node_tables import LocalTable, LowerTable, UplinkTable
-from edge_agent.ports.link import Link
+from edge_agent.ports.mqtt.link import Link
 
 SESSION_S: Final = 14 * 86_400  # a parent's session outlives a fortnight of repair; gateways need none
 SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read in twenty pieces

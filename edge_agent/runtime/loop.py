@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.link import REFUSED_CODE, Confirmed, Down, Messages, Subscribed, Taken, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message, RefusedPublish
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import REFUSED_CODE, Confirmed, Down, Messages, Subscribed, Taken, Up
+from edge_agent.ports.mqtt.packets import Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 
 log = logging.getLogger("headwater")

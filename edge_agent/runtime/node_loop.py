@@ -25,9 +25,9 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
-from edge_agent.ports.link import Down, Taken, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Taken, Up
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.runtime.action_executor import ActionExecutor, RuntimeParts, log_note
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.loop import LONGEST_S, Loop

@@ -14,9 +14,9 @@ from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.region.merger import Merger
-from edge_agent.ports.link import Down, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Up
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.node_loop import NodeLoop

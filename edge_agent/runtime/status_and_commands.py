@@ -15,7 +15,7 @@ from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
-from edge_agent.ports.link import Will
+from edge_agent.ports.mqtt.link import Will
 
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 _AT: Final = 'at: needs a moment like "2026-11-21T06:00:00Z", or microseconds since 1970'

@@ -17,7 +17,7 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 
 BUCKET_US: Final = 3_600_000_000  # one hour: neighbouring windows are in one file of the frame table
 
@@ -102,7 +102,7 @@ def _anchored(decoded: sections.Decoded) -> list[Any]:
     if type(first) is int:
         return [plan, tick, [first + decoded.anchor, length], *rest]
     starts = decoded.section.partials.start // sections.TICKS_US[tick]
-    return [plan, tick, [numbers.encode_ints(starts), length], *rest]
+    return [plan, tick, [numeric.encode_ints(starts), length], *rest]
 
 
 def _body(item: list[Any]) -> bytes:

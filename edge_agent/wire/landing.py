@@ -13,6 +13,7 @@ from edge_agent.errors import WireError
 from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
 from edge_agent.wire.fields import ID_LIMIT
 
+SUFFIX: Final = ".cborseq"  # of a landing file
 TICK_TOPIC: Final = "tick"  # marks a record of the lander itself, not of a child
 
 

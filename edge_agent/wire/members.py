@@ -14,7 +14,7 @@ import numpy as np
 from edge_agent.algebra.frame import MAX_KEYS, ExcludedLeaf, Gap, GroupPart, Leaf, Members, Serving
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 from edge_agent.wire.definitions import group, group_item
 from edge_agent.wire.fields import (
     EPOCH_LIMIT,
@@ -158,7 +158,7 @@ def registers_item(parts: Sequence[GroupPart]) -> object:
 
 
 def _encode_ints(values: list[int]) -> object:
-    return numbers.encode_ints(np.array(values, np.int64)) if values else None
+    return numeric.encode_ints(np.array(values, np.int64)) if values else None
 
 
 def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
@@ -188,7 +188,7 @@ def _decode_ints(item: object, n: int, what: str) -> list[int]:
         if item is not None:
             raise WireError(f"{what}: wanted null for an empty column")
         return []
-    values: list[int] = numbers.decode_ints(item, n, what).tolist()
+    values: list[int] = numeric.decode_ints(item, n, what).tolist()
     return values
 
 

@@ -18,7 +18,7 @@ from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.columns import forms, numbers
+from edge_agent.wire.columns import forms, numeric
 from edge_agent.wire.fields import MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
@@ -59,8 +59,8 @@ def encode(section: Section, frontier_us: int | None, *, late: bool) -> list[obj
         raise ValueError(f"plan number {section.plan}")
     code, start, length = _ticks(rows.start, rows.end)
     base = anchor(frontier_us, TICKS_US[code])
-    first = start - base if isinstance(start, int) else numbers.encode_ints(start - base)
-    size = length if isinstance(length, int) else numbers.encode_ints(length)
+    first = start - base if isinstance(start, int) else numeric.encode_ints(start - base)
+    size = length if isinstance(length, int) else numeric.encode_ints(length)
     where = first if isinstance(first, int) and size == 1 else [first, size]
     plan = -1 - section.plan if late else section.plan
     states = (forms.encode(column, rows.start) for column in rows.states.values())
@@ -148,8 +148,8 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
         start = an_int(first + base, -limit, limit - 1, "range start")
         end = start + an_int(length, 1, limit - start, "range length")
         return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64)
-    starts = numbers.decode_ints(first, n, "range start")
-    lengths = numbers.decode_ints(length, n, "range length")
+    starts = numeric.decode_ints(first, n, "range start")
+    lengths = numeric.decode_ints(length, n, "range length")
     low, high = int(starts.min()) + base, int(starts.max()) + base
     longest = int(lengths.max())
     if int(lengths.min()) < 1 or low < -limit or high + longest > limit:

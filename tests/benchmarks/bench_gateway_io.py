@@ -16,9 +16,9 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Commit
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.packets import Message, Splitter
+from edge_agent.ports.mqtt.packets import Message, Splitter
+from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 from edge_agent.ports.sensors.mqtt import MqttSensors
-from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
 from edge_agent.ports.spool import Spool
 from tests.benchmarks.bench import bench, record
 from tests.benchmarks.load import packet

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from edge_agent.algebra.frame import Birth, Frame
 from edge_agent.config import topics
-from edge_agent.ports.link import Link
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames
 from tests.benchmarks.bench import bench, record

@@ -19,8 +19,8 @@ from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
-from edge_agent.ports.link import Link, Messages
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Messages
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, receipts
 from tests.benchmarks.bench import bench, record

@@ -10,8 +10,8 @@ import pytest
 from edge_agent.cli.main import main
 from edge_agent.config import topics
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from edge_agent.ports.link import Link, Taken
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Taken
 from edge_agent.ports.waiter import Waiter
 from tests.support.fakes import Mosquitto, free_port
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_job.spark.native import cell_arrays, forms, in_numpy
+from cloud_job.spark.native import cell_arrays, column_types, in_numpy
 from cloud_job.spark.native import multisets as cells_of_bags
 from cloud_job.spark.native import series as cells_of_series
 from edge_agent.algebra.partials import multisets, series
@@ -163,5 +163,5 @@ def test_rows_whose_cells_hold_much_go_in_several_batches(monkeypatch: pytest.Mo
     monkeypatch.setattr(multisets, "_BLOCK", 4)
     column = multisets.lift(np.arange(12), Segments.runs(np.array([0, 3, 4, 9]), 12))  # 3, 1, 5 and 3 values
     place = np.arange(4)
-    assert list(forms.blocks(Partials(place, place + 1, place, {"bag": column}))) == [(0, 2), (2, 3), (3, 4)]
-    assert list(forms.blocks(Partials(place, place + 1, place, {"count": place}))) == [(0, 4)]
+    assert list(column_types.blocks(Partials(place, place + 1, place, {"bag": column}))) == [(0, 2), (2, 3), (3, 4)]
+    assert list(column_types.blocks(Partials(place, place + 1, place, {"count": place}))) == [(0, 4)]

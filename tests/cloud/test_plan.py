@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
-from cloud_job.spark.native import forms, lower, plan
-from cloud_job.spark.native.forms import form_of
+from cloud_job.spark.native import column_types, lower, plan
+from cloud_job.spark.native.column_types import form_of
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COMPONENTS, FUNCTIONS, Readings
 from edge_agent.algebra.columns.kind import Form
@@ -121,7 +121,7 @@ def test_members_without_a_twin_are_combined_and_answered_by_numpy(
 def test_every_twin_is_of_a_member_of_the_registry() -> None:
     assert plan.COMBINE.keys() <= COMPONENTS.keys()
     assert lower.LOWER.keys() <= FUNCTIONS.keys()
-    assert forms.FORMS.keys() == set(Form)
+    assert column_types.FORMS.keys() == set(Form)
 
 
 def _plain(text: str) -> Any:

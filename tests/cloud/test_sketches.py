@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from cloud_job.spark.native import lower, plan
-from cloud_job.spark.native.forms import form_of
+from cloud_job.spark.native.column_types import form_of
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings
 from edge_agent.algebra.partials.arrays import NO_INTS, Array

@@ -10,7 +10,7 @@ import pytest
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.definitions.definitions import parse_query
 from edge_agent.demo.compare import Comparison, DeltaRow, compare
-from edge_agent.demo.plan import QUERIES, SECOND_US, query_messages, seats
+from edge_agent.demo.fleet_plan import QUERIES, SECOND_US, query_messages, seats
 from edge_agent.ports.sensors.simulated import Simulation
 from tests.oracle import central_computer
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, COMPONENTS, Param, Readings, basis_of
 from edge_agent.algebra.aggregates.non_commutative import with_needs
-from edge_agent.algebra.aggregates.plugins import order_dependence
+from edge_agent.algebra.aggregates.package_families import order_dependence
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import NOTHING, combine, concat
 from edge_agent.algebra.partials.segments import Segments

@@ -14,7 +14,7 @@ from edge_agent.algebra.partials.partial import Partials, assign_windows, in_win
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Listed, Run, edge_sets, union
 from edge_agent.algebra.windows import ALL, TYPES, Calendar, FixedBand, Sliding, Tumbling, Window
 from edge_agent.algebra.windows.edges import Edges
-from edge_agent.algebra.windows.plugins import contradiction
+from edge_agent.algebra.windows.package_types import contradiction
 from tests.oracle import member_itself, time_windows
 from tests.oracle.time_windows import Bounds
 from tests.support import algebra_strategies

@@ -11,7 +11,7 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.children import Children
 from edge_agent.root.completeness import Decision, GroupView
-from edge_agent.root.punctuation import PunctuationWindows
+from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, WindowChanges
 from edge_agent.wire import snapshot
 

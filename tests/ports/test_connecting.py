@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.ports.backoff import STABLE_S, Backoff
-from edge_agent.ports.outgoing import Outgoing, QueuedPublish
+from edge_agent.ports.mqtt.backoff import STABLE_S, Backoff
+from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
 
 
 def test_pauses_double_up_to_the_longest_and_each_is_shortened_by_at_most_half() -> None:

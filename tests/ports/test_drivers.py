@@ -25,12 +25,19 @@ from edge_agent.config.definitions.sensors import COMMON
 from edge_agent.config.published.reference import drivers as drivers_page
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Read
-from edge_agent.ports.sensors.sensors import RETRY_US, Sensors
+from edge_agent.ports.sensors.node_sensors import RETRY_US, Sensors
 from tests.support.fakes import BEGIN_US, FakeClock
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / "edge_agent/ports/sensors"
-HELPERS = {"__init__", "sensors", "quality", "convert", "payloads", "filters"}  # files of the folder without a driver
+HELPERS = {
+    "__init__",
+    "node_sensors",
+    "quality",
+    "convert",
+    "payloads",
+    "filters",
+}  # files of the folder without a driver
 
 
 @pytest.fixture

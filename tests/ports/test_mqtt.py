@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from edge_agent.errors import ConfigError
-from edge_agent.ports.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import DUP, RETAIN, RefusedPublish
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Messages, Subscribed, Taken, TooLargeError, Up, Will
+from edge_agent.ports.mqtt.packets import DUP, RETAIN, RefusedPublish
 from tests.support.fakes import Mosquitto
 from tests.support.ports.connections import Net, link
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.ports.link import Down, Link, Subscribed, Up
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Link, Subscribed, Up
 from tests.support.fakes import Mosquitto, free_port
 from tests.support.ports.connections import QUICK, Net, link
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.ports.packets import RETAIN
+from edge_agent.ports.mqtt.packets import RETAIN
 from edge_agent.ports.sensors.mqtt import MOST_MESSAGES
 from edge_agent.wire import readings
 from tests.support.fakes import BEGIN_US

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.link import Confirmed, Link, Messages, Subscribed, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import DUP
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Confirmed, Link, Messages, Subscribed, Up
+from edge_agent.ports.mqtt.packets import DUP
 from edge_agent.ports.sensors.mqtt import QUIET_US, MqttSensors
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import snapshot

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.ports.packets import DUP, RETAIN, Splitter, acknowledgements
+from edge_agent.ports.mqtt.packets import DUP, RETAIN, Splitter, acknowledgements
 
 GENERATION = 3
 TOPICS = st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1, max_size=30)

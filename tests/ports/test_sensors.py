@@ -10,7 +10,7 @@ import pytest
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.errors import PortError
-from edge_agent.ports.sensors.sensors import RETRY_US, Sensors
+from edge_agent.ports.sensors.node_sensors import RETRY_US, Sensors
 from tests.support.fakes import BEGIN_US, FakeClock
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from edge_agent.cli.support.broker_listener import listen
 from edge_agent.demo.processes import Broker, ChildProcess
-from edge_agent.ports.link import Link
+from edge_agent.ports.mqtt.link import Link
 from tests.support.fakes import Mosquitto
 from tests.support.processes.broker_clients import publish, retained
 from tests.support.processes.tree import Top, gateway, region

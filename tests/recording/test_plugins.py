@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edge_agent.algebra.aggregates import BUILT_IN, Readings, plugins
+from edge_agent.algebra.aggregates import BUILT_IN, Readings, package_families
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, answered
 from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.partials import series
@@ -22,7 +22,7 @@ from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PluginGuard
 from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.algebra.windows import plugins as window_plugins
+from edge_agent.algebra.windows import package_types as window_plugins
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from tests.support.tolerance import close
 
@@ -185,7 +185,7 @@ def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: Any)
 
 def guarded(found: Family) -> Family:
     """The family as the registry gets it."""
-    return plugins.guarded(in_order(found, BUILT_IN), PluginGuard("plant 1.0"))
+    return package_families.guarded(in_order(found, BUILT_IN), PluginGuard("plant 1.0"))
 
 
 def last(readings: Readings, groups: Segments, _scale: int | None, _lifted: Any) -> Any:
@@ -217,8 +217,8 @@ def latest(states: Any, groups: Segments, _combined: Any, _ranks: Any) -> Any:
     ],
 )
 def test_a_family_that_cannot_work_is_refused_with_the_reason(wrong: Family, why: str) -> None:
-    assert why in plugins.refusal(wrong, BUILT_IN)
-    assert not plugins.refusal(family(), BUILT_IN)
+    assert why in package_families.refusal(wrong, BUILT_IN)
+    assert not package_families.refusal(family(), BUILT_IN)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_component_for_which_the_order_matters_and_that_does_not_say_so_is_fou
 ) -> None:
     """protocol 6.1: partials meet in any order and grouping."""
     found = family(components=(component,))
-    broken = plugins.broken_law(found.functions[0], found, {"own": component})
+    broken = package_families.broken_law(found.functions[0], found, {"own": component})
     assert why in broken
     assert bool(broken) == bool(why)
 
@@ -313,7 +313,7 @@ def test_readings_a_package_failed_on_are_counted_and_leave_no_answer() -> None:
 def test_columns_of_another_shape_or_dtype_count_as_a_failure(columns: Any, why: str) -> None:
     sound, guard = family().components[0], PluginGuard("plant 1.0")
     changed = family(components=(Component("own", ("own",), lambda _r, _g, _s, _l: columns, sound.combine),))
-    (component,) = plugins.guarded(changed, guard).components
+    (component,) = package_families.guarded(changed, guard).components
     readings = Readings(np.arange(3), np.ones(3), np.arange(3))
     states = component.lift(readings, Segments.runs(np.array([0, 1]), 3), None, {})
     assert states["own"].tolist() == [0.0, 0.0]

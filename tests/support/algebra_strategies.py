@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.aggregates import FUNCTIONS, Readings
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import TYPES, Window
-from edge_agent.algebra.windows.base import NEEDED, Setting
+from edge_agent.algebra.windows.declaration import NEEDED, Setting
 
 # sums of squares of these stay exact enough to compare variances by value
 floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: round(v, 3))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.errors import WireError
 from edge_agent.wire import cbor
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire.same import same_array
 
@@ -22,15 +22,15 @@ many = st.integers(1, 40).flatmap(any_.columns)
 
 @given(many)
 def test_a_column_comes_back_bit_by_bit(column: Array) -> None:
-    item = cbor2.loads(cbor.dumps(numbers.encode(column)))
-    assert same_array(numbers.decode(item, len(column), "x"), column)
+    item = cbor2.loads(cbor.dumps(numeric.encode(column)))
+    assert same_array(numeric.decode(item, len(column), "x"), column)
 
 
 @given(many)
 def test_no_column_is_longer_than_eight_bytes_a_row(column: Array) -> None:
     """Of integers within 64 bits and floats; the frames of a step are cut by that bound."""
     if column.dtype != object:
-        assert len(cbor.dumps(numbers.encode(column))) <= 8 * len(column) + 5
+        assert len(cbor.dumps(numeric.encode(column))) <= 8 * len(column) + 5
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_no_column_is_longer_than_eight_bytes_a_row(column: Array) -> None:
     ],
 )
 def test_the_shortest_form_is_chosen(column: Array, form: object) -> None:
-    assert numbers.encode(column) == form
+    assert numeric.encode(column) == form
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_the_shortest_form_is_chosen(column: Array, form: object) -> None:
 )
 def test_what_cannot_travel_is_our_own_bug(column: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        numbers.encode(column)
+        numeric.encode(column)
 
 
 def test_narrow_types_of_numpy_travel_as_64_bits() -> None:
     for dtype in (np.int8, np.uint16, np.int32, np.uint64):
-        assert numbers.encode(np.array([1, 2, 3], dtype)) == [1, 2, 3]
-    assert numbers.encode(np.array([1.5, 2.5], np.float32)) == cbor2.CBORTag(84, b"\x00\x3e\x00\x41")
+        assert numeric.encode(np.array([1, 2, 3], dtype)) == [1, 2, 3]
+    assert numeric.encode(np.array([1.5, 2.5], np.float32)) == cbor2.CBORTag(84, b"\x00\x3e\x00\x41")
 
 
 def test_a_column_of_integers_does_not_take_fractions() -> None:
     with pytest.raises(WireError, match="64 bits"):
-        numbers.decode_ints(2.5, 3, "starts")
+        numeric.decode_ints(2.5, 3, "starts")
     with pytest.raises(WireError, match="64 bits"):
-        numbers.decode_ints(2**70, 3, "starts")
+        numeric.decode_ints(2**70, 3, "starts")

@@ -2,5 +2,5 @@
 
 - plan: state columns and how they combine; lower: states to answers
 - in_numpy: members of the registry without native expressions; answers: numpy's answers as Spark columns
-- forms: how each form of columns crosses Spark; cell_arrays, multisets, series: those that cross as cells
+- column_types: how each form of columns crosses Spark; cell_arrays, multisets, series: those that cross as cells
 """

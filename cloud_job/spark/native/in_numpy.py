@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cloud_job.spark.native import answers, cell_arrays, forms
+from cloud_job.spark.native import answers, cell_arrays, column_types
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COMPONENTS, basis_of, columns_of
 from edge_agent.algebra.partials.segments import Segments
@@ -79,12 +79,12 @@ class CollectedCells:
         """Numbers of the rows that have all states."""
         sound = np.ones(len(given), np.bool_)
         for i, name in enumerate(self.plain):
-            sound &= forms.form_of(name, scale).valid(given.field(i))
+            sound &= column_types.form_of(name, scale).valid(given.field(i))
         for component, rows in zip(self.foreign, lists, strict=True):
             found = cell_arrays.MetCells.of(rows)
             sound &= found.many > 0
             for i, name in enumerate(parts_of(component)):
-                if mark := forms.form_of(name, scale).mark:
+                if mark := column_types.form_of(name, scale).mark:
                     sound &= cell_arrays.MetCells(found.many, found.content.field(i)).whole(mark)
         return np.flatnonzero(sound)
 
@@ -104,4 +104,4 @@ class CollectedCells:
 
 def _columns(structs: pa.Array, names: Sequence[str], scale: int | None) -> dict[str, Array]:
     """State columns as the algebra has them, from the fields of structs."""
-    return {name: forms.form_of(name, scale).from_arrow(structs.field(i), scale) for i, name in enumerate(names)}
+    return {name: column_types.form_of(name, scale).from_arrow(structs.field(i), scale) for i, name in enumerate(names)}

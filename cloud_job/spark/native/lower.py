@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -20,11 +20,9 @@ from cloud_job.spark.native import in_numpy, multisets, series
 from cloud_job.spark.native.answers import answers as answered
 from cloud_job.spark.native.plan import WIDE_TYPE, Shape, is_native, spark_name
 from edge_agent.algebra.aggregates import FUNCTIONS, central_moments, histogram, params_of, weighted
-from edge_agent.algebra.aggregates.base import HUGE
+from edge_agent.algebra.aggregates.base import HUGE, Params
 from edge_agent.algebra.partials.units import EXACT
 from edge_agent.algebra.query.query import Aggregate
-
-Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

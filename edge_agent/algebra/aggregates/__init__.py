@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from edge_agent.algebra.aggregates import plugins
+from edge_agent.algebra.aggregates import package_families
 from edge_agent.algebra.aggregates.base import (
     Column,
     Component,
@@ -122,11 +122,13 @@ def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Cal
     """
     REFUSED.update(refused)
     known = list(BUILT_IN)
-    for each in usable(loaded, REFUSED, lambda family: plugins.refusal(family, known)):
+    for each in usable(loaded, REFUSED, lambda family: package_families.refusal(family, known)):
         family = each.found
         every = {component.name: component for f in (*known, family) for component in f.components}
-        PLUGINS.update({f.name: cache(partial(plugins.broken_law, f, family, every)) for f in family.functions})
-        family = plugins.guarded(in_order(family, known), guard(each.package))
+        PLUGINS.update(
+            {f.name: cache(partial(package_families.broken_law, f, family, every)) for f in family.functions}
+        )
+        family = package_families.guarded(in_order(family, known), guard(each.package))
         known.append(family)
         COLUMNS.add({column.name: column for column in family.columns})
         COMPONENTS.add({component.name: component for component in family.components})

@@ -16,7 +16,7 @@ from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
-Item = TypeVar("Item")
+Cell = TypeVar("Cell")
 States = Mapping[str, Array]
 Value = str | int | float | bool | tuple[float, ...]  # of a parameter
 Params = Mapping[str, Any]  # values as its Param allows them
@@ -231,7 +231,7 @@ def answered(value: Array, null: Mask | None = None, details: list[str | None] |
     return Lowered(floats, null, details)
 
 
-def by_row(items: Sequence[Item], sizes: Ints) -> Iterator[Sequence[Item]]:
+def by_row(items: Sequence[Cell], sizes: Ints) -> Iterator[Sequence[Cell]]:
     """The items of each row. items: those of all rows, row after row. sizes: how many each row has."""
     ends = np.cumsum(sizes).tolist()
     return (items[first:end] for first, end in zip([0, *ends], ends, strict=False))

@@ -21,7 +21,7 @@ from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import hashed
 
 Coupons = NDArray[np.uint32]
-Registers = NDArray[np.uint8]
+ZeroCounts = NDArray[np.uint8]
 
 FAMILY: Final = 7  # byte 2 of every HLL sketch
 LG_K: Final = 12
@@ -76,7 +76,7 @@ def combine(column: Array, groups: Segments) -> Array:
     sizes = [0 if coupons is None else len(coupons) for coupons in kept]
     flat = np.concatenate(few) if few else np.zeros(0, np.uint32)
     flat_owner = np.repeat(owner, sizes)
-    registers: dict[int, Registers] = {}
+    registers: dict[int, ZeroCounts] = {}
     for row in full:
         place = int(owner[row])
         found = np.frombuffer(cells[row], np.uint8, PLACES, 40)
@@ -84,7 +84,7 @@ def combine(column: Array, groups: Segments) -> Array:
     return _packed(flat, flat_owner, len(groups), registers)
 
 
-def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Registers] | None = None) -> NDArray[Any]:
+def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, ZeroCounts] | None = None) -> NDArray[Any]:
     """Coupons with the group of each, in any order, as sketches. registers: what some groups have already."""
     codes = (owner.astype(np.uint64) << np.uint64(32)) | coupons
     codes.sort()
@@ -108,8 +108,8 @@ def _packed(coupons: Coupons, owner: Ints, groups: int, registers: dict[int, Reg
     return out
 
 
-def _full(coupons: Coupons, known: Registers | None) -> bytes:
-    """Registers as bytes. coupons: in order, so that of equal places the greatest comes last."""
+def _full(coupons: Coupons, known: ZeroCounts | None) -> bytes:
+    """ZeroCounts as bytes. coupons: in order, so that of equal places the greatest comes last."""
     registers = np.zeros(PLACES, np.uint8)
     registers[coupons & np.uint32(PLACES - 1)] = coupons >> np.uint32(26)
     if known is not None:
@@ -117,7 +117,7 @@ def _full(coupons: Coupons, known: Registers | None) -> bytes:
     return _registers_packed(registers)
 
 
-def _registers_packed(registers: Registers) -> bytes:
+def _registers_packed(registers: ZeroCounts) -> bytes:
     counts = np.bincount(registers, minlength=64)
     sums = counts * _WEIGHTS
     head = (10, 1, FAMILY, LG_K, 0, _COMPACT | _OUT_OF_ORDER, 0, _TYPE | 2)

@@ -22,8 +22,6 @@ from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
 
-Values = Floats
-
 FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200
 LEAST: Final = 8  # values of a level before it is compacted at least: m
@@ -39,19 +37,19 @@ _MASK: Final = 2**64 - 1
 
 @lru_cache(maxsize=64)
 def _rooms(levels: int) -> tuple[int, ...]:
-    """Values each level may hold: K at the top, two thirds of it below that, and so on."""
+    """Floats each level may hold: K at the top, two thirds of it below that, and so on."""
     return tuple(max(LEAST, (2 * K * 2**depth // 3**depth + 1) // 2) for depth in range(levels - 1, -1, -1))
 
 
 MOST_BYTES: Final = 20 + 4 * MOST_LEVELS + 16 + 8 * sum(_rooms(MOST_LEVELS))
 
 
-def lift(values: Values, groups: Segments) -> Array:
+def lift(values: Floats, groups: Segments) -> Array:
     """One sketch a group. values: shape (k,), float64, finite."""
     return _packed(values + 0.0, groups.spread(np.arange(len(groups))), len(groups))
 
 
-def of_bags(values: Values, counts: Ints, starts: Ints) -> Array:
+def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
     """One sketch a bag: counts as sums of powers of two, so that a value is in a few levels however often it came.
 
     values, counts: shape (k,), increasing within a bag. starts: where each bag begins, none empty.
@@ -92,7 +90,7 @@ def combine(column: Array, groups: Segments) -> Array:
     return out
 
 
-def _packed(values: Values, owner: Ints, groups: int) -> NDArray[Any]:
+def _packed(values: Floats, owner: Ints, groups: int) -> NDArray[Any]:
     """Readings with the group of each, in any order, as sketches; no group is empty."""
     if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
         order = np.argsort(owner, kind="stable")
@@ -114,7 +112,7 @@ def _packed(values: Values, owner: Ints, groups: int) -> NDArray[Any]:
 
 
 def _merged(cells: Iterable[bytes]) -> bytes:
-    levels: list[list[Values]] = []
+    levels: list[list[Floats]] = []
     count, lowest, highest = 0, np.inf, -np.inf
     for cell in cells:
         n, low, high = _ends(cell)
@@ -127,7 +125,7 @@ def _merged(cells: Iterable[bytes]) -> bytes:
     return _cell(count, lowest, highest, _compacted(joined, count))
 
 
-def _compacted(levels: list[Values], count: int) -> list[Values]:
+def _compacted(levels: list[Floats], count: int) -> list[Floats]:
     """Levels, each in order, thinned from the lowest up until all fit their rooms together."""
     kept = sum(map(len, levels))
     if kept <= sum(_rooms(len(levels))):
@@ -154,7 +152,7 @@ def _compacted(levels: list[Values], count: int) -> list[Values]:
     return levels
 
 
-def _chance(levels: Sequence[Values], count: int) -> int:
+def _chance(levels: Sequence[Floats], count: int) -> int:
     """64 pseudo-random bits from the values of the levels."""
     state = count
     for values in levels:
@@ -172,7 +170,7 @@ def _stirred(state: int) -> int:
     return state ^ (state >> 31)
 
 
-def _cell(count: int, low: float, high: float, levels: Sequence[Values]) -> bytes:
+def _cell(count: int, low: float, high: float, levels: Sequence[Floats]) -> bytes:
     """Bytes of a sketch of `count` readings between low and high."""
     if count == 1:
         return bytes((2, 2, FAMILY, _SORTED | _SINGLE)) + struct.pack("<HBBd", K, LEAST, 0, low)
@@ -194,7 +192,7 @@ def _ends(cell: bytes) -> tuple[int, float, float]:
     return count, low, high
 
 
-def _levels(cell: bytes) -> list[Values]:
+def _levels(cell: bytes) -> list[Floats]:
     """The values of each level, in order."""
     if cell[0] == 2:
         return [np.frombuffer(cell, "<f8", offset=8)]
@@ -235,7 +233,7 @@ def readings(column: Array) -> Ints:
     return np.fromiter((_ends(cell)[0] for cell in column.tolist()), np.int64, len(column))
 
 
-def quantiles(column: Array, q: float) -> Values:
+def quantiles(column: Array, q: float) -> Floats:
     """The value at rank ceil(q n), at least the first; of 0 and 1 exactly the least and the greatest.
 
     column: shape (n,), of bytes that `check` accepts. q n is rounded to 6 decimals first, as the library does it, so
@@ -255,5 +253,5 @@ def quantiles(column: Array, q: float) -> Values:
     )
     total = readings(column)
     rank = np.ceil(np.round(q * total, 6)).astype(np.int64) - 1
-    found: Values = multisets.tally(values, owner, weights, len(parts)).at(np.clip(rank, 0, total - 1))
+    found: Floats = multisets.tally(values, owner, weights, len(parts)).at(np.clip(rank, 0, total - 1))
     return found

@@ -5,10 +5,10 @@
 - session: readings without a pause longer than the gap
 - punctuation: from marker to marker
 - count_tumbling, count_sliding, state: formed at the root from readings in their order
-- base, ordered: parts that types share
+- declaration, ordered: parts that types share
 - protocols: the interfaces of types
 - edges: slice edges of many windows at once
-- plugins: checks and guards the types of other packages
+- package_types: checks and guards the types of other packages
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
 from edge_agent.algebra.span import Lattice
-from edge_agent.algebra.windows import plugins
+from edge_agent.algebra.windows import package_types
 from edge_agent.algebra.windows.calendar import Calendar
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
@@ -74,10 +74,10 @@ def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Calla
     the guard of a package.
     """
     REFUSED.update(refused)
-    for each in usable(loaded, REFUSED, lambda found: plugins.refusal(found, ALL)):
+    for each in usable(loaded, REFUSED, lambda found: package_types.refusal(found, ALL)):
         found: Any = each.found
         GUARDS[found.type] = guard(each.package)
-        plugins.guard_methods(found, GUARDS[found.type])
+        package_types.guard_methods(found, GUARDS[found.type])
         ALL[found.type] = found
         (ORDERED if hasattr(found, "cut") else TYPES)[found.type] = found
 
@@ -87,7 +87,7 @@ def broken_law(spec: Spec) -> str:
     if spec.type not in GUARDS or spec.type in ORDERED:
         return ""
     guard = GUARDS[spec.type]
-    why = guard.call(spec.type, "definition", lambda: plugins.contradiction(cast("Window", spec)))
+    why = guard.call(spec.type, "definition", lambda: package_types.contradiction(cast("Window", spec)))
     return guard.why[spec.type] if why is None else why
 
 

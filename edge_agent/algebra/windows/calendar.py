@@ -19,7 +19,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.span import FAR_US, NO_EDGE, Lattice, Run, between
-from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.declaration import Setting, Wrong
 from edge_agent.algebra.zones import instant_us, zone
 
 DAY_US: Final = 86_400_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
+from edge_agent.algebra.windows.declaration import Setting, Wrong, not_positive
 from edge_agent.algebra.windows.ordered import KEYED, LENGTH, MOST_COUNT, OrderedReadings, RowWindows, counted
 
 

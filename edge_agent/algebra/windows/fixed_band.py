@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import FAR_US, Lattice, Listed, Run
-from edge_agent.algebra.windows.base import LENGTH, OneLength, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.declaration import LENGTH, OneLength, Setting, Wrong, not_positive
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.query.key import Labels
-from edge_agent.algebra.windows.base import Setting
+from edge_agent.algebra.windows.declaration import Setting
 
 RAW: Final = "raw"  # Plan.kind of raw readings
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root

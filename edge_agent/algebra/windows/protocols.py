@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import EdgeSet, Lattice, Run
-from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.declaration import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 

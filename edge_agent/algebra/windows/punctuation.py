@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from edge_agent.algebra.query.group_cut import INTERPRETATIONS, PunctuationCut
-from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.declaration import Setting, Wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edge_agent.algebra.windows.base import SHORTEST_US, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.declaration import SHORTEST_US, Setting, Wrong, not_positive
 
 LONGEST_GAP_US = 7 * 86_400_000_000  # the default horizon of a root: beyond it rows are final before they join
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
-from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, OneLength, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.declaration import LENGTH, OFFSET, SHORTEST_US, OneLength, Setting, Wrong, not_positive
 
 MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
 

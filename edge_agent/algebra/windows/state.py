@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints, Mask
 from edge_agent.algebra.query import where, where_parser
-from edge_agent.algebra.windows.base import Setting, Wrong
+from edge_agent.algebra.windows.declaration import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 

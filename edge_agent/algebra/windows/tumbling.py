@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
-from edge_agent.algebra.windows.base import LENGTH, OFFSET, OneLength, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.declaration import LENGTH, OFFSET, OneLength, Setting, Wrong, not_positive
 
 
 @dataclass(frozen=True, slots=True)

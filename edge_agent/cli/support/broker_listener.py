@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.errors import PortError
-from edge_agent.ports.link import REFUSED_CODE, Down, Link, Messages, Subscribed, Up
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message, RefusedPublish
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import REFUSED_CODE, Down, Link, Messages, Subscribed, Up
+from edge_agent.ports.mqtt.packets import Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from edge_agent.algebra.plugin_calls import error_text
 from edge_agent.algebra.windows import ALL, GUARDS, REFUSED, Spec, broken_law
-from edge_agent.algebra.windows.base import NEEDED, Setting
+from edge_agent.algebra.windows.declaration import NEEDED, Setting
 from edge_agent.config.checking.checker import (
     BAD,
     REQUIRED,

@@ -25,7 +25,7 @@ from edge_agent.errors import ConfigError
 
 SETTLE_US: Final = 1_000_000  # retained messages come in one burst after subscribing: number only when all are known
 
-Item = tuple[str, str]  # (kind, id)
+KindAndId = tuple[str, str]  # (kind, id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RevisionNumberer:
         self._settle_us = settle_us
         self._ready_us: int | None = None
         self._seen: dict[str, tuple[int, str]] = {}  # topic -> (revision, digest of its content)
-        self._highest: dict[Item, int] = {}
+        self._highest: dict[KindAndId, int] = {}
         self._pending: dict[str, Mapping[str, object]] = {}  # topic -> table without a revision
         self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
 
@@ -147,11 +147,11 @@ class RevisionNumberer:
             made._highest[kind, item] = int(number)
         return made
 
-    def _learn(self, item: Item, revision: int) -> None:
+    def _learn(self, item: KindAndId, revision: int) -> None:
         self._highest[item] = max(revision, self._highest.get(item, 0))
 
 
-def _item(topic: str) -> Item | None:
+def _item(topic: str) -> KindAndId | None:
     parsed = topics.parse(topic)
     return (parsed.kind, parsed.other) if parsed is not None and parsed.what == "definition" else None
 

@@ -4,7 +4,7 @@
 - host: the machine itself: cpu, memory, load, thermal zones
 - file: a recorded file, CSV or JSON lines, replayed
 - simulated: readings made up from a seed
-- sensors: all configured sensors of a node: starts, polls, stops and retries their drivers
+- node_sensors: all configured sensors of a node: starts, polls, stops and retries their drivers
 - quality: what every driver does with raw numbers: checks, scales and counts them
 - convert: payloads and columns to readings: values, times and labels
 - payloads: numbers and times in JSON, CBOR and plain payloads

@@ -25,7 +25,7 @@ from edge_agent.config.definitions.drivers import Driver
 from edge_agent.config.definitions.label_templates import POINTER, parse
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock
-from edge_agent.ports.packets import DUP, RETAIN, Message
+from edge_agent.ports.mqtt.packets import DUP, RETAIN, Message
 from edge_agent.ports.sensors.convert import Converter
 from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
 

@@ -1,6 +1,6 @@
 """Windows between markers that get rows at a decision, as window ranges. Pure.
 
-Which windows those are is decided in edge_agent/root/punctuation.py, for both roots.
+Which windows those are is decided in edge_agent/root/punctuation_state.py, for both roots.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import WindowRange, WithdrawnWindow
-from edge_agent.root.punctuation import PunctuationWindows
+from edge_agent.root.punctuation_state import PunctuationWindows
 from edge_agent.root.punctuation_windows import JointWindow, members_of
 from edge_agent.wire.heads import Part
 

@@ -4,8 +4,8 @@ executor         `NumpyRoot`: decide, keep rows, return the rows that are new or
 kept_rows        rows that took effect, by plan, until no window needs them
 partial_index    the rows of one plan, found by time
 time_windows     states of a range of windows; rolling_windows: overlapping ones, at a constant cost a slice
-sessions         rows of sessions
-ordered          rows of windows of positions
+session_rows     rows of sessions
+ordered_rows     rows of windows of positions
 result_rows      rows as they stand: writing, revising, withdrawing
 rows             `Row`, and answers made from states
 """

@@ -20,11 +20,11 @@ from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.work import Islands, WindowRange, Work
 from edge_agent.root.numpy import time_windows
 from edge_agent.root.numpy.kept_rows import KeptRows
-from edge_agent.root.numpy.ordered import PositionRows
+from edge_agent.root.numpy.ordered_rows import PositionRows
 from edge_agent.root.numpy.result_rows import NewRow, ResultRows
 from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
-from edge_agent.root.numpy.sessions import SessionRows, SessionSource
+from edge_agent.root.numpy.session_rows import SessionRows, SessionSource
 from edge_agent.wire.heads import parts_of
 
 HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)

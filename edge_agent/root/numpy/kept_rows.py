@@ -18,7 +18,7 @@ from edge_agent.root.decision.read_plan import KINDS
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.work import TooLate, identity
 from edge_agent.root.instant_slices import basis_of_all, reaches, slices_of
-from edge_agent.root.numpy.ordered import RawRows
+from edge_agent.root.numpy.ordered_rows import RawRows
 from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.rows import TooLateReadings
 from edge_agent.root.work_rows import too_late_rows

@@ -14,7 +14,7 @@ from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials import multisets as cells_of_multisets
 from edge_agent.algebra.partials import series as cells_of_series
 from edge_agent.algebra.partials.arrays import Array, Ints
-from edge_agent.wire.columns import multisets, numbers, series, sketches
+from edge_agent.wire.columns import multisets, numeric, series, sketches
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ def _saturated(column: Array) -> Array:
     include them (docs/protocol.md 7.1).
     """
     if column.dtype == object:
-        return np.array([max(-numbers.WIDE, min(value, numbers.WIDE - 1)) for value in column.tolist()], object)
+        return np.array([max(-numeric.WIDE, min(value, numeric.WIDE - 1)) for value in column.tolist()], object)
     return column if column.dtype.kind != "f" or np.isfinite(column).all() else within_reach(column)
 
 
 _NUMBERS: Final = Codec(
     lambda column: True,
     lambda item: True,
-    lambda column, start: numbers.encode(_saturated(column)),
-    lambda item, n, room, what, start: (numbers.decode(item, n, what), n),
+    lambda column, start: numeric.encode(_saturated(column)),
+    lambda item, n, room, what, start: (numeric.decode(item, n, what), n),
 )
 CODECS: Final = {  # numbers come last: whatever is no cell is a number
     Form.SERIES: Codec(cells_of_series.is_series, series.is_series, series.encode, series.decode),
@@ -69,12 +69,12 @@ _IN_TURN: Final = tuple(dict.fromkeys(CODECS.values()))
 def encode(column: Array, start: Ints) -> object:
     """A column as a CBOR item. column: shape (n,), n >= 1. start: of each row. Raises: ValueError."""
     if column.dtype != object:  # most are numbers
-        return numbers.encode(_saturated(column))
+        return numeric.encode(_saturated(column))
     return next(codec for codec in _IN_TURN if codec.holds(column)).encode(column, start)
 
 
 def decode(item: object, n: int, room: int, what: str, start: Ints) -> tuple[Array, int]:
     """A column of n rows, and the rows or values that it holds. room: values allowed. Raises: WireError."""
     if type(item) is not list:  # most are numbers
-        return numbers.decode(item, n, what), n
+        return numeric.decode(item, n, what), n
     return next(codec for codec in _IN_TURN if codec.matches(item)).decode(item, n, room, what, start)

@@ -17,7 +17,7 @@ from edge_agent.algebra.partials.multisets import FlatMultisets
 from edge_agent.algebra.partials.segments import inner
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEAST, pack, unpack, unpack_ints
 
 MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 bits
@@ -32,7 +32,7 @@ def encode(column: Array, *, deflate: bool = True) -> list[object]:
     found = multisets.flat(column)
     least = LEAST if deflate else sys.maxsize
     counts = pack(np.ascontiguousarray(found.counts), least)
-    return [None, numbers.encode_ints(found.sizes), _encode_values(found, least), counts]
+    return [None, numeric.encode_ints(found.sizes), _encode_values(found, least), counts]
 
 
 def is_bags(item: object) -> bool:
@@ -58,7 +58,7 @@ def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object
     if len(units) and max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
         raise ValueError("a bag holds an integer beyond 61 bits")
     steps = np.diff(units, prepend=units[:1])[found.inner()] - 1
-    return numbers.encode_ints(units[found.starts]), pack(steps, least)
+    return numeric.encode_ints(units[found.starts]), pack(steps, least)
 
 
 def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
@@ -66,7 +66,7 @@ def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], in
     none, size_item, value_item, count_item = an_array(item, what, 4, 4)
     if none is not None:
         raise WireError(f"{what}: wanted bags")
-    sizes = numbers.decode_ints(size_item, n, f"{what}, sizes")
+    sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
         raise WireError(f"{what}: bags of 1 value or more, {room} values together at most")
     k = int(sizes.sum())
@@ -101,7 +101,7 @@ def _decode_values(item: object, sizes: Ints, what: str) -> Array:
 
 
 def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
-    first = numbers.decode_ints(item[1], len(sizes), f"{what}, first values")
+    first = numeric.decode_ints(item[1], len(sizes), f"{what}, first values")
     k = int(sizes.sum())
     steps = np.zeros(k, np.int64)
     starts = np.cumsum(sizes) - sizes

@@ -14,8 +14,8 @@ from cbor2 import CBORTag
 
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.errors import WireError
-from edge_agent.wire.columns import numbers
-from edge_agent.wire.columns.numbers import DTYPES
+from edge_agent.wire.columns import numeric
+from edge_agent.wire.columns.numeric import DTYPES
 
 LEVEL: Final = 6  # of zlib; a column is small, and every byte goes to flash and over the air
 RAW: Final = -15  # deflate without header and checksum: frames have their own
@@ -26,7 +26,7 @@ def pack(values: Array, least: int) -> object:
     """A flat array, float64 or int64: a column, or deflated from so many bytes; 0 for no values."""
     if not len(values):
         return 0
-    item = numbers.encode(values)
+    item = numeric.encode(values)
     if type(item) is not CBORTag or len(item.value) < least:
         return item
     size = DTYPES[item.tag].itemsize
@@ -39,7 +39,7 @@ def pack(values: Array, least: int) -> object:
 def unpack(item: object, n: int, what: str) -> Array:
     """Inverse of `pack` for n >= 1 values: float64, int64 or object. Raises: WireError."""
     if not (type(item) is list and len(item) == 2 and type(item[1]) is bytes):
-        return numbers.decode(item, n, what)
+        return numeric.decode(item, n, what)
     tag = item[0]
     if type(tag) is not int or tag not in DTYPES:
         raise WireError(f"{what}: deflated items of an unknown type")
@@ -52,7 +52,7 @@ def unpack(item: object, n: int, what: str) -> Array:
     if len(planes) != size or not opener.eof or opener.unused_data:
         raise WireError(f"{what}: wanted {size} bytes inflated, to the last one")
     raw = np.frombuffer(planes, np.uint8).reshape(DTYPES[tag].itemsize, n).T.tobytes()
-    return numbers.decode(CBORTag(tag, raw), n, what)
+    return numeric.decode(CBORTag(tag, raw), n, what)
 
 
 def unpack_ints(item: object, n: int, what: str) -> Ints:

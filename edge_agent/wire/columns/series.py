@@ -18,7 +18,7 @@ from edge_agent.algebra.partials.segments import inner
 from edge_agent.algebra.partials.series import FlatSeries
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEAST, pack, unpack, unpack_ints
 
 LIMIT: Final = 2**61  # of integers; what is decoded stays within it
@@ -36,7 +36,7 @@ def encode(column: Array, start: Ints | None = None, *, deflate: bool = True) ->
     tick = next(tick for tick in TICKS_US if tick == 1 or not (found.time_us % tick).any())
     return [
         True,
-        numbers.encode_ints(found.sizes),
+        numeric.encode_ints(found.sizes),
         pack(found.node, least),
         [tick, *_times(found, tick, start, least)],
         [*_steps(found.order, found, least)],
@@ -89,7 +89,7 @@ def decode(item: object, n: int, room: int, what: str, start: Ints | None = None
     true, size_item, node_item, time_item, order_item, value_item = an_array(item, what, 6, 6)
     if true is not True:
         raise WireError(f"{what}: wanted series")
-    sizes = numbers.decode_ints(size_item, n, f"{what}, sizes")
+    sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > room or int(sizes.sum()) > room:
         raise WireError(f"{what}: series of 1 reading or more, {room} readings together at most")
     k = int(sizes.sum())

@@ -18,7 +18,7 @@ from edge_agent.algebra.frame import MAX_FRAME_BYTES
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array
-from edge_agent.wire.columns import numbers
+from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEVEL, RAW
 
 MOST_BYTES: Final = MAX_FRAME_BYTES  # of a column, inflated: frames are cut by what is not deflated
@@ -31,7 +31,7 @@ def encode(column: Array) -> list[object]:
     joined = b"".join(cells)
     squeezer = zlib.compressobj(LEVEL, zlib.DEFLATED, RAW)
     squeezed = squeezer.compress(joined) + squeezer.flush()
-    return [False, numbers.encode_ints(sizes), [squeezed] if len(squeezed) + 1 < len(joined) else joined]
+    return [False, numeric.encode_ints(sizes), [squeezed] if len(squeezed) + 1 < len(joined) else joined]
 
 
 def is_sketches(item: object) -> bool:
@@ -42,7 +42,7 @@ def is_sketches(item: object) -> bool:
 def decode(item: object, n: int, what: str) -> NDArray[Any]:
     """Inverse of `encode` for n rows. Raises: WireError."""
     _false, size_item, content = an_array(item, what, 3, 3)
-    sizes = numbers.decode_ints(size_item, n, f"{what}, sizes")
+    sizes = numeric.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > sketches.MOST_BYTES or int(sizes.sum()) > MOST_BYTES:
         raise WireError(f"{what}: sketches of 1 to {sketches.MOST_BYTES} bytes, {MOST_BYTES} together at most")
     joined = _content(content, int(sizes.sum()), what)

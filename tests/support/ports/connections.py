@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from edge_agent.ports.link import Link, Messages, Report, Subscribed, Taken
-from edge_agent.ports.mqtt import Connection
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Messages, Report, Subscribed, Taken
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.waiter import Waiter
 from tests.support.fakes import Mosquitto
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Read
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.mqtt import MqttSensors
 from tests.support.fakes import FakeClock
 

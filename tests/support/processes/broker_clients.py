@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from edge_agent.cli.support.broker_listener import listen
-from edge_agent.ports.link import Link
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.link import Link
+from edge_agent.ports.mqtt.packets import Message
 
 
 def publish(broker: str, topic: str, payload: str, *, retain: bool = True) -> None:

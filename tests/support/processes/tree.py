@@ -13,8 +13,8 @@ from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.demo.processes import ChildProcess
 from edge_agent.machines.events import BadEnvelope
 from edge_agent.ports.clock import SystemClock
-from edge_agent.ports.link import Link, Messages, Up
-from edge_agent.ports.mqtt import Connection
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link, Messages, Up
 from edge_agent.ports.sensors.simulated import Simulation
 from edge_agent.ports.waiter import Waiter
 from edge_agent.root.numpy.executor import NumpyRoot

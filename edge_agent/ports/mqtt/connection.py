@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from edge_agent.ports.backoff import Backoff
-from edge_agent.ports.dial import Dial
-from edge_agent.ports.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up
-from edge_agent.ports.outgoing import Outgoing, QueuedPublish
-from edge_agent.ports.packets import Splitter, acknowledgements
-from edge_agent.ports.paho_client import PahoClient
-from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
+from edge_agent.ports.mqtt.backoff import Backoff
+from edge_agent.ports.mqtt.dial import Dial
+from edge_agent.ports.mqtt.link import Confirmed, Down, Link, Messages, Report, Subscribed, Taken, TooLargeError, Up
+from edge_agent.ports.mqtt.outgoing import Outgoing, QueuedPublish
+from edge_agent.ports.mqtt.packets import Splitter, acknowledgements
+from edge_agent.ports.mqtt.paho_client import PahoClient
+from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 
 IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long

@@ -11,7 +11,7 @@ from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.errors import ConfigError, PortError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
-from edge_agent.ports.packets import Message
+from edge_agent.ports.mqtt.packets import Message
 
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors

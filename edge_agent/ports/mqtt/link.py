@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.ports.packets import Message, RefusedPublish
+from edge_agent.ports.mqtt.packets import Message, RefusedPublish
 
 REFUSED_CODE: Final = 0x80  # reason codes from here on are failures (MQTT 5.0 section 2.4)
 

@@ -18,8 +18,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edge_agent.ports.link import Link
-from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
+from edge_agent.ports.mqtt.link import Link
+from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 
 PUBACK: Final = 0x40
 PINGREQ: Final = 0xC0

@@ -6,7 +6,7 @@ import socket
 import ssl
 from typing import Final
 
-from edge_agent.ports.packets import Splitter
+from edge_agent.ports.mqtt.packets import Splitter
 
 READ_BYTES: Final = 256 * 1024  # one read; thousands of small messages, or a few large ones
 READS_A_TURN: Final = 4  # then other connections are served

@@ -14,7 +14,7 @@ import numpy as np
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 from edge_agent.algebra.span import Run
-from edge_agent.algebra.windows.base import Setting
+from edge_agent.algebra.windows.declaration import Setting
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 from edge_agent.algebra.windows.protocols import Window
 

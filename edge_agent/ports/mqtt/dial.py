@@ -8,7 +8,7 @@ import ssl
 import threading
 from typing import Any
 
-from edge_agent.ports.link import Link
+from edge_agent.ports.mqtt.link import Link
 
 
 class Dial:
