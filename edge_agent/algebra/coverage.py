@@ -37,13 +37,13 @@ def window_coverage(
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
-    """Coverage of [start, end). leaves: leaf -> frontier; gaps: all known gap records.
+    """Coverage of [start, end). leaves: leaf -> frontier. gaps: all known gap records; one without nodes concerns all.
 
-    begins: leaf -> first window start it serves, of leaves that joined the query late; it is not expected in windows
-    that end by then (docs/protocol.md 4.5). One that begins within the window is missing, with reason 'began', because
-    the row contains its readings only from then on. A leaf
-    is missing with reason 'behind' while its frontier lies below the end, with 'lost' where a gap record of the group
-    covers a part of the window ('began' if that is its reason); one without nodes concerns all.
+    begins: leaf -> first window start that it serves, for leaves that joined the query late. Such a leaf is not
+    expected in windows that end by then (docs/protocol.md 4.5). If it begins within the window, it is missing with
+    reason 'began', because the row contains only its later readings. A leaf is missing with reason 'behind' while its
+    frontier lies below the end, and with 'lost' if a gap record of the group covers a part of the window ('began' if
+    that is the record's reason).
     """
     if begins:
         leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}
@@ -68,10 +68,10 @@ def session_coverage(
 ) -> Coverage:
     """Coverage of the session of readings first..last of one key. bounds: leaf -> its bound for that key.
 
-    A leaf is missing with reason 'behind' while its bound is not past last + gap: it may still extend the session; a
-    gap record at last + gap touches it too (docs/protocol.md 4.7). begins: as for window_coverage, by readings; a leaf
-    that begins less than a gap before the first reading, or later up to last + gap, is missing with reason 'began':
-    readings of it from before might be in the session. One that begins later still is not expected.
+    A leaf is missing with reason 'behind' while its bound is not past last + gap, because it may still extend the
+    session; a gap record at last + gap touches it too (docs/protocol.md 4.7). begins: as for window_coverage, by
+    readings. A leaf that begins less than a gap before the first reading, or later up to last + gap, is missing with
+    reason 'began': its earlier readings might belong to the session. A leaf that begins later is not expected.
     """
     end_us = last_us + group.cut.gap_us
     known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us}

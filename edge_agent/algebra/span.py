@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.arrays import Ints
 
 NO_EDGE: Final = -1  # before the first edge: no window starts before 0, the epoch
 FAR_US: Final = 2**62  # after every edge
@@ -20,7 +19,7 @@ class EdgeSet(Protocol):
 
     @property
     def step_us(self) -> int:
-        """Approximate distance between edges; only for estimates."""
+        """Approximate distance between edges, for estimates."""
 
     @property
     def first_us(self) -> int:
@@ -92,9 +91,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Evenly spaced windows of one length: [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ...
+    """Windows [s, s + length_us) with s = offset_us + i * slide_us, i = 0, 1, ..., and an end in (after_us, upto_us].
 
-    Those of them with an end in (after_us, upto_us]; 0 < slide_us, 0 <= offset_us.
+    0 < slide_us, 0 <= offset_us.
     """
 
     length_us: int

@@ -56,7 +56,7 @@ def instant_us(wall: datetime.datetime, zone: ZoneInfo) -> int:
     moment of the change. So a day begins where its date begins, also where clocks go forward at midnight.
     """
     utc = wall.replace(tzinfo=zone, fold=0).astimezone(datetime.UTC)
-    if utc.astimezone(zone).replace(tzinfo=None) != wall:  # skipped: the change lies at or before what fold=0 says
+    if utc.astimezone(zone).replace(tzinfo=None) != wall:  # skipped: the change is not after the fold=0 time
         low = wall.replace(tzinfo=zone, fold=1).astimezone(datetime.UTC)  # clocks still show less
         while utc - low > SECOND:  # changes are at whole seconds
             middle = low + (utc - low) // 2

@@ -99,21 +99,21 @@ def test_what_comes_once_has_no_rate() -> None:
 def test_every_decision_says_where_and_why() -> None:
     """Thesis figures 16 and 17: windows and functions are decided apart, and both must share for work to be shared."""
     told = {fn: placement_reasons(asked(Tumbling(SECOND), fn), None)[1] for fn in ("avg", "median", "rate", "top_k")}
-    assert {fn: decision.distributed for fn, decision in told.items()} == {
-        "avg": True,
-        "median": True,
-        "rate": False,
-        "top_k": True,
+    assert {fn: decision.where for fn, decision in told.items()} == {
+        "avg": "every tier",
+        "median": "every tier",
+        "rate": "root",
+        "top_k": "every tier",
     }
     assert "decomposable" in told["avg"].why
     assert "every value" in told["median"].why
     assert "order of readings" in told["rate"].why
     assert "approximate" in told["top_k"].why
     window, function = placement_reasons(Query("q", 1, "s", CountTumbling(5), (Aggregate("avg", "avg"),)), None)
-    assert not window.distributed
-    assert not function.distributed
+    assert window.where == "root"
+    assert function.where == "root"
     pieces, _ = placement_reasons(Query("q", 1, "s", Session(SECOND), (Aggregate("avg", "avg"),)), None)
-    assert pieces.distributed
+    assert pieces.where == "every tier"
     local, _ = placement_reasons(Query("q", 1, "s", Tumbling(5), (Aggregate("avg", "avg"),), scope="local"), None)
     assert "no other node" in local.why
 

@@ -1,7 +1,12 @@
-"""The registry of aggregates: one family a file, one line here. Laws hold for every member (tests/laws).
+"""The registry of aggregates: each file in `_FILES` has one family. Laws hold for every member (tests/laws).
 
-Readings are lifted into state columns, columns of disjoint readings combine, and states are lowered to answers. The
-columns a group of queries needs are its basis: shared, so that avg, sum, count and stddev ship count, sum, m2 once.
+Readings are lifted into state columns, columns of disjoint readings combine, and states are lowered to results. The
+columns that a group of queries needs are its basis. Functions share them: avg, sum, count and stddev send count, sum
+and m2 once.
+
+- base: the parts of a family
+- non_commutative: computes components that do not commute, at the root
+- plugins: checks and guards the families of other packages
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -24,17 +29,15 @@ from edge_agent.algebra.aggregates.base import (
     Lowered,
     Param,
     Readings,
+    States,
 )
 from edge_agent.algebra.aggregates.non_commutative import in_order
 from edge_agent.algebra.columns import KINDS
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import Loaded, PluginGuard, usable
+from edge_agent.algebra.query.query import Aggregate
 from edge_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import States
-    from edge_agent.algebra.partials.arrays import Array, Ints
-    from edge_agent.algebra.query.query import Aggregate
 
 __all__ = [
     "BUILT_IN", "COLUMNS", "COMPONENTS", "FUNCTIONS", "PLUGINS", "REFUSED", "TEMPLATES",
@@ -65,13 +68,13 @@ Made = TypeVar("Made", Column, Component)
 
 
 class AggregateRegistry(Mapping[str, Made]):
-    """Columns or components by name; `template:argument` names one that is made when asked for.
+    """Columns or components by name. Those of a template, `template:argument`, are made on access.
 
-    Iterating gives those that are always there. Raises: KeyError for a name that means nothing.
+    Iteration covers the others only. Raises: KeyError for an unknown name.
     """
 
     def __init__(self, fixed: Mapping[str, Made], make: Callable[[str], Made]) -> None:
-        """make: name with an argument -> what its template makes of it."""
+        """make: from `template:argument` to the column or component."""
         self._fixed: dict[str, Made] = dict(fixed)
         self._make: Callable[[str], Made] = make
 
@@ -80,7 +83,6 @@ class AggregateRegistry(Mapping[str, Made]):
         return self._make(name) if found is None else found
 
     def add(self, found: Mapping[str, Made]) -> None:
-        """These are always there too."""
         self._fixed.update(found)
 
     def __iter__(self) -> Iterator[str]:
@@ -95,7 +97,7 @@ TEMPLATES: Final[Mapping[str, ComponentTemplate]] = {t.name: t for family in BUI
 
 @lru_cache(maxsize=4096)
 def _made(name: str) -> tuple[Component, Column]:
-    """What a template makes of `template:argument`. Raises: KeyError."""
+    """The component and column `template:argument`. Raises: KeyError."""
     word, _, argument = name.partition(":")
     template = TEMPLATES[word]
     if not re.fullmatch(template.arguments, argument):
@@ -113,10 +115,10 @@ FUNCTIONS: Final[dict[str, Function]] = {f.name: f for family in BUILT_IN for f 
 
 
 def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
-    """Add families of other packages; REFUSED gets the reasons of those that cannot be used (docs/extend.md).
+    """Add families of other packages, and to REFUSED the reasons of those that cannot be used (docs/extend.md).
 
-    Once a process, before the registry is used. refused: entry points that could not be loaded. guard: makes the guard
-    of a package.
+    Called once per process, before the registry is used. refused: entry points that could not be loaded. guard: makes
+    the guard of a package.
     """
     REFUSED.update(refused)
     known = list(BUILT_IN)
@@ -132,12 +134,12 @@ def add(loaded: Iterable[Loaded[Family]], refused: Mapping[str, str], guard: Cal
 
 
 def broken_law(fn: str) -> str:
-    """How a package's function breaks the law of combine on a few readings; '' if it keeps the law or is built in."""
+    """The violation of the law of combine by a package's function on a few readings; '' for none, and if built in."""
     return PLUGINS[fn]() if fn in PLUGINS else ""
 
 
 def check(aggregate: Aggregate) -> None:
-    """Refuse what no node can compute. Raises: ConfigError, one line naming the function or parameter."""
+    """Refuse an aggregate that no node can compute. Raises: ConfigError, one line with the function or parameter."""
     function = FUNCTIONS.get(aggregate.fn)
     if function is None:
         raise ConfigError(
@@ -157,16 +159,17 @@ def check(aggregate: Aggregate) -> None:
 
 
 def params_of(aggregate: Aggregate) -> dict[str, Any]:
-    """Every parameter of the function, defaults filled in."""
+    """All parameters of the function, with defaults."""
     given = {name: value for name, value in aggregate.params if value is not None}
     every = {name: given.get(name, param.default) for name, param in FUNCTIONS[aggregate.fn].params}
     return {name: value for name, value in every.items() if value is not None}
 
 
 def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, ...]:
-    """The state columns that serve all these aggregates, in the order of COLUMNS; `count` is always there.
+    """The state columns that these aggregates need, in the order of COLUMNS.
 
-    (Every row of the results says how many readings are in it.) scale: None for floats. Raises: ConfigError.
+    `count` is always one, because every result row shows its number of readings. scale: None for floats. Raises:
+    ConfigError.
     """
     wanted = {"count"}
     for aggregate in aggregates:
@@ -177,7 +180,7 @@ def basis_of(aggregates: Iterable[Aggregate], scale: int | None) -> tuple[str, .
 
 
 def components_of(basis: Iterable[str]) -> tuple[Component, ...]:
-    """The components whose columns make up a basis, each after those it needs. Raises: ValueError for half a one."""
+    """The components of a basis, each after those it needs. Raises: ValueError for an incomplete basis."""
     wanted = set(basis)
     made = (COMPONENTS[name] for name in sorted(wanted) if ":" in name and name in COMPONENTS)
     found = (*(c for c in COMPONENTS.values() if wanted.intersection(c.columns)), *made)
@@ -202,7 +205,7 @@ def lift(readings: Readings, groups: Segments, basis: tuple[str, ...], scale: in
 
 
 def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Ints | None = None) -> dict[str, Array]:
-    """States of disjoint readings to one state a group: column -> shape (len(groups),).
+    """Combine states of disjoint readings, one state per group: column -> shape (len(groups),).
 
     states: column -> shape (k,). ranks: shape (nodes,), int64, place of each node code in the bytewise order of ids;
     None: the codes are in that order. Laws: associative, commutative, and zero rows are the exact identity.
@@ -214,7 +217,7 @@ def combine(states: States, groups: Segments, basis: tuple[str, ...], ranks: Int
 
 
 def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
-    """States to the answers of one aggregate, a row each. What is beyond the floats is no answer."""
+    """The results of one aggregate, one per row; null where the value is beyond the range of floats."""
     lowered = FUNCTIONS[aggregate.fn].lower(states, scale, params_of(aggregate))
     beyond = ~(np.isfinite(lowered.value) | lowered.null)
     if not beyond.any():
@@ -223,9 +226,9 @@ def lower(aggregate: Aggregate, states: States, scale: int | None) -> Lowered:
 
 
 def convert(states: States, scale: int | None, to: int | None) -> dict[str, Array]:
-    """The same states at a finer scale (to <= scale), or as floats (to None): where unequal scales meet, at the root.
+    """The same states at a finer scale (to <= scale), or as floats (to None). The root uses it for unequal scales.
 
-    As floats the exact sum of squares `sq` becomes `m2` about the mean. Source: docs/protocol.md 7.1.
+    For floats, the exact sum of squares `sq` becomes `m2` about the mean. Source: docs/protocol.md 7.1.
     Raises: ValueError for a coarser scale, or floats to integers.
     """
     if scale == to:
@@ -260,12 +263,4 @@ def columns_of(component: Component) -> set[str]:
     return columns
 
 
-_known: Final[dict[tuple[str, ...], tuple[Component, ...]]] = {}
-
-
-def _components(basis: tuple[str, ...]) -> tuple[Component, ...]:
-    """components_of, remembered: asked for on every batch, and there are few bases."""
-    found = _known.get(basis)
-    if found is None:
-        found = _known[basis] = components_of(basis)
-    return found
+_components: Final = cache(components_of)  # called for every batch; there are few bases

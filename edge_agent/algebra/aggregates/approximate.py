@@ -1,15 +1,15 @@
-"""Functions of stated error from small states: distinct counts, quantiles, the most frequent values.
+"""Approximate functions of stated error from small states: distinct counts, quantiles, the most frequent values.
 
-They stand beside the exact functions of holistic.py, in one query if wanted: a sketch is a few kilobytes however many
-different values there are. A value is hashed and kept as the number it means, so that sensors of unequal scales, and
-floats, meet in one sketch. Sources: the modules of algebra/sketches; of the frequent values `_thinned`.
+A sketch takes a few kilobytes however many distinct values there are; holistic.py has the exact functions. Sketches
+hold values as floats in the sensor's unit, so that those of unequal scales combine. Sources: the modules of
+algebra/sketches; for frequent values see `_thinned`.
 """
 
 from __future__ import annotations
 
 import json
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,23 +20,22 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
+    by_row,
     decimals,
 )
 from edge_agent.algebra.columns.cells import hll_size, kll_size, multiset_size, theta_size
 from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
-
-
-MOST_FREQUENT: Final = 255  # values kept: what is not said of a value is at most readings / (MOST_FREQUENT + 1)
+MOST_FREQUENT: Final = 255  # values kept: a count is too low by at most readings / (MOST_FREQUENT + 1)
 
 
 def _sketch(name: str, made: ModuleType) -> Component:
@@ -77,7 +76,7 @@ def _frequent_of_bag(column: Array, _scale: int | None) -> dict[str, Array]:
 
 
 def _thinned(column: Array) -> Array:
-    """Bags of at most MOST_FREQUENT values: where there are more, the count of the next one is taken from all.
+    """Multisets of at most MOST_FREQUENT values: if there are more, the next highest count is subtracted from all.
 
     So a count is never too high, and too low by at most readings / (MOST_FREQUENT + 1), whatever the order of merging.
     Source: Misra & Gries (1982); Agarwal, Cormode, Huang, Phillips, Wei & Yi (2013), mergeable summaries, section 3.
@@ -90,13 +89,11 @@ def _thinned(column: Array) -> Array:
         bag: Multiset = column[row]
         next_one = np.partition(bag.counts, -MOST_FREQUENT - 1)[-MOST_FREQUENT - 1]
         kept = bag.counts > next_one
-        out[row] = Multiset(bag.values[kept], bag.counts[kept] - next_one) if kept.any() else _one_of(bag)
+        if kept.any():
+            out[row] = Multiset(bag.values[kept], bag.counts[kept] - next_one)
+        else:  # all values are equally frequent: the least stays, once, because no multiset is empty
+            out[row] = Multiset(bag.values[:1], np.ones(1, np.int64))
     return out
-
-
-def _one_of(bag: Multiset) -> Multiset:
-    """All values are equally frequent: the least stays, once, since no bag is empty; it was there."""
-    return Multiset(bag.values[:1], np.ones(1, np.int64))
 
 
 def _lower_hll(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -109,7 +106,7 @@ def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered
 
 
 def _lower_quantile(states: States, _scale: int | None, params: Params) -> Lowered:
-    return answered(kll.quantiles(states["kll"], float(str(params["q"]))))
+    return answered(kll.quantiles(states["kll"], float(params["q"])))
 
 
 def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -119,16 +116,10 @@ def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowere
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
     """The most frequent value; in the details [value, count] of the first k, of equally frequent ones the smaller."""
     found = multisets.flat(_thinned(states["frequent"]))
-    plain: list[Any] = decimals(found.values, scale).value.tolist()
-    order = np.lexsort((-found.counts, found.rows))  # keeps the order of values where these are equal
-    counts, k = found.counts.tolist(), int(str(params["k"]))
-    texts, best, first = [], [], 0
-    for end in np.cumsum(found.sizes).tolist():
-        chosen = order[first : min(end, first + k)].tolist()
-        texts.append(json.dumps([[plain[i], counts[i]] for i in chosen]))
-        best.append(plain[chosen[0]])
-        first = end
-    return answered(np.array(best, np.float64), None, list(texts))
+    order = np.lexsort((-found.counts, found.rows))  # stable: of equal counts the smaller value comes first
+    values, counts = decimals(found.values[order], scale).value.tolist(), found.counts[order].tolist()
+    most = [row[: int(params["k"])] for row in by_row(list(zip(values, counts, strict=True)), found.sizes)]
+    return answered(np.array([row[0][0] for row in most], np.float64), None, list(map(json.dumps, most)))
 
 
 FAMILY: Final = Family(

@@ -1,26 +1,25 @@
-"""What a family of aggregates is made of: state columns, components that fill them, functions that answer from them."""
+"""The parts of a family of aggregates: state columns, components that compute them, functions that read results."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from edge_agent.algebra.columns.kind import Size
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.columns.kind import Size
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
-
-    States = Mapping[str, Array]
-    Value = str | int | float | bool | tuple[float, ...]  # of a parameter
-    Params = Mapping[str, Any]  # values as its Param allows them
+Item = TypeVar("Item")
+States = Mapping[str, Array]
+Value = str | int | float | bool | tuple[float, ...]  # of a parameter
+Params = Mapping[str, Any]  # values as its Param allows them
 
 HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
 WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it
@@ -43,12 +42,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What lift takes: readings of one node in the order of (time, arrival).
+    """The input of lift: readings of one node, sorted by (time, arrival).
 
     time_us: shape (k,), int64, non-decreasing. value: shape (k,), float64, finite, or int64 in multiples of
     10**scale with |value| < 2**61. order: shape (k,), int64 arrival numbers; may be empty if no column of a kind in
-    NUMBERED is lifted. node: the code of this node. numbers: what a label says as a number, by the label's name: shape
-    (k,), float64, NaN where it says none; a label that is not there says none. k may be 0.
+    NUMBERED is lifted. node: the code of this node. numbers: label name -> its value as a number: shape (k,), float64,
+    NaN if the text is no number; labels that no reading has may be absent. k may be 0.
     """
 
     time_us: Ints
@@ -56,6 +55,9 @@ class Readings:
     order: Ints
     node: int = 0
     numbers: Mapping[str, Floats] = field(default_factory=dict)
+
+
+Combine = Callable[[States, Segments, States, Ints | None], dict[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Component:
     name: str
     columns: tuple[str, ...]
     lift: Callable[[Readings, Segments, int | None, States], dict[str, Array]]
-    combine: Callable[[States, Segments, States, Ints | None], dict[str, Array]]
+    combine: Combine
     needs: tuple[str, ...] = ()
     invert: Callable[[States, States], dict[str, Array] | None] | None = None
     apart: bool = False
@@ -102,10 +104,10 @@ class ComponentTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of a function: one of `choices`, `default` if not given (None: it must be).
+    """A parameter of a function: one of `choices`. default: None if the parameter is required.
 
-    within: any number of [low, high] is allowed; most > 0: a list of up to so many of them, each greater than the one
-    before; text: any text of that pattern is. `choices` are then only examples.
+    within: any number in [low, high] is valid. most > 0: a list of up to `most` such numbers, increasing. text: any
+    text that matches the pattern. With one of these, `choices` are only examples.
     """
 
     choices: tuple[Value, ...]
@@ -115,7 +117,7 @@ class Param:
     text: str = ""
 
     def allows(self, value: object) -> bool:
-        """Whether a value may be given."""
+        """Whether the value is valid."""
         if self.most:
             return isinstance(value, tuple) and self._rising(value)
         if self.within is not None:
@@ -135,7 +137,7 @@ class Param:
 
     @property
     def wanted(self) -> str:
-        """What it may be, for people."""
+        """The valid values, for messages."""
         if self.most:
             return f"a list of 1 to {self.most} numbers, each greater than the one before"
         if self.within == ANY:
@@ -151,9 +153,9 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Answers. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
+    """Results. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
 
-    details: JSON text a row, None where `value` says all; the whole list None if that is so for every row.
+    details: JSON text per row, None for rows that need none; None instead of the list if no row needs one.
     """
 
     value: Floats
@@ -161,20 +163,23 @@ class Lowered:
     details: list[str | None] | None = None
 
 
+Lower = Callable[[States, int | None, Params], Lowered]
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An aggregate people can ask for.
+    """An aggregate function for queries.
 
     needs: components; `scaled` those for scaled-integer readings where they differ. params: name -> Param.
     lower(states, scale, params) -> Lowered; params holds every parameter, defaults filled in. One row a group, no
     row without a reading. about: one line for people. asks(params): further components, made from templates.
-    gives: 'count' (whole), 'value' (whole where the readings are), 'time' (us), 'details' (no number, all is there) or
-    'number': how its answers are told.
+    gives: format of the result: 'count' (an integer), 'value' (an integer if the readings are), 'time' (us), 'details'
+    (JSON only) or 'number'.
     """
 
     name: str
     needs: tuple[str, ...]
-    lower: Callable[[States, int | None, Params], Lowered]
+    lower: Lower
     about: str
     params: tuple[tuple[str, Param], ...] = ()
     scaled: tuple[str, ...] | None = None
@@ -182,19 +187,38 @@ class Function:
     gives: str = "number"
 
     def components(self, scale: int | None, params: Params) -> tuple[str, ...]:
-        """What it needs for floats (scale None) or scaled integers."""
+        """The components that it needs for floats (scale None) or scaled integers."""
         plain = self.needs if scale is None or self.scaled is None else self.scaled
         return plain if self.asks is None else (*plain, *self.asks(params))
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What one file adds to the registry."""
+    """The entries that one file adds to the registry."""
 
     columns: tuple[Column, ...]
     components: tuple[Component, ...]
     functions: tuple[Function, ...]
     templates: tuple[ComponentTemplate, ...] = ()
+
+
+def adding(column: str) -> Combine:
+    """The `combine` of a component that adds up its one column."""
+
+    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+        return {column: groups.sum(states[column])}
+
+    return combine
+
+
+def value_of(column: str) -> Lower:
+    """The `lower` of a function whose answer is one column in multiples of 10**scale."""
+    return lambda states, scale, _params: decimals(states[column], scale)
+
+
+def time_of(column: str) -> Lower:
+    """The `lower` of a function whose answer is one column of times."""
+    return lambda states, _scale, _params: answered(states[column])
 
 
 def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
@@ -205,6 +229,25 @@ def answered(value: Array, null: Mask | None = None, details: list[str | None] |
     if null.any():
         floats[null] = np.nan
     return Lowered(floats, null, details)
+
+
+def by_row(items: Sequence[Item], sizes: Ints) -> Iterator[Sequence[Item]]:
+    """The items of each row. items: those of all rows, row after row. sizes: how many each row has."""
+    ends = np.cumsum(sizes).tolist()
+    return (items[first:end] for first, end in zip([0, *ends], ends, strict=False))
+
+
+def in_details(texts: Iterable[str]) -> Lowered:
+    """A Lowered without numbers: one JSON text per row, in the details."""
+    details: list[str | None] = list(texts)
+    return Lowered(np.full(len(details), np.nan), np.ones(len(details), np.bool_), details)
+
+
+def plain_numbers(units: Array, scale: int | None) -> list[Any]:
+    """Values as Python numbers for JSON: integers if scale >= 0."""
+    if scale is None or scale < 0:
+        return list(decimals(units, scale).value.tolist())
+    return [value * 10**scale for value in units.tolist()]
 
 
 def decimals(units: Array, scale: int | None) -> Lowered:
@@ -231,7 +274,7 @@ def ratio(numerator: Array, denominator: Array) -> Floats:
 
 
 def within_reach(sums: Array) -> Array:
-    """Sums of floats as they may stand in a state: at most HUGE in size, so that they travel and stay there."""
+    """Sums of floats, clipped to HUGE so that a state stays finite."""
     if not len(sums) or (np.isfinite(sums).all() and max(-sums.min(), sums.max()) <= HUGE):
         return sums
     near: Array = np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
@@ -239,7 +282,7 @@ def within_reach(sums: Array) -> Array:
 
 
 def out_of_reach(*sums: Array) -> Mask:
-    """Rows without an answer, because one of these is too large for a state or for a decimal(38,0)."""
+    """Rows without a result, because one of these sums is too large for a state or for a decimal(38,0)."""
     out = np.zeros(len(sums[0]), np.bool_)
     for column in sums:
         if column.dtype == object:
@@ -250,7 +293,7 @@ def out_of_reach(*sums: Array) -> Mask:
 
 
 def difference(values: Array, others: Array) -> Array:
-    """Values less others: integers exactly, int64 where that surely fits, else object. shape (n,) each."""
+    """Values - others: integers exactly, int64 where that surely fits, else object. shape (n,) each."""
     if values.dtype == np.int64 and others.dtype == np.int64 and len(values):
         reach = max(-int(values.min()), int(values.max())) + max(-int(others.min()), int(others.max()))
         if reach >= 2**63:

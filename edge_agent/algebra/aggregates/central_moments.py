@@ -9,7 +9,7 @@ arbitrary-order statistical moments", equation 2.1; Joanes & Gill (1998) for the
 from __future__ import annotations
 
 from math import comb
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,17 +21,16 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
     out_of_reach,
     within_reach,
 )
 from edge_agent.algebra.aggregates.moments import mean
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
 MOST: Final = 5
 NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal

@@ -1,9 +1,9 @@
-"""increase, rate, resets, averages over time, integral, time in a state: what readings say of the time between them.
+"""increase, rate, resets, averages over time, integral, time in a state: functions of the time between readings.
 
-All look at the readings of one window and key in the global order (event time, node, arrival) and at nothing else:
-nothing is known before the first reading of a window nor after its last, and nothing is extrapolated to its edges. In
-between, a reading holds until the next one ('previous', for states and what is reported on change) or the value goes
-straight to it ('linear'). A counter that falls has begun again at 0. Sources: the conventions of Prometheus for resets
+All use the readings of one window and key in the global order (event time, node, arrival), and nothing before the first
+or after the last: nothing is extrapolated to the edges of the window. Between two readings the value is the earlier one
+('previous', for states and values reported on change) or a straight line ('linear'). A counter that falls has restarted
+at 0. Sources: the conventions of Prometheus for resets
 (increase, rate, without its extrapolation), of TimescaleDB for time (time_weight, state_agg, counter_agg) and of
 pandas for weights that fade (ewm with times, halflife = tau ln 2).
 """
@@ -11,7 +11,7 @@ pandas for weights that fade (ewm with times, halflife = tau ln 2).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,9 +21,12 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
+    States,
     answered,
     decimals,
     difference,
+    in_details,
     number_name,
     out_of_reach,
     ratio,
@@ -31,13 +34,10 @@ from edge_agent.algebra.aggregates.base import (
 )
 from edge_agent.algebra.aggregates.histogram import OPS, holding
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.series import FlatSeries
 from edge_agent.algebra.partials.units import times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.series import FlatSeries
 
 SECOND_US: Final = 1_000_000
 
@@ -151,11 +151,10 @@ def _time_by_state(states: States, scale: int | None, _params: Params) -> Lowere
     begins = groups.first()
     seconds = (groups.sum(after) / SECOND_US).tolist()
     names, owner = decimals(value[begins], scale).value.tolist(), row[begins].tolist()
-    told: list[dict[str, float]] = [{} for _ in found.sizes]
+    seconds_of: list[dict[str, float]] = [{} for _ in found.sizes]
     for name, of_row, length_s in zip(names, owner, seconds, strict=True):
-        told[of_row][number_name(name)] = length_s
-    texts: list[str | None] = [json.dumps(each) for each in told]
-    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
+        seconds_of[of_row][number_name(name)] = length_s
+    return in_details(map(json.dumps, seconds_of))
 
 
 _METHOD: Final[tuple[tuple[str, Param], ...]] = (("method", Param(("previous", "linear"), "previous")),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import (
@@ -12,16 +10,16 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
-    answered,
+    States,
     decimals,
     difference,
+    time_of,
+    value_of,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _extreme(name: str) -> Component:
@@ -53,22 +51,8 @@ def _extreme_time(name: str) -> Component:
     return Component(name, (value_column, time_column), lift, combine)
 
 
-def _lower_column(name: str) -> Any:
-    def lower(states: States, scale: int | None, _params: Params) -> Lowered:
-        return decimals(states[name], scale)
-
-    return lower
-
-
 def _lower_range(states: States, scale: int | None, _params: Params) -> Lowered:
     return decimals(difference(states["max"], states["min"]), scale)
-
-
-def _lower_time(column: str) -> Any:
-    def lower(states: States, _scale: int | None, _params: Params) -> Lowered:
-        return answered(states[column].astype(np.float64))
-
-    return lower
 
 
 FAMILY = Family(
@@ -82,20 +66,20 @@ FAMILY = Family(
     ),
     components=(_extreme("min"), _extreme("max"), _extreme_time("argmin"), _extreme_time("argmax")),
     functions=(
-        Function("min", ("min",), _lower_column("min"), "the smallest value", gives="value"),
-        Function("max", ("max",), _lower_column("max"), "the greatest value", gives="value"),
+        Function("min", ("min",), value_of("min"), "the smallest value", gives="value"),
+        Function("max", ("max",), value_of("max"), "the greatest value", gives="value"),
         Function("range", ("min", "max"), _lower_range, "greatest minus smallest", gives="value"),
         Function(
             "time_of_min",
             ("argmin",),
-            _lower_time("argmin_time"),
+            time_of("argmin_time"),
             "when the smallest was first read, in us",
             gives="time",
         ),
         Function(
             "time_of_max",
             ("argmax",),
-            _lower_time("argmax_time"),
+            time_of("argmax_time"),
             "when the greatest was first read, in us",
             gives="time",
         ),

@@ -1,11 +1,11 @@
-"""first and last in the global order (event time, then node, then arrival), carried in the state through every tier.
+"""first and last in the global order (event time, then node, then arrival); each state carries these three.
 
-Nodes order by the bytes of their ids, not by their numbers in some table: `ranks` says so (docs/protocol.md 7.3).
+Nodes order by the bytes of their ids, not by their codes: `ranks` maps codes to that order (docs/protocol.md 7.3).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +15,18 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
     difference,
+    time_of,
+    value_of,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _end(name: str) -> Component:
@@ -52,19 +53,12 @@ def _end(name: str) -> Component:
     return Component(name, columns, lift, combine)
 
 
-def _lower_value(column: str) -> Any:
-    def lower(states: States, scale: int | None, _params: Params) -> Lowered:
-        return decimals(states[column], scale)
-
-    return lower
-
-
 def _lower_delta(states: States, scale: int | None, _params: Params) -> Lowered:
     return decimals(difference(states["last_value"], states["first_value"]), scale)
 
 
 def _lower_percent(states: States, _scale: int | None, _params: Params) -> Lowered:
-    """Of units the scale cancels."""
+    """The scale cancels, so that units of scaled integers serve as they are."""
     first = states["first_value"].astype(np.float64)
     null = first == 0
     change = difference(states["last_value"], states["first_value"]).astype(np.float64)
@@ -89,13 +83,6 @@ def _lower_derivative(states: States, scale: int | None, _params: Params) -> Low
         return answered(within_reach(rise / np.where(null, 1.0, length)), null)
 
 
-def _lower_time(column: str) -> Any:
-    def lower(states: States, _scale: int | None, _params: Params) -> Lowered:
-        return answered(states[column])
-
-    return lower
-
-
 def _columns(name: str) -> tuple[Column, ...]:
     kinds = (("time", "time", 0), ("node", "node", 0), ("order", "order", 0), ("value", "value", 1))
     return tuple(Column(f"{name}_{part}", kind, degree) for part, kind, degree in kinds)
@@ -108,12 +95,12 @@ FAMILY = Family(
         Function(
             "first",
             ("first",),
-            _lower_value("first_value"),
+            value_of("first_value"),
             "the earliest reading; ties: node, then arrival",
             gives="value",
         ),
         Function(
-            "last", ("last",), _lower_value("last_value"), "the latest reading; ties: node, then arrival", gives="value"
+            "last", ("last",), value_of("last_value"), "the latest reading; ties: node, then arrival", gives="value"
         ),
         Function("delta", ("first", "last"), _lower_delta, "last minus first", gives="value"),
         Function(
@@ -129,9 +116,7 @@ FAMILY = Family(
             _lower_derivative,
             "delta a second, from the first to the last reading; null where no time passes (of counters: rate)",
         ),
-        Function(
-            "time_of_first", ("first",), _lower_time("first_time"), "when the earliest was read, in us", gives="time"
-        ),
-        Function("time_of_last", ("last",), _lower_time("last_time"), "when the latest was read, in us", gives="time"),
+        Function("time_of_first", ("first",), time_of("first_time"), "when the earliest was read, in us", gives="time"),
+        Function("time_of_last", ("last",), time_of("last_time"), "when the latest was read, in us", gives="time"),
     ),
 )

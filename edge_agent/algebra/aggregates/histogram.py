@@ -1,14 +1,14 @@
-"""histogram, count_if and share_if: how many readings lie below an edge, or at most at it, is one integer an edge.
+"""histogram, count_if and share_if: one count of readings for each edge.
 
-`below:20` counts readings < 20, `upto:20` those <= 20; the readings between two edges are the difference, so that
-functions with an edge in common share its column. Edges are decimals: a reading of 3 tenths is not below 0.3.
+`below:20` counts readings < 20, `upto:20` those <= 20. A bin is the difference of two such columns, so that functions
+with an edge in common share its column. Edges are decimals: a reading of 3 tenths is not below 0.3.
 """
 
 from __future__ import annotations
 
 import json
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,17 +21,18 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
+    adding,
     answered,
+    in_details,
 )
+from edge_agent.algebra.partials.arrays import Array, Mask
 from edge_agent.algebra.partials.segments import Segments
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
-
 MOST_EDGES: Final = 100
-NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` writes them
+NUMBER: Final = r"-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?"  # as `written` returns them
 BY_OP: Final = {  # comparison -> (1: readings that it holds for are those of the template, -1: all others; template)
     "<": (1, "below"),
     "<=": (1, "upto"),
@@ -42,7 +43,7 @@ OPS: Final = (*BY_OP, "=", "!=")
 
 
 def written(number: object) -> str:
-    """A number as the argument of a template: one text for each float."""
+    """A number as text for the argument of a template: one text for each float."""
     return repr(float(number) + 0.0)  # type: ignore[arg-type]
 
 
@@ -58,10 +59,7 @@ def _counting(word: str) -> ComponentTemplate:
             inside = value < limit if word == "below" else value <= limit
             return {name: groups.sum(inside.astype(np.int64))}
 
-        def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-            return {name: groups.sum(states[name])}
-
-        return Component(name, (name,), lift, combine, fold=np.add), Column(name, "count")
+        return Component(name, (name,), lift, adding(name), fold=np.add), Column(name, "count")
 
     return ComponentTemplate(word, NUMBER, make)
 
@@ -74,7 +72,7 @@ def _units(argument: str, scale: int, *, below: bool) -> int:
 
 
 def holding(value: Array, op: str, edge: object, scale: int | None) -> Mask:
-    """For which values a comparison with an edge holds. value: shape (k,), float64, or units of 10**scale."""
+    """Whether each value compares true with an edge. value: shape (k,), float64, or units of 10**scale."""
     low: float | int = float(edge)  # type: ignore[arg-type]
     high = low
     if scale is not None:
@@ -93,11 +91,10 @@ def columns_of(params: Params) -> tuple[str, ...]:
 def _lower_histogram(states: States, _scale: int | None, params: Params) -> Lowered:
     upto = np.stack([states[name] for name in columns_of(params)])
     counts, below, above = np.diff(upto, axis=0).T.tolist(), upto[0].tolist(), (states["count"] - upto[-1]).tolist()
-    texts: list[str | None] = [
+    return in_details(
         json.dumps({"below": low, "counts": inside, "above": high})
         for low, inside, high in zip(below, counts, above, strict=True)
-    ]
-    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
+    )
 
 
 def compared(params: Params) -> tuple[str, ...]:
@@ -107,7 +104,7 @@ def compared(params: Params) -> tuple[str, ...]:
 
 
 def _matching(states: States, params: Params) -> Array:
-    """How many readings the comparison holds for."""
+    """Number of readings that compare true."""
     op, columns = str(params["op"]), [states[name] for name in compared(params)]
     if op in BY_OP:
         return columns[0] if BY_OP[op][0] > 0 else states["count"] - columns[0]

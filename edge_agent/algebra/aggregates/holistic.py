@@ -1,13 +1,12 @@
-"""Functions that need every value: median, quantile, mode, distinct count, collect. Exact, from one shared bag.
+"""Exact functions of all values: median, quantile, mode, distinct count, collect. They share one multiset.
 
-A quantised sensor has few distinct values, so that its bag is small however many readings are in it.
+A quantised sensor has few distinct values, so that its multiset is small however many readings are in it.
 Source: Hyndman & Fan (1996), definitions 7 (linear) and 1 (nearest rank).
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,18 +17,20 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
+    by_row,
     decimals,
     difference,
+    in_details,
     number_name,
+    plain_numbers,
 )
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -41,7 +42,7 @@ def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints |
 
 
 def _median(states: States, scale: int | None, params: Params) -> Lowered:
-    """Of an even number of readings the mean of the two in the middle, or the upper or lower of them."""
+    """The middle value. Of an even number of readings: the mean of the two middle ones, or the upper or lower."""
     found = multisets.flat(states["bag"])
     total = found.totals()
     lower, upper = found.at((total - 1) // 2), found.at(total // 2)
@@ -94,18 +95,10 @@ def _distinct(states: States, _scale: int | None, _params: Params) -> Lowered:
 def _collect(states: States, scale: int | None, _params: Params) -> Lowered:
     """Every value in order, as a JSON list in the details."""
     found = multisets.flat(states["bag"])
-    plain: list[Any] = found.values.tolist()
-    if scale is not None and scale >= 0:
-        plain = [value * 10**scale for value in plain]
-    elif scale is not None:
-        plain = decimals(found.values, scale).value.tolist()
-    texts, first = [], 0
-    counts = found.counts.tolist()
-    for end in np.cumsum(found.sizes).tolist():
-        pairs = zip(plain[first:end], counts[first:end], strict=True)
-        texts.append(json.dumps([value for value, count in pairs for _ in range(count)]))
-        first = end
-    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), list(texts))
+    pairs = list(zip(plain_numbers(found.values, scale), found.counts.tolist(), strict=True))
+    return in_details(
+        json.dumps([value for value, count in row for _ in range(count)]) for row in by_row(pairs, found.sizes)
+    )
 
 
 def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered:
@@ -113,9 +106,7 @@ def _value_counts(states: States, scale: int | None, _params: Params) -> Lowered
     found = multisets.flat(states["bag"])
     names = [number_name(value) for value in decimals(found.values, scale).value.tolist()]
     pairs = list(zip(names, found.counts.tolist(), strict=True))
-    ends = np.cumsum(found.sizes).tolist()
-    texts: list[str | None] = [json.dumps(dict(pairs[a:b])) for a, b in zip([0, *ends], ends, strict=False)]
-    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), texts)
+    return in_details(json.dumps(dict(row)) for row in by_row(pairs, found.sizes))
 
 
 _COUNT_ABOUT = "how many different values there are, exactly"

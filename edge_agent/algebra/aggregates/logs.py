@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings, answered
+from edge_agent.algebra.aggregates.base import (
+    Column,
+    Component,
+    Family,
+    Function,
+    Lowered,
+    Params,
+    Readings,
+    States,
+    adding,
+    answered,
+)
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -20,22 +27,13 @@ def _lift(readings: Readings, groups: Segments, scale: int | None, _lifted: Stat
     positive = value > 0
     logs = np.log(np.where(positive, value, 1))
     if scale:
-        # the state is of the value itself, not of its units: unequal scales need no conversion
+        # a sum over values, not over scaled integers: states of unequal scales combine without conversion
         logs += scale * math.log(10.0)
     return {"log_sum": groups.sum(logs)}
 
 
 def _lift_nonpos(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
     return {"nonpos": groups.sum((readings.value <= 0).astype(np.int64))}
-
-
-def _sum_of(column: str) -> Any:
-    """Combine by adding."""
-
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-        return {column: groups.sum(states[column])}
-
-    return combine
 
 
 def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -47,8 +45,8 @@ def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
 FAMILY = Family(
     columns=(Column("log_sum", "real"), Column("nonpos", "count")),
     components=(
-        Component("log", ("log_sum",), _lift, _sum_of("log_sum"), fold=np.add),
-        Component("nonpos", ("nonpos",), _lift_nonpos, _sum_of("nonpos"), fold=np.add),
+        Component("log", ("log_sum",), _lift, adding("log_sum"), fold=np.add),
+        Component("nonpos", ("nonpos",), _lift_nonpos, adding("nonpos"), fold=np.add),
     ),
     functions=(
         Function("geomean", ("count", "log", "nonpos"), _lower, "geometric mean; null if a value is not positive"),

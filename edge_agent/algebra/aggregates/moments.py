@@ -1,4 +1,4 @@
-"""count, sum, avg, var, stddev: three numbers a group, shared by all of them.
+"""count, sum, avg, var, stddev, from three numbers per group that all of them share.
 
 Variance of floats ships the sum of squared distances from the group's own mean (m2), merged with the mean of the
 whole in two passes, never as a difference of squares, which cancels (docs/protocol.md 7.2). Scaled integers ship the
@@ -7,8 +7,6 @@ Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Varia
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,19 +17,19 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
+    adding,
     answered,
     decimals,
     out_of_reach,
     ratio,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, narrow
 from edge_agent.algebra.partials.units import times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 
 def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -58,15 +56,6 @@ def mean(states: States) -> Floats:
     """The sum over the count, rounded once: in units where readings are scaled integers."""
     total = states["sum"]
     return total / states["count"] if total.dtype == np.float64 else ratio(total, states["count"])
-
-
-def _sum_of(column: str) -> Any:
-    """Combine by adding."""
-
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-        return {column: groups.sum(states[column])}
-
-    return combine
 
 
 def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
@@ -126,9 +115,9 @@ _ROUNDING = (("rounding", Param(("exact", "truncate"), "exact")),)
 FAMILY = Family(
     columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real", 2)),
     components=(
-        Component("count", ("count",), _lift_count, _sum_of("count"), fold=np.add),
-        Component("sum", ("sum",), _lift_sum, _sum_of("sum"), fold=np.add),
-        Component("square", ("sq",), _lift_squares, _sum_of("sq"), fold=np.add),
+        Component("count", ("count",), _lift_count, adding("count"), fold=np.add),
+        Component("sum", ("sum",), _lift_sum, adding("sum"), fold=np.add),
+        Component("square", ("sq",), _lift_squares, adding("sq"), fold=np.add),
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import Component, Family, Function, Lowered, Readings
+from edge_agent.algebra.aggregates.base import Component, Family, Function, Lowered, Params, Readings, States
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array
 
 SERIES: Final = ("series",)
 
 
 def in_order(family: Family, known: Sequence[Family]) -> Family:
-    """The family without components that do not commute; functions that need one of them need `series` instead.
+    """The family without non-commutative components; functions that need one of these need `series` instead.
 
     known: families with the other components that these functions need.
     """

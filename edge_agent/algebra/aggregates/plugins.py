@@ -9,22 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Readings
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Lowered, Params, Readings, States
 from edge_agent.algebra.aggregates.non_commutative import with_needs
 from edge_agent.algebra.columns import KINDS
 from edge_agent.algebra.columns.kind import Form
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 FAILED: Final = "_failed"  # suffix of the column that counts readings on which a component failed
 UNITS: Final = np.arange(24) * 37 % 101 - 30  # readings for the law of combine
@@ -33,7 +29,7 @@ NEAR: Final = 1e-6  # tolerance of floats: sums in another order, and approximat
 
 
 def refusal(family: Family, known: Sequence[Family]) -> str:
-    """Why a family cannot be added to the known ones, '' if it can."""
+    """The reason why a family cannot be added to the known ones, '' if it can."""
     parts: dict[str, Callable[[Family], Sequence[Column | Component | Function]]] = {
         "column": lambda f: f.columns,
         "component": lambda f: f.components,
@@ -59,9 +55,9 @@ def refusal(family: Family, known: Sequence[Family]) -> str:
 
 
 def broken_law(function: Function, family: Family, every: Mapping[str, Component]) -> str:
-    """How a component of the family, needed by the function, breaks the law of combine; '' if none does.
+    """The violation of the law of combine by a component of the family that the function needs; '' for none.
 
-    every: all components by name. What raises breaks no law: it costs its own results when it is used.
+    every: all components by name. A component that raises violates no law; its results are null when it is used.
     """
     needed = tuple(with_needs((*function.needs, *(function.scaled or ())), every))
     own = {component.name for component in family.components if component.commutative}

@@ -5,8 +5,6 @@ The sum of squares of floats follows from count, sum and m2 by adding, so that n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import (
@@ -15,19 +13,18 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     decimals,
     out_of_reach,
     ratio,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lower_squares(states: States, scale: int | None, _params: Params) -> Lowered:

@@ -1,12 +1,11 @@
-"""Functions of the order of readings: exact from all of them, kept in the global order by one shared series.
+"""Functions of the order of readings, computed exactly from all readings in one shared series.
 
-The order is (event time, node, arrival), also across nodes. Two more of them are a function and a line each.
+The order is (event time, node, arrival), across nodes too.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,16 +15,17 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
-    decimals,
+    by_row,
+    in_details,
+    plain_numbers,
 )
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
@@ -49,14 +49,7 @@ def _changes(states: States, _scale: int | None, _params: Params) -> Lowered:
 def _sequence(states: States, scale: int | None, _params: Params) -> Lowered:
     """Every value in the global order, as a JSON list in the details."""
     found = series.flat(states["series"])
-    plain: list[Any] = found.value.tolist()
-    if scale is not None and scale >= 0:
-        plain = [value * 10**scale for value in plain]
-    elif scale is not None:
-        plain = decimals(found.value, scale).value.tolist()
-    ends = np.cumsum(found.sizes).tolist()
-    texts = [json.dumps(plain[first:end]) for first, end in zip([0, *ends], ends, strict=False)]
-    return answered(np.zeros(len(texts)), np.ones(len(texts), np.bool_), list(texts))
+    return in_details(map(json.dumps, by_row(plain_numbers(found.value, scale), found.sizes)))
 
 
 FAMILY = Family(

@@ -1,15 +1,15 @@
-"""slope: how fast the value rises, by the straight line that lies closest to all readings (least squares).
+"""slope: the rise per second of the straight line closest to all readings (least squares).
 
-The state holds sums about its own means, of time and of time times value, merged about the means of the whole as the
-variance is; never differences of raw sums, of which event times in microseconds since 1970 would leave nothing. Times
-count from the earliest reading of a state, which is exact. A state of zeros is of no reading: the pieces of a row that
-is cut hold one each but the first (algebra/partials/row_splitting.py), since a bag of values knows no times.
+The state holds sums about its own means, of time and of time times value. Combining moves them to the common means, as
+for the variance. Differences of raw sums would lose every digit, because event times are microseconds since 1970. Times
+in a state count from its earliest reading, which is exact. A state of zeros stands for no reading: if a row is split
+(algebra/partials/row_splitting.py), all pieces but the first hold one, because a multiset of values has no times.
 Source: Chan, Golub & LeVeque (1983), equation 2.1, for two variables as in Pébay (2008), SAND2008-6212, equation 3.8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from edge_agent.algebra.aggregates.base import (
     Family,
     Function,
     Lowered,
+    Params,
     Readings,
+    States,
     answered,
     out_of_reach,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (
@@ -80,7 +79,10 @@ def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints |
 def _states(
     known: tuple[Array, ...], groups: Segments, away_s: Array, away: Array, weight: Array | int = 1
 ) -> dict[str, Array]:
-    """The columns: the first four as known, the others from the distances of time and value, each as often as told."""
+    """All columns: the first four are `known`, the others sum products of the distances from the means.
+
+    away_s, away: distances of time and value. weight: how often each counts.
+    """
     sums = (groups.sum(weight * away_s * away_s), groups.sum(weight * away_s * away))
     columns = (*known[:2], *map(within_reach, (*known[2:], *sums)))
     return {column.name: found for column, found in zip(COLUMNS, columns, strict=True)}

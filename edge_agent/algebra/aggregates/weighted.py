@@ -1,13 +1,13 @@
-"""weighted_avg: an average in which a label of each reading says how much it counts, as its floor area or its rating.
+"""weighted_avg: an average weighted by a label of each reading, for example by floor area.
 
-`weight:area` is the sum of the weights, `weighted:area` that of reading times weight, both floats, of the sensor's
-unit.
+`weight:area` is the sum of the weights, `weighted:area` the sum of reading times weight in the sensor's unit; both are
+floats.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from edge_agent.algebra.aggregates.base import (
     Function,
     Lowered,
     Param,
+    Params,
     Readings,
+    States,
     answered,
     out_of_reach,
     within_reach,
 )
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.aggregates.base import Params, States
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number
@@ -41,11 +40,11 @@ def _summing(word: str) -> ComponentTemplate:
         name = f"{word}:{label}"
 
         def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
-            said = readings.numbers.get(label)
-            weight = np.zeros(len(readings.value)) if said is None else np.nan_to_num(said, nan=0.0)
+            numbers = readings.numbers.get(label)
+            weight = np.zeros(len(readings.value)) if numbers is None else np.nan_to_num(numbers, nan=0.0)
             if word == "weighted":
                 value = readings.value
-                # the state is of the value itself, not of its units: unequal scales need no conversion
+                # a sum of values, not of scaled integers: states of unequal scales combine without conversion
                 with np.errstate(over="ignore"):
                     weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
                 weight = within_reach(weight)
@@ -72,7 +71,7 @@ def _lower(states: States, _scale: int | None, params: Params) -> Lowered:
 
 @lru_cache(maxsize=1024)  # asked for on every batch
 def labels_of(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels that a basis wants as numbers."""
+    """The labels whose values a basis needs as numbers."""
     pairs = (name.partition(":") for name in basis)
     return tuple(sorted({label for word, _, label in pairs if word in WEIGHTS}))
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edge_agent.algebra.columns.kind import NUMBER_BYTES, ColumnKind, Form, RowSize
 from edge_agent.algebra.partials import multisets, series
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.units import rescaling
 from edge_agent.algebra.sketches import hll, kll, theta
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array
 
 _VALUES: Final = 128.0  # different integers in a row with many readings, as sensors give them
 _COUNTED: Final = 9.0  # bytes of a float or the widest step, and its count

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array, Ints
 
 NUMBER_BYTES: Final = 9  # of a number up to 64 bits with its head
 

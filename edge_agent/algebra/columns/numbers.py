@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from edge_agent.algebra.columns.kind import NUMBER_BYTES, ColumnKind, Form, RowSize, Size
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.units import as_floats, times
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 SHARED_BYTES: Final = 0.5  # expected of what most rows of a frame have in common: it is written once for all of them
 WIDE_BYTES: Final = 20  # of an integer of 128 bits with its tag and head

@@ -1,7 +1,7 @@
-"""Bags: multisets of values, a cell a row of a state column; what exact quantiles, modes and distinct counts need.
+"""Multisets of values, one per row of a state column: for exact quantiles, modes and distinct counts.
 
-A column of bags is an object array, so that rows are taken, joined and kept as of every other column. What is done to
-bags is done to all rows at once on flat arrays (`FlatMultisets`); only making and opening the cells costs something a
+A column of multisets is an object array, so that its rows are taken, joined and stored like those of every other
+column. Operations work on all rows at once, on flat arrays (`FlatMultisets`); only packing and unpacking cost time per
 row.
 """
 
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments, begins_run, inner
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 
 ONE: Final = np.ones(1, np.int64)
 MOST_PLACES: Final = 3  # decimals that float sensors mostly have; tried before sorting
@@ -53,34 +51,41 @@ class Multiset:
         return f"Bag({self.values.tolist()}, {self.counts.tolist()})"
 
 
-@dataclass(frozen=True, slots=True)
-class FlatMultisets:
-    """The bags of a column one after another. sizes: shape (rows,), distinct values of each."""
+class FlatCells:
+    """The cells of a column as flat arrays, one after another. sizes: shape (rows,), int64, entries of each."""
 
-    values: Array
-    counts: Ints
+    __slots__ = ()
     sizes: Ints
 
     @property
     def starts(self) -> Ints:
-        """Where each row begins."""
+        """Index of the first entry of each row."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
     def rows(self) -> Ints:
-        """The row of each value."""
+        """The row of each entry."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def inner(self) -> Mask:
-        """Which values have one before them in their row."""
-        return inner(self.starts, len(self.values))
+        """Whether each entry has one before it in its row."""
+        return inner(self.starts, int(self.sizes.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMultisets(FlatCells):
+    """The multisets of a column. An entry is a distinct value and its count."""
+
+    values: Array
+    counts: Ints
+    sizes: Ints
 
     def totals(self) -> Ints:
         """Readings in each row."""
         return np.add.reduceat(self.counts, self.starts) if len(self.sizes) else self.sizes
 
     def at(self, rank: Ints) -> Array:
-        """The value of a rank in each row, from 0, as if every value stood there as often as it counts."""
+        """The value of a rank in each row, from 0; a value has as many ranks as its count."""
         upto = np.cumsum(self.counts)
         before = upto[self.starts] - self.counts[self.starts]
         return self.values[np.searchsorted(upto, before + rank, side="right")]
@@ -213,7 +218,8 @@ def is_decimal(values: Floats, places: int) -> bool:
 
 
 def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
-    """Sorted distinct values with their counts, a row a group (none empty): what makes bags of readings or of bags.
+    """Sorted distinct values with their counts, one row per group (none empty). Used to build multisets from readings
+    or from multisets.
 
     values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
     for all 1.

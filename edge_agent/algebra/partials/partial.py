@@ -49,7 +49,7 @@ class Partials:
         return len(self.start)
 
     def take(self, index: Mask | Ints | slice) -> Partials:
-        """The rows an index or mask names, in its order."""
+        """The rows of an index or mask, in its order."""
         return Partials(
             self.start[index], self.end[index], self.key[index], {c: v[index] for c, v in self.states.items()}
         )
@@ -77,10 +77,10 @@ def concat(parts: Sequence[Partials]) -> Partials:
 def combine(
     partials: Partials, basis: tuple[str, ...], unit_us: int | None = None, ranks: Ints | None = None
 ) -> Partials:
-    """The same content with one row a (start, end, key), sorted by them; combined by the algebra of `basis`.
+    """The same content with one row per (start, end, key), sorted by them; the argument itself if it is already so.
 
-    unit_us: what all starts are multiples of from the lowest, where the holder knows it (Plan.unit_us); only a hint.
-    ranks: as in aggregates.combine. Returns the argument itself if its rows are so already.
+    unit_us: common divisor of the distances of starts, if known (Plan.unit_us); only a hint. ranks: as in
+    aggregates.combine.
     """
     if _in_order(partials):
         return partials
@@ -108,10 +108,10 @@ def assign_windows(
     ranks: Ints | None = None,
     between: tuple[int, int] | None = None,
 ) -> Partials:
-    """Partials of slices to partials of the windows that contain them, combined: a row a (window, key).
+    """Partials of slices to partials of the windows that contain them: one row per (window, key).
 
-    Each row once for each of its windows: algebra.overlap is for windows that overlap. between: lowest and highest
-    start that are wanted, in us; None: all.
+    Copies each row into each of its windows; algebra/sliding is for windows that overlap. between: lowest and highest
+    start of the requested windows, in us; None: all.
     """
     row, start = window.assign(partials.start, partials.end)
     if between is not None:
@@ -121,9 +121,9 @@ def assign_windows(
 
 
 def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
-    """Partials of slices once in each range [start, end) that is a window of any of these; not combined.
+    """Copies of the rows of slices for each range [start, end) that is a window of one of these specs; not combined.
 
-    Windows of several specs can be one range, as the first of sliding (3, 2) and of tumbling 3: it is there once.
+    A range that is a window of several specs gets one copy, like the first window of sliding (3, 2) and tumbling 3.
     """
     parts = []
     for alike in _alike(windows):
@@ -141,7 +141,7 @@ def in_windows(partials: Partials, windows: Iterable[Window]) -> Partials:
 
 
 def _alike(windows: Iterable[Window]) -> Iterable[list[Window]]:
-    """The windows in groups; a range that is a window of several is one of a single group."""
+    """The specs in groups, such that windows of different groups never have the same range."""
     by_length: dict[int, list[Window]] = {}
     for window in windows:
         by_length.setdefault(window.longest_us, []).append(window)

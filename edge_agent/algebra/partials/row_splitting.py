@@ -1,28 +1,25 @@
-"""A row whose bag or series does not fit a frame, as several rows of the same range and key: deltas, which add up.
+"""Splits a row whose multiset or series does not fit a frame into several rows of the same range and key.
 
-Each piece holds the states of the very readings in its part, so that a piece is a sound partial by itself. A basis with
-a series is cut by that, its bag with it. States that pick one reading (first, last, extremes and their times) stand in
-every piece: picking is idempotent.
+Each piece holds the states of the readings in its part, so that it is a valid partial on its own. If the basis has a
+series, rows are cut by that, with their multiset. States that pick one reading (first, last, extremes and their times)
+are repeated in every piece: picking is idempotent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, Readings
 from edge_agent.algebra.columns import KINDS
-from edge_agent.algebra.partials.arrays import NO_INTS
+from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import Series
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints
 
 
 def is_cut(basis: tuple[str, ...]) -> bool:
@@ -52,47 +49,43 @@ def cut(partials: Partials, basis: tuple[str, ...], scale: int | None, most: int
 
 
 def _added(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that values do not tell, and of which zeros are nothing: they go whole with the first piece."""
+    """The columns that do not follow from values and in which zeros add nothing: the first piece holds them whole."""
     return tuple(name for c in aggregates.components_of(basis) if c.apart for name in c.columns)
 
 
 def _less(piece: Partials, columns: tuple[str, ...]) -> Partials:
-    """The piece with nothing in these columns."""
+    """The piece with zeros in these columns."""
     none = {name: np.zeros_like(piece.states[name]) for name in columns}
     return Partials(piece.start, piece.end, piece.key, {**piece.states, **none})
 
 
 def _pieces(row: Partials, basis: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
-    """One row cut."""
+    """One row as pieces, cut by its series or else by its multiset."""
     lifted = _lifted_columns(basis)
-    if "series" in basis:
-        yield from _stretches(row, lifted, scale, most)
-        return
-    whole: Multiset = row.states["bag"][0]
-    for first in range(0, len(whole.values), most):
-        part = Multiset(whole.values[first : first + most], whole.counts[first : first + most])
-        states = {**row.states, **_states(part, lifted, scale)}
-        states["bag"] = np.empty(1, object)
-        states["bag"][0] = part
-        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
-
-
-def _stretches(row: Partials, lifted: tuple[str, ...], scale: int | None, most: int) -> Iterator[Partials]:
-    """One row cut by its series."""
-    whole: Series = row.states["series"][0]
-    for first in range(0, len(whole.time_us), most):
+    name = "series" if "series" in basis else "bag"
+    whole: Any = row.states[name][0]
+    for first in range(0, int(sizes(row)[0]), most):
         part = slice(first, first + most)
-        piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
-        readings = Readings(piece.time_us, piece.value, NO_INTS)
-        one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
-        states = {**row.states, **aggregates.lift(readings, one, lifted, scale)}
-        states["series"] = np.empty(1, object)
-        states["series"][0] = piece
-        yield Partials(row.start, row.end, row.key, {name: states[name] for name in row.states})
+        if name == "series":
+            piece = Series(whole.time_us[part], whole.value[part], whole.node[part], whole.order[part])
+            one = Segments.runs(np.zeros(1, np.int64), len(piece.time_us))
+            states = aggregates.lift(Readings(piece.time_us, piece.value, NO_INTS), one, lifted, scale)
+            states[name] = _cell(piece)
+        else:
+            values = Multiset(whole.values[part], whole.counts[part])
+            states = {**_states(values, lifted, scale), name: _cell(values)}
+        yield Partials(row.start, row.end, row.key, {**row.states, **states})
+
+
+def _cell(value: Multiset | Series) -> Array:
+    """A column of one row."""
+    column = np.empty(1, object)
+    column[0] = value
+    return column
 
 
 def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that follow from values alone, without what is cut."""
+    """The columns that follow from values alone, without the one that is cut."""
     components = aggregates.components_of(basis)
     known = [c for c in components if not (c.apart or any(KINDS[COLUMNS[name].kind].of_reading for name in c.columns))]
     wanted = {name for c in known for name in c.columns}
@@ -102,8 +95,7 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
 
 def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
     """The states of the readings in a bag, one row."""
-    column = np.empty(1, object)
-    column[0] = bag
+    column = _cell(bag)
     states: dict[str, Array] = {}
     for component in aggregates.components_of(basis):
         if component.of_bag is not None:
@@ -113,7 +105,7 @@ def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[st
 
 
 def _added_up(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """From the states of each value. However often one stands there, it costs a few doublings."""
+    """The states of a multiset from those of its values: each is doubled as often as the bits of its count require."""
     k = len(bag.values)
     readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
     copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each

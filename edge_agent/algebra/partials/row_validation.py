@@ -1,4 +1,4 @@
-"""Whether the columns of foreign rows are what their plan says: names, kinds, and what they say of each other."""
+"""Validation of received rows against their plan: names and kinds of columns, and consistency between columns."""
 
 from __future__ import annotations
 

@@ -7,13 +7,12 @@ contiguous runs (reduceat), and a group code a row (bincount and the indexed loo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
 
 INT64_MAX: Final = 2**63 - 1
 _LOW: Final = 32  # bits of the lower limb when a sum may leave 64 bits

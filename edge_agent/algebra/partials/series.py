@@ -1,25 +1,22 @@
-"""Series: readings in their global order, a cell a row of a state column; what functions of the order need.
+"""Series: readings in their global order, one series per row of a state column, for functions of the order.
 
-A column of series is an object array, as one of bags is (algebra.bags): rows are taken, joined and kept as of every
-other column, and what is done to them is done to all rows at once on flat arrays (`FlatSeries`). The order is (event
-time, node, arrival); nodes order by the bytes of their ids (docs/protocol.md 7.3), so that a cell stays sorted when
-another holder gives its nodes other numbers.
+A column of series is an object array, as one of multisets is (partials/multisets.py); operations work on all rows at
+once, on flat arrays (`FlatSeries`). The order is (event time, node, arrival). Nodes order by the bytes of their ids
+(docs/protocol.md 7.3), so that a series stays sorted when its nodes get other codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets
-from edge_agent.algebra.partials.segments import Segments, inner
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
+from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.segments import Segments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,28 +49,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class FlatSeries:
-    """The series of a column one after another. sizes: shape (rows,), readings of each, none 0; else as `Series`."""
+class FlatSeries(multisets.FlatCells):
+    """The series of a column. An entry is a reading; no row is empty. Fields as in `Series`."""
 
     time_us: Ints
     value: Array
     node: Ints
     order: Ints
     sizes: Ints
-
-    @property
-    def starts(self) -> Ints:
-        """Where each row begins."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @property
-    def rows(self) -> Ints:
-        """The row of each reading."""
-        return np.repeat(np.arange(len(self.sizes)), self.sizes)
-
-    def inner(self) -> Mask:
-        """Which readings have one before them in their row."""
-        return inner(self.starts, len(self.time_us))
 
     def column(self) -> NDArray[Any]:
         """The cells."""
@@ -94,8 +77,7 @@ def flat(column: Array) -> FlatSeries:
         return FlatSeries(none, np.zeros(0), none, none, none)
     sizes = np.fromiter((len(cell.time_us) for cell in cells), np.int64, len(cells))
     if len(cells) == 1:
-        (cell,) = cells
-        return FlatSeries(cell.time_us, cell.value, cell.node, cell.order, sizes)
+        return FlatSeries(cells[0].time_us, cells[0].value, cells[0].node, cells[0].order, sizes)
     return FlatSeries(
         np.concatenate([cell.time_us for cell in cells]),
         np.concatenate([cell.value for cell in cells]),
@@ -111,7 +93,7 @@ def is_series(column: Array) -> bool:
 
 
 def kind_of(column: Array) -> str:
-    """The kind of any column as a letter: as `bags.kind_of`, and of series 'S' (floats) or 's' (integers)."""
+    """The kind of any column as a letter: as `multisets.kind_of`, and of series 'S' (floats) or 's' (integers)."""
     if is_series(column):
         return "S" if column[0].value.dtype.kind == "f" else "s"
     return multisets.kind_of(column)

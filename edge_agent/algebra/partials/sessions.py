@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, Mask
-from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.partials.partial import NOTHING, Partials
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 
@@ -88,31 +88,20 @@ def pieces_of(time_us: Ints, key: int | Ints, gap_us: int, max_us: int = 0) -> t
     return order, np.flatnonzero(new)
 
 
-class SessionStore:
-    """Open sessions of one plan, with the interface of partial.Store. Held by slicers and mergers.
+class SessionStore(Store):
+    """Open sessions of one plan, as pieces that are joined lazily."""
 
-    Pieces are kept as they come and joined lazily.
-    """
-
-    __slots__ = ("_rows", "gap_us", "max_us")
+    __slots__ = ("gap_us", "max_us")
 
     def __init__(self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()) -> None:
-        """nodes: as for partial.Store."""
+        """nodes: as for Store."""
+        super().__init__(basis, None, nodes)
         self.gap_us, self.max_us = gap_us, max_us
-        self._rows = Store(basis, None, nodes)
-
-    def __len__(self) -> int:
-        """Pieces held; several may be of one session."""
-        return len(self._rows)
-
-    def add(self, pieces: Partials) -> None:
-        """Take pieces in any order."""
-        self._rows.add(pieces)
 
     def close(self, frontier_us: int, hints: Mapping[int, int] | None = None) -> Partials:
         """Remove and return the sessions whose key's bound lies past last + gap.
 
-        hints: key code -> earliest start that a child still holds; the bound of a key is the lesser (5.1).
+        hints: key code -> earliest start that a child still holds. The bound of a key is the lesser of both (5.1).
         """
         sessions = self._sessions()
         if not len(sessions):
@@ -128,18 +117,17 @@ class SessionStore:
         done = bound > sessions.end - 1 + self.gap_us
         if not done.any():
             return NOTHING
-        self._rows.flush()
-        self._rows.add(sessions.take(~done))
+        self.restore(sessions.take(~done))
         return sessions.take(done)
 
     def flush(self) -> Partials:
         """Remove and return everything, joined."""
         sessions = self._sessions()
-        self._rows.flush()
+        self.restore(NOTHING)
         return sessions
 
     def lows(self) -> tuple[Ints, Ints]:
-        """(key codes, earliest open start of each): what a sender's hints are made of (5.2)."""
+        """(key codes, earliest open start of each), for the sender's hints (5.2)."""
         sessions = self._sessions()
         if not len(sessions):
             return NO_INTS, NO_INTS
@@ -147,19 +135,10 @@ class SessionStore:
         return sessions.key[first], sessions.start[first]
 
     def _sessions(self) -> Partials:
-        if not len(self._rows):
+        if not len(self):
             return NOTHING
-        rows = concat([self._rows.view()])
-        sessions = join(rows, self._rows.basis, self.gap_us, self.max_us, self._rows.ranks())
+        rows = self.view()
+        sessions = join(rows, self.basis, self.gap_us, self.max_us, self.ranks())
         if len(sessions) < len(rows):
-            self._rows.flush()
-            self._rows.add(sessions)
+            self.restore(sessions)
         return sessions
-
-    def view(self) -> Partials:
-        """All rows, combined; they stay."""
-        return self._rows.view()
-
-    def restore(self, rows: Partials) -> None:
-        """Replace all rows by these."""
-        self._rows.restore(rows)

@@ -13,7 +13,7 @@ from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, conc
 
 _WAITING: Final = 4  # rows may wait until they are this many times those combined so far, and
 _PENDING: Final = 65_536  # so many more: some 3 MB
-_CHUNKS: Final = 64  # chunks a store looks through on closing
+_CHUNKS: Final = 64  # chunks that closing may have to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,10 @@ class _Chunk:
 
 
 class Store:
-    """Open partials of one plan: added as they come, combined when they leave. Held by slicers and mergers.
+    """Open partials of one plan, for slicers and mergers.
 
-    Rows are kept as chunks and combined lazily: adding costs nothing per row, closing looks only at rows that close.
-    nodes: the holder's table of node ids (it may grow), needed where the basis has columns of kind 'node'; their codes
-    index it.
+    Rows are kept as chunks and combined lazily: adding costs nothing per row, closing reads only chunks with rows that
+    close. nodes: the holder's table of node ids (it may grow), which columns of kind 'node' index.
     """
 
     __slots__ = ("_chunks", "_compacted", "_fresh", "_nodes", "_ranks", "_rows", "basis", "unit_us")
@@ -47,7 +46,7 @@ class Store:
         self._compacted = 0
 
     def __len__(self) -> int:
-        """Rows held; equal (range, key) may still be several."""
+        """Number of rows; several may have the same range and key."""
         return self._rows
 
     @property
@@ -89,20 +88,23 @@ class Store:
         return self._combined(concat(closed))
 
     def flush(self) -> Partials:
-        """Remove and return everything, combined and in order."""
+        """Remove and return all rows, combined and in order."""
         rows = self._combined(concat(self._all()))
-        self._hold(NOTHING)
+        self.restore(NOTHING)
         return rows
 
     def view(self) -> Partials:
-        """Everything, combined and in order; it stays."""
+        """All rows, combined and in order; they stay."""
         rows = self._combined(concat(self._all()))
-        self._hold(rows)
+        self.restore(rows)
         return rows
 
     def restore(self, rows: Partials) -> None:
         """Replace all rows by these."""
-        self._hold(rows)
+        self._fresh, self._chunks = [], []
+        self._rows = self._compacted = len(rows)
+        if len(rows):
+            self._keep(rows)
 
     def ranks(self) -> Ints | None:
         """Place of each node code in the bytewise order of ids (docs/protocol.md 7.3); None without a node table."""
@@ -115,13 +117,6 @@ class Store:
 
     def _combined(self, rows: Partials) -> Partials:
         return combine(rows, self.basis, self.unit_us, self.ranks())
-
-    def _hold(self, rows: Partials) -> None:
-        """These rows instead of all others."""
-        self._fresh, self._chunks = [], []
-        self._rows = self._compacted = len(rows)
-        if len(rows):
-            self._keep(rows)
 
     def _keep(self, rows: Partials) -> None:
         self._chunks.append(_measured(rows))

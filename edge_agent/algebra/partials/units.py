@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.arrays import Array
 
 EXACT: Final = 2**53  # integers up to here are float64 without loss
 

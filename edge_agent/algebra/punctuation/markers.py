@@ -1,7 +1,7 @@
-"""Windows between the markers of one stream: which have closed, which is open, and which one holds a reading.
+"""Windows between the markers of one stream: closed windows, the open one, and the window of a reading.
 
-A marker holds from its time on: windows are [marker, next marker). With explicit markers a window begins at a 'start'
-while none is open, and ends at an 'end'; a 'start' in an open window and an 'end' outside one change nothing.
+Windows are [marker, next marker). With explicit markers, a window begins at a 'start' while none is open, and ends at
+an 'end'; a 'start' in an open window and an 'end' outside one change nothing.
 """
 
 from __future__ import annotations

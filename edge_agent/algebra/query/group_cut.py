@@ -1,7 +1,7 @@
-"""How the readings of a group are cut into windows: one type for each way.
+"""How the readings of a group are cut into windows: by time, by sessions, by order or by markers.
 
-The text of a cut is part of frames, checkpoints, plan hashes and the order of groups. It is converted here and nowhere
-else: frames are wire/'s and checkpoints are machines/', which may not import each other.
+The text of a cut is part of frames, checkpoints, plan hashes and the order of groups. wire/ and machines/ both read and
+write it, and may not import each other: so it is converted here.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _LEADING: Final = {False: "drop", True: "open"}
 
 
 class _Cut:
-    """The properties of every cut, as they are where a type does not override them."""
+    """The properties of every cut; a type overrides those in which it differs."""
 
     __slots__ = ()
 
     @property
     def gap_us(self) -> int:
-        """Pieces of a window at most that far apart join, and hints announce the next one; 0: no pieces join."""
+        """Greatest distance at which pieces of a window join; hints then announce the next piece. 0: none join."""
         return 0
 
     @property
     def max_us(self) -> int:
-        """Windows that join end at its multiples since 1970; 0: no longest duration."""
+        """Joined windows are cut at multiples of it since 1970; 0: no greatest duration."""
         return 0
 
     @property
@@ -38,17 +38,17 @@ class _Cut:
 
     @property
     def numbered(self) -> bool:
-        """Whether the root merges the i-th windows of all nodes."""
+        """Whether the root merges windows by their number: the i-th of all nodes."""
         return False
 
     @property
     def skips(self) -> bool:
-        """Whether windows do not wait for nodes that are left out."""
+        """Whether windows do not wait for missing nodes."""
         return False
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """The values of Plan.kind that a group of this cut may have."""
+        """Values of Plan.kind that are possible in a group of this cut."""
         return ("slice", "window", "session", "marker")
 
     @property
@@ -59,7 +59,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class TimeCut(_Cut):
-    """Windows follow from the definition alone."""
+    """Windows that follow from the definition alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,10 @@ class OrderedCut(_Cut):
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """Raw readings only."""
         return ("raw",)
 
     @property
     def text(self) -> str:
-        """See `cut_from_text`."""
         return "raw"
 
 
@@ -89,9 +87,9 @@ class OrderedCut(_Cut):
 class PunctuationCut(_Cut):
     """Windows from marker to marker.
 
-    interpretation: what is one window of several nodes, see algebra.windows.punctuation.Punctuation. leading: the first
-    reading before any marker opens a window. marker_source: the sensor whose changes of value are the markers, '' for
-    markers of commands. marker_id: only markers of that id count, '' for all.
+    interpretation: see algebra.windows.punctuation.Punctuation. leading: whether the first reading opens a window if no
+    marker precedes it. marker_source: the sensor whose changes of value are the markers, '' for markers of commands.
+    marker_id: only markers of that id count, '' for all.
     """
 
     interpretation: str
@@ -102,27 +100,25 @@ class PunctuationCut(_Cut):
 
     @property
     def gap_us(self) -> int:
-        """Windows that overlap or touch are one, as pieces [start, end) of sessions 1 us apart are."""
+        """1 us where windows that overlap or touch are one: pieces [start, end) join as those of sessions do."""
         return 1 if self.interpretation == "overlap" else 0
 
     @property
     def central(self) -> bool:
-        """Whether the markers of all nodes cut one stream, at the root."""
         return self.interpretation == "central"
 
     @property
     def numbered(self) -> bool:
-        """Whether the root merges the i-th windows of all nodes."""
         return self.interpretation == "order"
 
     @property
     def plan_kinds(self) -> tuple[str, ...]:
-        """Raw readings and markers where the root cuts; else partials, and a marker row for each window."""
+        """Raw readings and markers if the root cuts; else partials, and a marker row for each window."""
         return ("raw", "marker") if self.central else ("slice", "window", "session", "marker")
 
     @property
     def text(self) -> str:
-        """`markers <interpretation>[/skip] <drop or open> <marker source or .> <marker id>`, no blank at the end."""
+        """`markers <interpretation>[/skip] <drop or open> <marker source or .> <marker id>`, without trailing blank."""
         merged = self.interpretation + (_SKIPS if self.skips else "")
         source = self.marker_source or _COMMANDS
         return f"{_MARKERS} {merged} {_LEADING[self.leading]} {source} {self.marker_id}".rstrip()

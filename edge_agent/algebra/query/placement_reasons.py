@@ -20,31 +20,26 @@ EVERY, GATEWAY, ROOT = "every tier", "gateway", "root"
 
 @dataclass(frozen=True, slots=True)
 class PlacementReason:
-    """about: window or function, as the user wrote it. where: 'every tier', 'gateway' or 'root'."""
+    """about: window or function, as the user wrote it. where: EVERY, GATEWAY or ROOT."""
 
     about: str
     where: str
     why: str
 
-    @property
-    def distributed(self) -> bool:
-        """Whether it is computed on the gateways."""
-        return self.where != ROOT
-
 
 def placement_reasons(query: Query, scale: int | None) -> tuple[PlacementReason, ...]:
     """One for the window, one for each function in turn. scale: of the sensor's values, None for floats."""
     window = _window(query)
-    every = (_function(aggregate, scale, window) for aggregate in query.aggregates)
-    return (window, *(map(_alone, every) if window.where == GATEWAY else every))
+    return (window, *(_function(aggregate, scale, window) for aggregate in query.aggregates))
 
 
 def _window(query: Query) -> PlacementReason:
     about, local = f"window {query.window.type}", query.scope == "local"
     if isinstance(query.group.cut, OrderedCut):
         why = "its bounds depend on the order of all readings: only the root knows it, from raw readings"
-        own = "local: of each gateway's own readings, which the root puts in their order"
-        return PlacementReason(about, ROOT, own if local else why)
+        if local:
+            why = "local: of each gateway's own readings, which the root puts in their order"
+        return PlacementReason(about, ROOT, why)
     if query.group.cut.central:
         why = "its bounds are the markers of all gateways: only the root has those, and cuts raw readings"
         return PlacementReason(about, ROOT, why)
@@ -65,28 +60,20 @@ def _window(query: Query) -> PlacementReason:
 
 def _function(aggregate: Aggregate, scale: int | None, window: PlacementReason) -> PlacementReason:
     about = f"function {aggregate.fn}"
-    if not window.distributed:
+    if window.where == ROOT:
         return PlacementReason(about, ROOT, "the root has every reading in order, and computes it there")
     names = FUNCTIONS[aggregate.fn].components(scale, aggregates.params_of(aggregate))
     columns = {column for name in names for column in aggregates.COMPONENTS[name].columns}
     kinds = {COLUMNS[column].kind for column in columns}
     if "series" in kinds:
-        return PlacementReason(
-            about, ROOT, "it depends on the order of readings: each travels once, with its time; the root computes it"
-        )
-    if "bag" in columns:
-        return PlacementReason(
-            about, EVERY, "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
-        )
-    if any(KINDS[kind].grows for kind in kinds):
-        return PlacementReason(about, EVERY, "approximate: sketches of bounded size merge at every tier")
-    return PlacementReason(about, EVERY, "decomposable: a few numbers a row merge at every tier, whatever the order")
-
-
-def _alone(function: PlacementReason) -> PlacementReason:
-    """The reason for windows of one gateway alone."""
-    if not function.distributed:
-        return function
-    return PlacementReason(
-        function.about, GATEWAY, "of the gateway's own windows: it lifts them whole, and no merger merges them"
-    )
+        why = "it depends on the order of readings: each travels once, with its time; the root computes it"
+        return PlacementReason(about, ROOT, why)
+    if window.where == GATEWAY:
+        why = "of the gateway's own windows: it lifts them whole, and no merger merges them"
+    elif "bag" in columns:
+        why = "it needs every value: each travels once, sorted and counted at every tier; exact at the root"
+    elif any(KINDS[kind].grows for kind in kinds):
+        why = "approximate: sketches of bounded size merge at every tier"
+    else:
+        why = "decomposable: a few numbers a row merge at every tier, whatever the order"
+    return PlacementReason(about, window.where, why)

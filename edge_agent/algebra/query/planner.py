@@ -1,9 +1,9 @@
-"""Decides what a group of queries sends upward, with the reason; every node decides the same (docs/how-it-works.md).
+"""Decides what a group of queries sends upward, and why; every node decides the same (docs/how-it-works.md).
 
-Slices travel once, however many windows contain them; whole windows only where they are fewer bytes for the group as a
-whole, as with a slide that does not divide the length: every window then cuts the stream twice. Where rows hold
-readings (exact quantiles, sketches until they are full) a reading would travel once for each of its windows: fewer
-bytes at any rate of readings is what counts.
+A slice travels once, however many windows contain it. Whole windows travel only if they take fewer bytes for the whole
+group at every rate of readings: a slide that does not divide the length cuts the stream twice for each window, so that
+there are more slices than windows. A reading that rows hold (exact quantiles, sketches until they are full) would then
+travel once for each of its windows.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ RAW_BASIS: Final = ("count", "series")  # state columns of raw readings
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One plan and its part.
+    """One plan and its share of the readings.
 
-    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: windows are formed, 'root' or 'gateway'.
-    cost: what its rows weigh; how many there are is known of slices and windows, not where readings decide.
+    feeds: 'all' readings, those 'on_time', 'late' ones, or 'markers'. where: windows are formed at the 'root' or the
+    'gateway'. cost: bytes of its rows; their rate is known for slices and windows only.
     """
 
     plan: Plan
@@ -44,16 +44,16 @@ class Placement:
 
     @property
     def kind(self) -> str:
-        """What its rows are: 'slice' or 'window'."""
+        """Kind of its rows: one of algebra.frame.KINDS."""
         return self.plan.kind
 
 
 @functools.lru_cache(maxsize=64)  # asked for again at every change of definitions and every restart
 def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]:
-    """How one group's queries are served; empty for none. scale: of the sensor's values, None for floats.
+    """The placements that serve the queries of one group; empty for none. scale: of the values, None for floats.
 
-    One placement that feeds 'all', or one 'on_time' and one 'late' (a group whose late readings count per window).
-    Raises: ConfigError for what cannot be served, one line.
+    One placement feeds 'all', or one 'on_time' and one 'late' if late readings count per window; windows between
+    markers have one for 'markers', too. Raises: ConfigError, one line, for queries that cannot be served.
     """
     if not queries:
         return ()
@@ -94,11 +94,11 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
         reason = f"slices, each sent once however many windows contain it ({figures})"
 
     def placed(kind: str, feeds: str, reason: str) -> Placement:
-        served = tuple(sorted((query.id, query.revision) for query in queries))
         unit_us = math.gcd(*(window.unit_us for window in windows))
-        made = Plan(plan_hash(kind, basis, scale, served), kind, basis, scale, unit_us, served)
         cost = slices if kind == "slice" else whole
-        return Placement(made, feeds, "gateway" if local else "root", reason, cost)
+        return Placement(
+            _plan_of(queries, kind, basis, scale, unit_us=unit_us), feeds, "gateway" if local else "root", reason, cost
+        )
 
     if kind == "slice" and any(query.late == "per_window" for query in queries):
         late = "late readings as whole windows: each counts in the windows that are still open, in no other"
@@ -107,15 +107,13 @@ def plan(queries: tuple[Query, ...], scale: int | None) -> tuple[Placement, ...]
 
 
 def _sessions(queries: tuple[Query, ...], basis: tuple[str, ...], scale: int | None) -> Placement:
-    """Sessions of one gap: pieces merge at every tier, the root completes them by frontiers and hints."""
-    served = tuple(sorted((query.id, query.revision) for query in queries))
     cut = queries[0].group.cut
-    digest = plan_hash(f"session {cut.gap_us} {cut.max_us}", basis, scale, served)
-    made, cost = Plan(digest, "session", basis, scale, 1, served, cut.gap_us), Cost(basis, scale, own_range=True)
+    hashed = f"session {cut.gap_us} {cut.max_us}"
+    made = _plan_of(queries, "session", basis, scale, gap_us=cut.gap_us, hashed=hashed)
+    cost = Cost(basis, scale, own_range=True)
     if queries[0].scope == "local":
-        return Placement(
-            made, "all", "gateway", "sessions of the gateway alone, merged with those of no other node", cost
-        )
+        reason = "sessions of the gateway alone, merged with those of no other node"
+        return Placement(made, "all", "gateway", reason, cost)
     reason = "partial sessions, merged at every tier across the gap; the root completes them by frontiers and hints"
     return Placement(made, "all", "root", reason, cost)
 
@@ -132,46 +130,38 @@ _MARKED: Final = {  # how windows between markers travel
 def _punctuation(
     queries: tuple[Query, ...], window: Punctuation, basis: tuple[str, ...], scale: int | None
 ) -> tuple[Placement, ...]:
-    """Whole windows, and rows that list all windows: a window without a reading counts too.
+    """Whole windows, and marker rows that list all windows, because a window without a reading counts too.
 
-    Where markers of all nodes cut one stream, the readings and the markers.
+    If the markers of all nodes cut one stream: the readings and the markers.
     """
+    where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
     if window.interpretation == "central":
         _refuse_labels(queries, scale)
-    served = tuple(sorted((query.id, query.revision) for query in queries))
-    where, why = ("gateway" if window.interpretation == "local" else "root"), _MARKED[window.interpretation]
-    central = window.interpretation == "central"
-    kind, basis = (RAW, RAW_BASIS) if central else ("window", basis)
-    digest = plan_hash(f"{kind} {window.group_cut(skips=False).text}", basis, scale, served)
-    rows = Plan(digest, kind, basis, scale, 1, served)
-    told = Plan(plan_hash("marker", ("count",), None, served), "marker", ("count",), None, 1, served)
-    cost = Cost(basis, scale, COMMIT) if central else Cost(basis, scale, own_range=True)
-    which = "the markers themselves" if central else "which windows there are, with or without a reading"
+        kind, basis, cost = RAW, RAW_BASIS, Cost(RAW_BASIS, scale, COMMIT)
+        listed = "the markers themselves"
+    else:
+        kind, cost = "window", Cost(basis, scale, own_range=True)
+        listed = "which windows there are, with or without a reading"
+    rows = _plan_of(queries, kind, basis, scale, hashed=f"{kind} {window.group_cut(skips=False).text}")
+    markers = _plan_of(queries, "marker", ("count",), None)
     return (
         Placement(rows, "all", where, f"windows from marker to marker, {why}", cost),
-        Placement(told, "markers", where, which, Cost(told.basis, None, own_range=True)),
+        Placement(markers, "markers", where, listed, Cost(markers.basis, None, own_range=True)),
     )
 
 
 def _raw(queries: tuple[Query, ...], scale: int | None) -> Placement:
-    """Unaggregated readings: only the root knows a reading's place among those of all nodes.
-
-    Labels do not travel with the readings, only their key does.
-    """
+    """Unaggregated readings: only the root knows the order of the readings of all nodes."""
     _refuse_labels(queries, scale)
-    served = tuple(sorted((query.id, query.revision) for query in queries))
-    made = Plan(plan_hash(RAW, RAW_BASIS, scale, served), RAW, RAW_BASIS, scale, 1, served)
-    cost = Cost(RAW_BASIS, scale, COMMIT)
-    if queries[0].scope == "local":
-        return Placement(
-            made, "all", "root", "every reading, compact: the root puts those of the gateway in order", cost
-        )
     reason = "every reading, compact: only the root knows the order of the readings of all gateways"
-    return Placement(made, "all", "root", reason, cost)
+    if queries[0].scope == "local":
+        reason = "every reading, compact: the root puts those of the gateway in order"
+    made = _plan_of(queries, RAW, RAW_BASIS, scale)
+    return Placement(made, "all", "root", reason, Cost(RAW_BASIS, scale, COMMIT))
 
 
 def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
-    """Raises: ConfigError where a function, or a condition of a window, looks at a label that does not travel."""
+    """Raises: ConfigError if a function or a window's condition needs a label outside the key: only keys travel."""
     for query in queries:
         conditions = getattr(query.window, "labels", frozenset[str]())
         lacking = sorted({*conditions, *labels_of(basis_of(query.aggregates, scale))} - {*query.by})
@@ -180,6 +170,21 @@ def _refuse_labels(queries: tuple[Query, ...], scale: int | None) -> None:
                 f"query {query.id}: a {query.window.type} window knows of each reading its key and value, not its "
                 f"label {lacking[0]!r}: add it to `by`"
             )
+
+
+def _plan_of(
+    queries: tuple[Query, ...],
+    kind: str,
+    basis: tuple[str, ...],
+    scale: int | None,
+    *,
+    unit_us: int = 1,
+    gap_us: int | None = None,
+    hashed: str = "",
+) -> Plan:
+    """The plan that serves these queries. hashed: the kind in the plan's hash, if it is longer than `kind`."""
+    served = tuple(sorted((query.id, query.revision) for query in queries))
+    return Plan(plan_hash(hashed or kind, basis, scale, served), kind, basis, scale, unit_us, served, gap_us)
 
 
 def plan_hash(kind: str, basis: tuple[str, ...], scale: int | None, queries: tuple[tuple[str, int], ...]) -> bytes:

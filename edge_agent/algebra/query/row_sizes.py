@@ -1,9 +1,9 @@
 """Size of a row in a frame: the expected size and an upper bound.
 
-Expected are readings as sensors give them: floats that hardly repeat, or integers that take some 128 values; a row in
-a frame with a few others, its key and plan named before. What holds readings or values grows with the readings in the
-row, a sketch until it is full. Only sums, products and quotients: equal on every machine, as the plans are.
-Source: schemas/frame.cddl, "section"; the figures are of frames, and tests/laws/test_sizes.py holds them against some.
+The expected size assumes typical readings (floats that hardly repeat, or integers with some 128 distinct values) and a
+row in a frame with a few others, after its key and plan were defined. Columns that hold readings or values grow with
+the readings, sketches until they are full. Only sums, products and quotients: equal on every machine, as plans must be.
+Source: schemas/frame.cddl, "section"; figures measured on frames, checked by tests/laws/test_sizes.py.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Ints, Mask
-    from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.partials.arrays import Array, Ints, Mask
+from edge_agent.algebra.query.key import Labels
 
 VALUE: Final = "value"
 SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -30,8 +30,8 @@ _SAMPLE: Final = 2**14  # edges counted where their common period is too long: b
 class Cost:
     """Bytes that one key sends. basis: state columns of a row; scale: of the values, None for floats.
 
-    rows_per_s: None where the readings decide (sessions, markers), 0 for what comes once. times: in how many rows a
-    reading is. own_range: whether a row has bounds of its own.
+    rows_per_s: None if it depends on readings (sessions, markers), 0 for a single window. times: number of rows that
+    contain a reading. own_range: whether a row has bounds of its own.
     """
 
     basis: tuple[str, ...]
@@ -45,9 +45,9 @@ class Cost:
         return of_row(self.basis, self.scale, max(1.0, readings), own_range=self.own_range)
 
     def per_s(self, readings_per_s: float) -> RowSize | None:
-        """Bytes a second at that rate, without what every frame adds; None where the rate does not tell how many rows.
+        """Bytes per second at that rate, without the overhead of frames; None if the rate of rows is unknown.
 
-        Where readings are rarer than rows, some rows are not there.
+        If readings are rarer than rows, some rows are absent.
         """
         if not self.rows_per_s:
             return None
@@ -56,7 +56,7 @@ class Cost:
         return self.row(readings).times(rows * min(1.0, readings))
 
     def never_more_than(self, other: Cost) -> bool:
-        """Whether no more is expected of it than of another, at all rates that fill the other's rows; less at some."""
+        """Whether fewer bytes are expected than of `other` at some rate that fills its rows, and more at none."""
         if not self.rows_per_s or not other.rows_per_s:
             return False
         pairs = [
@@ -67,7 +67,7 @@ class Cost:
         return all(mine <= others for mine, others in pairs) and any(mine < others for mine, others in pairs)
 
     def text(self) -> str:
-        """`11 B/s`, at a reading a second; of what comes once `11 B`."""
+        """`11 B/s` at a reading a second, or `11 B` if the rate of rows is unknown."""
         each = self.per_s(1.0)
         return f"{digits(self.row(1.0).expected)} B" if each is None else speed(each.expected)
 

@@ -1,20 +1,22 @@
-"""Sketches: small states of stated error, a cell of bytes a row of a state column; what other tools can read and merge.
+"""Sketches: small states of stated error, one per row of a state column, as bytes that other tools can read and merge.
 
-A column of sketches is an object array of bytes in the formats of DataSketches, which Spark SQL merges as they are
-(hll_union_agg, theta_union_agg, kll_sketch_merge_double). They are made and merged here in numpy, over batches: the
-library itself takes hashed values one by one, and its readers are not made for hostile bytes.
+The formats are those of DataSketches, which Spark SQL merges directly (hll_union_agg, theta_union_agg,
+kll_sketch_merge_double). numpy makes and merges them here, over batches: the library hashes values one by one, and its
+readers do not validate hostile bytes.
+
+- hll, theta: distinct counts
+- kll: quantiles
+- hashing: the hash of values
 """
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edge_agent.algebra.partials import series
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.sketches import hll, kll, theta
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array
 
 LETTERS: Final = {"hll": "H", "theta": "T", "kll": "K"}  # state column -> kind of its values, see kind_of
 _FORMATS: Final[dict[int, tuple[str, ModuleType]]] = {

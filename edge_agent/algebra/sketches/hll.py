@@ -1,9 +1,9 @@
-"""HyperLogLog: how many different values there are, in at most 4136 bytes. Bytes as DataSketches' HLL_8, lgK 12.
+"""HyperLogLog: distinct counts in at most 4136 bytes, in the format of DataSketches' HLL_8, lgK 12.
 
-A sketch is a set of coupons (hash bits: 26 of the place, how many zeros the rest begins with) while there are at most
-384, then the greatest zero count of each of 4096 places. Which of both, and every byte, follows from the set of values
-alone: combining is exactly associative, commutative and idempotent. The estimate is exact up to 384 values, then its
-standard error is 1.04 / sqrt(4096) = 1.6 %.
+A sketch is a set of at most 384 coupons (26 hash bits for the place, and the number of leading zeros of the rest), then
+the greatest zero count of each of 4096 places. All bytes depend on the set of values alone: combining is exactly
+associative, commutative and idempotent. The estimate is exact up to 384 values, then its standard error is 1.04 /
+sqrt(4096) = 1.6 %.
 Source: Flajolet, Fusy, Gandouet & Meunier (2007); the format of the DataSketches library (HLL, serial version 1); the
 estimator of Ertl (2017), New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
 """
@@ -11,19 +11,17 @@ estimator of Ertl (2017), New cardinality estimation algorithms for HyperLogLog 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import hashed
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-
-    Coupons = NDArray[np.uint32]
-    Registers = NDArray[np.uint8]
+Coupons = NDArray[np.uint32]
+Registers = NDArray[np.uint8]
 
 FAMILY: Final = 7  # byte 2 of every HLL sketch
 LG_K: Final = 12

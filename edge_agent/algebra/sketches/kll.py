@@ -1,9 +1,9 @@
-"""KLL: any quantile, by rank within 1.33 %, in a few kilobytes. Bytes as DataSketches' KLL of doubles, k 200.
+"""KLL: quantiles by rank within 1.33 %, in a few kilobytes, in the format of DataSketches' KLL of doubles, k 200.
 
-A sketch keeps levels of values; one of level h stands for 2**h readings. Where there are too many, a level is sorted
-and every other value of it goes up, beginning with the first or the second by chance. Up to 200 readings all are kept
-and answers are exact. Combining is commutative, exactly: it looks at all sketches at once; and associative within the
-stated error. Chance is drawn from the readings themselves, so that the same readings give the same bytes.
+A sketch has levels of values; a value of level h stands for 2**h readings. If there are too many, a level is sorted and
+every other value moves up, beginning with the first or the second at random. Up to 200 readings, all are kept and
+results are exact. Combining is exactly commutative, because it reads all sketches at once, and associative within the
+stated error. Random bits come from the readings, so that the same readings give the same bytes.
 Source: Karnin, Lang & Liberty (2016); the format and the error of the DataSketches library (k 200, one rank, 99 %).
 """
 
@@ -13,18 +13,16 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials import multisets
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
+from edge_agent.algebra.partials.segments import Segments
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
-    from edge_agent.algebra.partials.segments import Segments
-
-    Values = Floats
+Values = Floats
 
 FAMILY: Final = 15  # byte 2 of every KLL sketch
 K: Final = 200
@@ -157,7 +155,7 @@ def _compacted(levels: list[Values], count: int) -> list[Values]:
 
 
 def _chance(levels: Sequence[Values], count: int) -> int:
-    """64 bits that look random, from what is to be thinned."""
+    """64 pseudo-random bits from the values of the levels."""
     state = count
     for values in levels:
         if len(values):

@@ -1,7 +1,7 @@
-"""Theta sketches: different values, and set operations over them. Bytes as DataSketches' compact, ordered form, 4096.
+"""Theta sketches: distinct counts and set operations, in the compact, ordered form of DataSketches, 4096 hashes.
 
-A sketch holds the 4096 least hashes of the values, and the next one as the bound below which it is complete. It follows
-from the set of values alone: combining is exactly associative, commutative and idempotent. The estimate's standard
+A sketch holds the 4096 least hashes of the values, and the next one as the bound below which it is complete. It depends
+on the set of values alone: combining is exactly associative, commutative and idempotent. The estimate's standard
 error is 1 / sqrt(4095) = 1.6 %, and it is exact up to 4096 different values.
 Source: Dasgupta, Lang, Rhodes & Thaler (2016); the format of the DataSketches library (theta, serial version 3).
 """
@@ -9,16 +9,14 @@ Source: Dasgupta, Lang, Rhodes & Thaler (2016); the format of the DataSketches l
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.sketches.hashing import SEED_HASH, Hashes, hashed
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 
 FAMILY: Final = 3  # byte 2 of every theta sketch
 MOST: Final = 4096  # hashes kept: lgK 12

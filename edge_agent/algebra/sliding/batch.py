@@ -15,18 +15,14 @@ Aggregation", sections 3 and 5; the Apache Kafka wiki, "Optimize Windowed Aggreg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints, Mask
 from edge_agent.algebra.partials.partial import NOTHING, Partials, assign_windows, combine, concat
 from edge_agent.algebra.sliding.two_stacks import Elements, Places, formed, order_of
-from edge_agent.algebra.windows import Sliding, evenly
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.windows import Window
-
+from edge_agent.algebra.windows import Sliding, Window, evenly
 
 _WIDE: Final = 2**62  # codes of (key, window) below it are one integer
 

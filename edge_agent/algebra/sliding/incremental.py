@@ -1,9 +1,8 @@
-"""Overlapping windows formed step by step: each slice is added once, and the cost of a window does not depend on its
-length.
+"""Forms overlapping windows step by step: the cost of a window does not depend on its length.
 
 The incremental form of `batch`: the block ends of the current block are precomputed (`_left`), newer slices are one
-running state per key (`_run`), and after a block's worth of windows both are rebuilt from
-the slices still needed ("two stacks", amortised O(1)). A step that spans a block or more is formed in one piece.
+running state per key (`_run`). After a block of windows both are rebuilt from the slices that are still needed ("two
+stacks", amortised O(1)). A step that spans a block or more is formed at once.
 Source: Tangwongsan et al. (2015), "General Incremental Sliding-Window Aggregation", section 5 (two stacks).
 """
 
@@ -180,7 +179,7 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """The rows of a WindowStore. whole: windows; slices: of windows that overlap; formed: of each, up to when [us]."""
+    """The rows of a WindowStore. whole: stored windows. slices: of overlapping windows. formed: ends so far [us]."""
 
     whole: Partials
     slices: Partials
@@ -248,7 +247,7 @@ class WindowStore:
         return self._once([self._store.view(), *(roll.open(ranks) for roll in self._rolls)])
 
     def snapshot(self) -> WindowRows:
-        """The rows it is made of."""
+        """All rows, and the end of the windows formed so far."""
         return WindowRows(whole=self._store.view(), slices=self._needed(), formed=[r.formed_us for r in self._rolls])
 
     def restore(self, state: WindowRows) -> None:

@@ -32,7 +32,7 @@ def order_of(number: Ints) -> Ints | None:
 
 
 def suffixes(rows: Partials, last: Ints, basis: tuple[str, ...], ranks: Ints | None = None) -> Partials:
-    """Each row combined with all of its key that are in later windows: a row a (key, last), sorted; ranges are `last`.
+    """Each row combined with all rows of its key with a later `last`: one row per (key, last), sorted by them.
 
     last: shape (n,), int64, the last window of each row; n may be 0.
     """
@@ -139,7 +139,7 @@ def _ways(
         elif fold is not None and ends.even and all(_folds(column, fold) for column in columns):
             folds.update(dict.fromkeys(component.columns, fold))
         else:
-            others |= _needed(component.name)
+            others |= aggregates.columns_of(component)
     return (
         [name for name in totals if name not in others],
         {name: fold for name, fold in folds.items() if name not in others},
@@ -148,7 +148,7 @@ def _ways(
 
 
 def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[str, ...]) -> list[Component]:
-    """Components of `others` by themselves whose parts can be taken away again exactly."""
+    """Components of `others` that depend on no other component and have an exact inverse."""
     if not ends.in_step:
         return []
     components = [c for c in aggregates.components_of(basis) if set(c.columns) <= set(others)]
@@ -159,12 +159,6 @@ def _inverted(e: Elements, basis: tuple[str, ...], ends: _Ends, others: tuple[st
         if component.invert is not None and not component.needs and component.name not in needed
         if all(e.states[name].dtype != np.float64 for name in component.columns)
     ]
-
-
-def _needed(name: str) -> set[str]:
-    """The columns of a component and of those it needs."""
-    component = aggregates.COMPONENTS[name]
-    return set(component.columns).union(*(_needed(other) for other in component.needs))
 
 
 def _folds(column: Array, fold: np.ufunc) -> bool:

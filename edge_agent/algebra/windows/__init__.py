@@ -1,4 +1,15 @@
-"""Window types: one a file, each a frozen spec with the slice edges it causes; one line of the registry here."""
+"""The registry of window types. One file each: a frozen spec that computes its slice edges.
+
+- tumbling, sliding, fixed_band: windows of one length
+- calendar: days, weeks and months of a time zone
+- session: readings without a pause longer than the gap
+- punctuation: from marker to marker
+- count_tumbling, count_sliding, state: formed at the root from readings in their order
+- base, ordered: parts that types share
+- protocols: the interfaces of types
+- edges: slice edges of many windows at once
+- plugins: checks and guards the types of other packages
+"""
 
 from __future__ import annotations
 
@@ -26,7 +37,7 @@ __all__ = [
     "evenly", "extent_us",
 ]  # fmt: skip
 
-_FILES: Final = (  # the registry: files of this folder, each named like the word of its type
+_FILES: Final = (  # the registry: files of this folder; the name is the type's word in definitions
     "tumbling",
     "sliding",
     "fixed_band",
@@ -40,7 +51,7 @@ _FILES: Final = (  # the registry: files of this folder, each named like the wor
 
 
 def _type_in(file: str) -> type[Any]:
-    """The class of a file whose word is the file's name."""
+    """The window type in a file of the same name."""
     found = vars(import_module(f"{__name__}.{file}")).values()
     return next(each for each in found if isinstance(each, type) and getattr(each, "type", None) == file)
 
@@ -57,10 +68,10 @@ GUARDS: Final[dict[str, PluginGuard]] = {}  # type of another package -> the gua
 
 
 def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Callable[[str], PluginGuard]) -> None:
-    """Add window types of other packages; REFUSED gets the reasons of those that cannot be used (docs/extend.md).
+    """Add window types of other packages, and to REFUSED the reasons of those that cannot be used (docs/extend.md).
 
-    Once a process, before the registry is used. refused: entry points that could not be loaded. guard: makes the guard
-    of a package.
+    Called once per process, before the registry is used. refused: entry points that could not be loaded. guard: makes
+    the guard of a package.
     """
     REFUSED.update(refused)
     for each in usable(loaded, REFUSED, lambda found: plugins.refusal(found, ALL)):
@@ -72,7 +83,7 @@ def add(loaded: Iterable[Loaded[type]], refused: Mapping[str, str], guard: Calla
 
 
 def broken_law(spec: Spec) -> str:
-    """How a package's window contradicts itself, or what it raises; '' if neither, and for built-in types."""
+    """The contradiction in a package's window, or the exception it raises; '' for neither, and for built-in types."""
     if spec.type not in GUARDS or spec.type in ORDERED:
         return ""
     guard = GUARDS[spec.type]
@@ -81,7 +92,7 @@ def broken_law(spec: Spec) -> str:
 
 
 def evenly(window: Spec) -> Sliding | None:
-    """The same windows as a sliding spec, of every type whose windows are as long and evenly spaced; else None."""
+    """The same windows as a sliding spec if they have one length and even spacing, whatever their type; else None."""
     if isinstance(window, Sliding) or window.type not in TYPES:
         return window if isinstance(window, Sliding) else None
     by_time = cast("Window", window)
@@ -92,9 +103,9 @@ def evenly(window: Spec) -> Sliding | None:
 
 
 def extent_us(window: Spec) -> int:
-    """How far from a reading the window that holds it may lie: its length, or the gap of a session.
+    """How far a window may extend from a reading in it: the greatest length, or the gap of a session.
 
-    Of windows between markers and of positions nothing is known beforehand; their rows say it themselves.
+    0 for windows between markers and windows by order: only their rows show how long they are.
     """
     if isinstance(window, Punctuation) or window.type in ORDERED:
         return 0

@@ -1,13 +1,14 @@
-"""How a window type declares the keys of its table in a definition, and checks values that depend on each other.
+"""Declares the keys of a window's table in a definition, and the parts that window types share.
 
-With these a type is one file and one line of the registry: the checker, the JSON Schemas and the tables of the docs
-are made from them (config/definitions/window_table.py).
+config/definitions/window_table.py makes the checker, the JSON Schemas and the tables of the docs from these keys.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+
+from edge_agent.algebra.partials.arrays import Ints
 
 SHORTEST_US: Final = 1_000  # of a length or slide: a thousand edges a second is more than any uplink wants
 LONGEST_US: Final = 366 * 86_400_000_000  # a leap year: what is longer is a mistake in the unit
@@ -19,9 +20,9 @@ NEEDED: Final = object()  # the default of a key that has none
 class Setting:
     """A key of a window's table.
 
-    kind: 'duration', 'instant' (both in us inside, and named so: length -> length_us), 'word' (one of `words`), 'zone',
-    'count', 'text' or 'flag'. low, high: of durations (us) and counts. most: what high is, for
-    people. default: the value inside.
+    kind: 'duration', 'instant' (both are us in the spec, in a field with that suffix: length -> length_us), 'word' (one
+    of `words`), 'zone', 'count', 'condition', 'text' or 'flag'. about: description in the docs. default: value in the
+    spec. low, high: bounds of durations (us) and counts. most: name of the upper bound in messages.
     """
 
     name: str
@@ -35,17 +36,16 @@ class Setting:
 
     @property
     def inside(self) -> str:
-        """The field of the spec."""
+        """Name of the field in the spec."""
         return f"{self.name}_us" if self.kind in {"duration", "instant"} else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A mistake that involves several keys of a window.
+    """A mistake that involves several keys of a window. Settings check one key alone; recordings skip their bounds.
 
-    why: may name keys in braces, for the text that people wrote ('longer than {length}').
-    hint: a value that would do, as it is inside, or a text. A spec's `wrong` is asked for values that its keys let
-    through, and for those of recordings, which have no bounds.
+    why: a key in braces stands for the text that the user wrote ('longer than {length}').
+    hint: a valid value as in the spec, or a text.
     """
 
     key: str
@@ -58,5 +58,23 @@ OFFSET: Final = Setting("offset", "duration", "shifts every start by that much f
 
 
 def not_positive(**measures: int) -> Wrong | None:
-    """The first of these that is no measure: only a recording's plain numbers come so far."""
+    """The first measure that is 0 or less: possible only in recordings, whose numbers have no bounds."""
     return next((Wrong(name, "must be more than 0") for name, us in measures.items() if us <= 0), None)
+
+
+class OneLength:
+    """The part of a time window (windows.protocols.Window) that follows from its one length."""
+
+    __slots__ = ()
+    length_us: int
+
+    @property
+    def longest_us(self) -> int:
+        return self.length_us
+
+    @property
+    def one_length(self) -> bool:
+        return True
+
+    def ends(self, start: Ints) -> Ints:
+        return start + self.length_us

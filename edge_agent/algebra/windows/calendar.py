@@ -1,9 +1,8 @@
-"""Calendar windows: days, weeks and months of a named time zone, with the length of the calendar unit (days of 23 and
-25 h too).
+"""Calendar windows: days, weeks and months of a time zone. A day may have 23 or 25 hours.
 
 An edge is the first instant at which clocks of the zone show the beginning of a day (week: a Monday, ISO 8601; month:
-the 1st), moved by the offset on the wall clock: with offset 6h a production day runs from 06:00 to 06:00, also on the
-days when summer time begins and ends. Edges are made year by year, when they are needed.
+the 1st), moved by the offset on the wall clock: with offset 6h a production day runs from 06:00 to 06:00, also when
+summer time begins or ends. Edges are computed by year, on demand.
 """
 
 from __future__ import annotations
@@ -106,10 +105,7 @@ def _dates(every: str, year: int) -> Iterator[datetime.datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Windows from each beginning of a day, week or month of a time zone to the next; see above for the offset.
-
-    The first starts at or after 1970 UTC.
-    """
+    """Windows from the beginning of a day, week or month of a time zone to the next, from 1970 UTC on."""
 
     every: str
     tz: str = "UTC"
@@ -128,7 +124,6 @@ class Calendar:
 
     @property
     def dates(self) -> Dates:
-        """Its edges."""
         return Dates(self.every, self.tz, self.offset_us)
 
     @property

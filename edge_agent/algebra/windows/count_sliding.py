@@ -1,4 +1,4 @@
-"""Sliding count windows: the last so many readings, each time so many more have come, in the global order."""
+"""Sliding count windows: `length` readings each, in the global order; one starts every `slide` readings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
-from edge_agent.algebra.windows.ordered import MOST_COUNT, OrderedReadings, RowWindows, counted
+from edge_agent.algebra.windows.ordered import KEYED, LENGTH, MOST_COUNT, OrderedReadings, RowWindows, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,11 @@ class CountSliding:
     keyed: bool = True
     type: ClassVar[str] = "count_sliding"
     positions: ClassVar[bool] = True
+    labels: ClassVar[frozenset[str]] = frozenset()
     KEYS: ClassVar[tuple[Setting, ...]] = (
-        Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT),
+        LENGTH,
         Setting("slide", "count", "readings from start to start", low=1, high=MOST_COUNT),
-        Setting("keyed", "flag", "false: all keys are counted together, as with by = []", True),
+        KEYED,
     )
 
     def wrong(self) -> Wrong | None:
@@ -32,10 +33,6 @@ class CountSliding:
                 "slide", "more than length {length}: readings between two windows would be in none", self.length
             )
         return None
-
-    @property
-    def labels(self) -> frozenset[str]:
-        return frozenset()
 
     def cut(self, line: OrderedReadings) -> RowWindows:
         return counted(line, self.length, self.slide)

@@ -1,4 +1,4 @@
-"""Tumbling count windows: every so many readings, in the global order."""
+"""Tumbling count windows: `length` readings each, in the global order of readings, without overlap."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edge_agent.algebra.windows.base import Setting, Wrong, not_positive
-from edge_agent.algebra.windows.ordered import MOST_COUNT, OrderedReadings, RowWindows, counted
+from edge_agent.algebra.windows.ordered import KEYED, LENGTH, OrderedReadings, RowWindows, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +17,11 @@ class CountTumbling:
     keyed: bool = True
     type: ClassVar[str] = "count_tumbling"
     positions: ClassVar[bool] = True
-    KEYS: ClassVar[tuple[Setting, ...]] = (
-        Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT),
-        Setting("keyed", "flag", "false: all keys are counted together, as with by = []", True),
-    )
+    labels: ClassVar[frozenset[str]] = frozenset()
+    KEYS: ClassVar[tuple[Setting, ...]] = (LENGTH, KEYED)
 
     def wrong(self) -> Wrong | None:
         return not_positive(length=self.length)
-
-    @property
-    def labels(self) -> frozenset[str]:
-        return frozenset()
 
     def cut(self, line: OrderedReadings) -> RowWindows:
         return counted(line, self.length, self.length)

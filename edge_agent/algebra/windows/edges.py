@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partials.arrays import distinct
+from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.span import NO_EDGE, union
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
-    from edge_agent.algebra.windows import Window
+from edge_agent.algebra.windows import Window
 
 _AHEAD: Final = 1_024  # edges computed at once: 9 kB a query, and a few microseconds a batch are saved for minutes
 _FAR_AHEAD_US: Final = 366 * 86_400_000_000  # and no more than that: a year of dates takes a millisecond
@@ -21,7 +18,7 @@ _FEW: Final = 8_192
 
 
 class Edges:
-    """Cuts sorted times into slices. Windows that share edges cost nothing more; equal ones neither."""
+    """Cuts sorted times into slices. Windows that share all edges with others cost nothing."""
 
     __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us", "last_us")
 
@@ -35,10 +32,10 @@ class Edges:
         self._low = self._high = 0  # the cache holds every slice that touches [low, high)
 
     def cut(self, time_us: Ints) -> tuple[Ints, Ints, Ints]:
-        """Slices of sorted times in [first_us, last_us): (index of the first row, slice start, slice end), a row each.
+        """The non-empty slices of sorted times in [first_us, last_us): (index of the first row, start, end) of each.
 
-        None is empty. time_us: shape (k,), int64, non-decreasing; k > 0. Few edges: they are searched in the times;
-        more edges than times (sparse or far scattered readings): the slice of each time is computed.
+        time_us: shape (k,), int64, non-decreasing; k > 0. Edges are searched in the times; if there are many more edges
+        than times (sparse readings), the slice of each time is computed instead.
         """
         low, high = int(time_us[0]), int(time_us[-1])
         if (high - low) * self._per_us > _DENSE * len(time_us) + _FEW:
@@ -76,7 +73,7 @@ class Edges:
         return self._cached[max(first, 0) : last + 1]
 
     def _compute(self, low_us: int, high_us: int) -> None:
-        """Compute what is asked for and a stretch around it: mostly ahead, some behind for disorder."""
+        """Compute the edges of this range and a stretch around it: mostly ahead, some behind for disorder."""
         stretch_us = min(int(_AHEAD / self._per_us) + 1, _FAR_AHEAD_US)
         self._low, self._high = low_us - stretch_us // 8, high_us + stretch_us
         ends, _ = self.around(np.array([self._low]))

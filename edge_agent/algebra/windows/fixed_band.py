@@ -1,4 +1,4 @@
-"""A fixed band: one window with a given start and length, for example a test run."""
+"""A fixed band: one window of fixed start and length, for example a test run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import FAR_US, Lattice, Listed, Run
-from edge_agent.algebra.windows.base import LENGTH, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.base import LENGTH, OneLength, Setting, Wrong, not_positive
 
 
 @dataclass(frozen=True, slots=True)
-class FixedBand:
+class FixedBand(OneLength):
     """The window [start_us, start_us + length_us), and no other; start_us >= 0, length_us > 0."""
 
     start_us: int
@@ -25,14 +25,6 @@ class FixedBand:
 
     def wrong(self) -> Wrong | None:
         return not_positive(length=self.length_us)
-
-    @property
-    def longest_us(self) -> int:
-        return self.length_us
-
-    @property
-    def one_length(self) -> bool:
-        return True
 
     @property
     def unit_us(self) -> int:
@@ -48,9 +40,6 @@ class FixedBand:
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         return Listed((self.start_us, self.start_us + self.length_us)).points(low_us, high_us)
-
-    def ends(self, start: Ints) -> Ints:
-        return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         rows = np.flatnonzero((start >= self.start_us) & (end <= self.start_us + self.length_us))

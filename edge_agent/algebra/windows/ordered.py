@@ -1,7 +1,7 @@
-"""Windows that only the root can form, because they depend on a reading's place among all readings: shared parts.
+"""Parts shared by windows that only the root can form, because they depend on the order of all readings.
 
-Such a type is a spec with `cut`: from the ordered readings of every key, as columns, to its windows as runs of rows.
-All keys at once; what a window still needs of a key stays with it until more readings come (`RowWindows.keep`).
+Such a type is a spec with a method `cut`, from the ordered readings of all keys to windows as runs of rows. Rows that
+later windows need wait for more readings (`RowWindows.keep`).
 Source: docs/protocol.md 7.4; Disco section 3.4 (count windows by central processing).
 """
 
@@ -9,27 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.query import where, where_parser
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
-    from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.windows.base import Setting
 
 RAW: Final = "raw"  # Plan.kind of raw readings
 MOST_COUNT: Final = 1_000_000  # readings of a window: so many of every key may wait at the root
+LENGTH: Final = Setting("length", "count", "readings in a window", low=1, high=MOST_COUNT)
+KEYED: Final = Setting("keyed", "flag", "false: all keys are counted together, as with by = []", True)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedReadings:
     """Readings in their final order, key after key. k keys, n readings.
 
-    first, until: shape (k,), int64, each key's rows. position: shape (k,), that of its first row. base: shape (k,), the
-    position from which windows of this definition count. time_us: shape (n,), int64. value: shape (n,), float64, in
-    the sensor's unit. labels: of each key.
+    first, until: shape (k,), int64, the rows of each key. position: shape (k,), int64, position of its first row. base:
+    shape (k,), int64, position from which windows of this definition count. time_us: shape (n,), int64. value: shape
+    (n,), float64, in the sensor's unit. labels: of each key.
     """
 
     first: Ints
@@ -41,17 +42,17 @@ class OrderedReadings:
     labels: Sequence[Labels] = ()
 
     def holds(self, text: str) -> Mask:
-        """At which readings a condition holds: shape (n,), bool. text: as of a query's filter (algebra.where)."""
+        """Whether each reading meets a condition: shape (n,), bool. text: a filter (algebra/query/where_parser.py)."""
         series = np.repeat(np.arange(len(self.first)), self.until - self.first)
         return where.evaluate(where_parser.parse(text), self.value, series, self.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindows:
-    """Windows as rows low..high-1 of a line. w windows.
+    """Windows as rows low..high-1 of OrderedReadings of k keys. w windows.
 
-    key: shape (w,), int64, number of the key in the line. start, end: shape (w,), as results show them. keep: shape
-    (k,), the first row of each key that later windows need.
+    key: shape (w,), int64, index of the key. start, end: shape (w,), as in results. keep: shape (k,), the first row of
+    each key that later windows need.
     """
 
     key: Ints

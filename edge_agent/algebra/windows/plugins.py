@@ -1,4 +1,4 @@
-"""Window types of other packages: refuses classes that cannot work, compares what they say, guards every call.
+"""Window types of other packages: refuses invalid classes, checks their methods for consistency, guards every call.
 
 Source: docs/extend.md.
 """
@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
+from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows.base import Setting
-from edge_agent.algebra.windows.ordered import RowWindows
-
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints
-    from edge_agent.algebra.span import Run
-    from edge_agent.algebra.windows.ordered import OrderedReadings
-    from edge_agent.algebra.windows.protocols import Window
+from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
+from edge_agent.algebra.windows.protocols import Window
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
 SPEC: Final = ("type", "KEYS", "wrong")
@@ -28,7 +25,7 @@ TIME: Final = (
     *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
     *("edges", "assign", "ends", "runs"),
 )
-WINDOWS: Final = 16  # the law compares so many at least
+WINDOWS: Final = 16  # `contradiction` compares at least so many
 MOST_EDGES: Final = 20_000
 FAR_US: Final = 2**52  # some 140 years
 NONE: Final = np.zeros(0, np.int64)
@@ -42,7 +39,7 @@ NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result of a call 
 
 
 def refusal(found: Any, taken: Collection[str]) -> str:
-    """Why a class cannot be used as a window type, '' if it can. taken: types that exist."""
+    """The reason why a class cannot be used as a window type, '' if it can. taken: existing types."""
     ordered = hasattr(found, "cut")
     if lacks := [name for name in (*SPEC, *(ORDERED if ordered else TIME)) if not hasattr(found, name)]:
         return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{'OrderedWindow' if ordered else 'Window'})"
@@ -54,9 +51,9 @@ def refusal(found: Any, taken: Collection[str]) -> str:
 
 
 def contradiction(spec: Window) -> str:
-    """Compares what a window says of its first windows in several ways; '' if all agree. Raises: what the spec raises.
+    """The first disagreement between the methods of a spec about its first windows; '' if all agree.
 
-    Gateways use `edge_sets`, mergers and the plain root `assign` and `ends`, Spark `runs`.
+    Gateways use `edge_sets`, mergers and the plain root `assign` and `ends`, Spark `runs`. Raises: as the spec.
     """
     steps = [max(int(lattice.step_us), 1) for lattice in spec.spacing]
     finest_us = min([*steps, *(max(int(each.step_us), 1) for each in spec.edge_sets)])
@@ -103,7 +100,7 @@ def _triples(*columns: Ints) -> list[tuple[int, ...]]:
 
 
 def guard_methods(found: Any, guard: PluginGuard) -> None:
-    """Replace the methods of a window type by some that never raise."""
+    """Wrap the methods of a window type so that they never raise."""
     for step in NOTHING:
         if hasattr(found, step):
             setattr(found, step, _guarded(getattr(found, step), step, guard))

@@ -1,6 +1,4 @@
-"""The interfaces of window types: `Window` for windows by time, `OrderedWindow` for windows in the order of all
-readings.
-"""
+"""The interfaces of window types: `Window` for windows by time, `OrderedWindow` for windows by order of readings."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
 
 class Spec(Protocol):
-    """What every window type declares, so that definitions can use it."""
+    """The declarations that definitions need of every window type."""
 
     type: ClassVar[str]  # the word in a definition: 'tumbling', 'sliding', ...
-    KEYS: ClassVar[tuple[Setting, ...]]  # of its table; the fields of the spec
+    KEYS: ClassVar[tuple[Setting, ...]]  # keys of its table; each is a field of the spec
 
     def wrong(self) -> Wrong | None:
-        """The mistake in values that are each valid on their own; None if there is none."""
+        """The mistake in values that are valid one by one; None if there is none."""
 
 
 class Window(Spec, Protocol):
@@ -31,11 +29,11 @@ class Window(Spec, Protocol):
 
     @property
     def longest_us(self) -> int:
-        """No window is longer."""
+        """Length of the longest window."""
 
     @property
     def one_length(self) -> bool:
-        """Whether every window is as long."""
+        """Whether all windows have the same length."""
 
     @property
     def unit_us(self) -> int:
@@ -53,27 +51,23 @@ class Window(Spec, Protocol):
         """All window starts and ends e with low <= e <= high; sorted, unique."""
 
     def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Windows that contain each range [start, end): (row index, window start), one entry a pair.
-
-        A range that lies in no window gives none.
-        """
+        """The windows that contain each range [start, end): (row index, window start), one entry per pair."""
 
     def ends(self, start: Ints) -> Ints:
-        """The end of the window that starts at each of these starts of windows."""
+        """The end of the window that begins at each start."""
 
     def runs(self, after_us: int, upto_us: int) -> Iterator[Run]:
-        """All windows with an end in (after, upto], as runs of evenly spaced ones of one length, in order.
+        """All windows with an end in (after, upto], as runs of evenly spaced windows of one length, in order.
 
-        The ranges (after, upto] of the runs are disjoint. So edges leave here as plain numbers, and who forms windows
-        elsewhere (Spark) needs no calendar.
+        The ranges (after, upto] of the runs are disjoint. Spark forms windows from these numbers, without a calendar.
         """
 
 
 class OrderedWindow(Spec, Protocol):
-    """A window that only the root can form: a reading's place among all others decides (docs/protocol.md 7.4).
+    """A window that only the root can form, because it depends on the order of all readings (docs/protocol.md 7.4).
 
-    Readings of such a query travel raw. positions: whether its windows start and end at positions; else at times.
-    labels: the labels in its conditions, all of which must be in the key.
+    Readings of such a query travel raw. positions: whether windows start and end at positions rather than at times.
+    labels: the labels in its conditions; the key must contain all of them.
     """
 
     positions: ClassVar[bool]
@@ -82,4 +76,4 @@ class OrderedWindow(Spec, Protocol):
     def labels(self) -> frozenset[str]: ...
 
     def cut(self, line: OrderedReadings) -> RowWindows:
-        """The windows that are complete. What `RowWindows.keep` leaves is asked again, with what has come since."""
+        """The complete windows. Rows from `RowWindows.keep` on are passed again, with the readings that follow."""

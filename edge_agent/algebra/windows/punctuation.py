@@ -1,4 +1,4 @@
-"""Punctuation windows: from marker to marker. Their bounds are in the stream, not in the definition.
+"""Punctuation windows: from marker to marker in the stream.
 
 Source: the interpretations of the markers of several nodes are those of the thesis on Disco, section 3.2
 (docs/how-it-works.md).
@@ -17,12 +17,12 @@ from edge_agent.algebra.windows.base import Setting, Wrong
 class Punctuation:
     """Windows [p_i, p_i+1) between markers; from a 'start' marker to an 'end' marker where these are explicit.
 
-    interpretation: what is one window of several nodes. 'local': every gateway's own; 'bounds': those of equal bounds;
-    'order': the i-th of every node; 'overlap': those that overlap or touch; 'central': markers of all nodes cut one
-    stream, as at one central computer. leading: whether the first reading before any marker opens a window ('open') or
-    is in none ('drop'). punctuation_id: only markers of that id count, '' for all. markers: id of a sensor whose
-    changes of value are the markers (with the value as id; overlapping windows begin with a value other than 0 and end
-    with 0), '' for markers of commands.
+    interpretation: which windows of several nodes are one. 'local': none; 'bounds': those of equal bounds; 'order': the
+    i-th of every node; 'overlap': those that overlap or touch; 'central': the markers of all nodes cut one stream.
+    leading: whether the first reading opens a window if no marker precedes it ('open'), or is in no window ('drop').
+    punctuation_id: only markers of that id count, '' for all. markers: id of a sensor whose changes of value are the
+    markers (with the value as id; overlapping windows begin with a value other than 0 and end with 0), '' for markers
+    of commands.
     """
 
     interpretation: str = "local"
@@ -46,12 +46,11 @@ class Punctuation:
     )
 
     def wrong(self) -> Wrong | None:
-        """None: its keys are checked one by one."""
         return None
 
     @property
     def own(self) -> bool:
-        """Whether every gateway has a group of its own, because its windows do not merge below the root."""
+        """Whether each gateway has its own group, because windows do not merge below the root."""
         return self.interpretation in {"local", "order"}
 
     @property
@@ -66,10 +65,10 @@ class Punctuation:
 
     @property
     def waits(self) -> bool:
-        """Whether windows wait for nodes that are left out, unless `on_missing` is 'skip'."""
+        """Whether windows wait for missing nodes, unless `on_missing` is 'skip'."""
         return self.interpretation in {"order", "central"}
 
     def group_cut(self, *, skips: bool) -> PunctuationCut:
-        """The cut of the groups of such queries. skips: windows do not wait for nodes that are left out."""
+        """The cut of groups of such queries. skips: windows do not wait for missing nodes."""
         leading = self.leading == "open"
         return PunctuationCut(self.interpretation, skips, leading, self.markers, self.punctuation_id.rstrip())

@@ -1,6 +1,4 @@
-"""Session windows: readings of a key until it is silent for longer than the gap. They have no edges known in
-advance.
-"""
+"""Session windows: the readings of a key without a pause longer than the gap."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import ClassVar
 
 from edge_agent.algebra.windows.base import SHORTEST_US, Setting, Wrong, not_positive
 
-LONGEST_GAP_US = 7 * 86_400_000_000  # the horizon of a root that says none: beyond it rows are final before they join
+LONGEST_GAP_US = 7 * 86_400_000_000  # the default horizon of a root: beyond it rows are final before they join
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
-from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.base import LENGTH, OFFSET, SHORTEST_US, OneLength, Setting, Wrong, not_positive
 
 MOST_OVERLAP: Final = 86_400  # windows that hold one reading: a day that slides by a second
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class Sliding(OneLength):
     """Windows [offset + i * slide, offset + i * slide + length), i = 0, 1, ...; 0 < slide_us <= length_us."""
 
     length_us: int
@@ -44,14 +44,6 @@ class Sliding:
         return None
 
     @property
-    def longest_us(self) -> int:
-        return self.length_us
-
-    @property
-    def one_length(self) -> bool:
-        return True
-
-    @property
     def unit_us(self) -> int:
         return math.gcd(self.length_us, self.slide_us, self.offset_us)
 
@@ -69,9 +61,6 @@ class Sliding:
     def edges(self, low_us: int, high_us: int) -> Ints:
         starts, *ends = (lattice.points(low_us, high_us) for lattice in self.edge_sets)
         return np.union1d(starts, ends[0]) if ends else starts
-
-    def ends(self, start: Ints) -> Ints:
-        return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         first = np.maximum(-((self.length_us + self.offset_us - end) // self.slide_us), 0)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from edge_agent.algebra.partials.arrays import Ints, Mask
 from edge_agent.algebra.query import where, where_parser
 from edge_agent.algebra.windows.base import Setting, Wrong
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
 
-if TYPE_CHECKING:
-    from edge_agent.algebra.partials.arrays import Ints, Mask
-
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """[time of the reading that begins it, time of the one that ends it); the latter is not in it.
+    """[time of the reading that begins it, time of the reading that ends it); the latter is not in it.
 
-    begin, end: conditions on a reading; end '' is where `begin` does not hold. A window begins at a reading at which
-    `begin` holds while none is open, and ends at a later one at which `end` holds; if `begin` holds there too, the next
-    one begins. One that lasts no time gives no row, nor does one that has not ended.
+    begin, end: conditions on a reading; end '' means: not `begin`. While no window is open, a reading that meets
+    `begin` opens one. A later reading that meets `end` closes it, and opens the next if it meets `begin`, too. Windows
+    of no duration and windows that are still open give no row.
     """
 
     begin: str
@@ -38,7 +36,7 @@ class State:
 
     @property
     def labels(self) -> frozenset[str]:
-        """Those that its conditions look at."""
+        """The labels in its conditions."""
         texts = [text for text in (self.begin, self.end) if text.strip()]
         return frozenset().union(*(where.names(where_parser.parse(text)) for text in texts)) - {where.VALUE}
 
@@ -49,7 +47,7 @@ class State:
         end = line.holds(self.end) if self.end.strip() else ~begin
         first = np.repeat(line.first, line.until - line.first)
         event = np.maximum.accumulate(np.where(begin | end, rows, -1)) if n else rows
-        is_open = (event >= first) & begin[event]  # after each reading; what is kept of a key begins its open window
+        is_open = (event >= first) & begin[event]  # after each reading; the rows kept of a key begin there
         was_open = np.zeros(n, np.bool_)
         was_open[1:] = is_open[:-1] & (first[1:] == first[:-1])
         starts = np.flatnonzero(begin & (~was_open | end))
@@ -62,7 +60,7 @@ class State:
 
     @staticmethod
     def _kept(line: OrderedReadings, starts: Ints, is_open: Mask) -> Ints:
-        """From each key's last start on, where its window is open."""
+        """First row to keep of each key: the start of its open window, if any."""
         keep = line.until.copy()
         some = np.flatnonzero(line.until > line.first)
         some = some[is_open[line.until[some] - 1]]

@@ -11,11 +11,11 @@ import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.span import Lattice, Run
-from edge_agent.algebra.windows.base import LENGTH, OFFSET, Setting, Wrong, not_positive
+from edge_agent.algebra.windows.base import LENGTH, OFFSET, OneLength, Setting, Wrong, not_positive
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
+class Tumbling(OneLength):
     """Windows [offset + i * length, offset + (i + 1) * length), i = 0, 1, ...; 0 <= offset_us < length_us."""
 
     length_us: int
@@ -31,18 +31,6 @@ class Tumbling:
         return None
 
     @property
-    def slide_us(self) -> int:
-        return self.length_us
-
-    @property
-    def longest_us(self) -> int:
-        return self.length_us
-
-    @property
-    def one_length(self) -> bool:
-        return True
-
-    @property
     def unit_us(self) -> int:
         return math.gcd(self.length_us, self.offset_us)
 
@@ -56,9 +44,6 @@ class Tumbling:
 
     def edges(self, low_us: int, high_us: int) -> Ints:
         return self.edge_sets[0].points(low_us, high_us)
-
-    def ends(self, start: Ints) -> Ints:
-        return start + self.length_us
 
     def assign(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         index = (start - self.offset_us) // self.length_us
