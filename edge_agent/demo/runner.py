@@ -28,7 +28,7 @@ DRAIN_S: Final = 420.0  # for frames under way to reach the tables, also through
 MARGIN_US: Final = 4 * SECOND_US  # readings are up to 1.3 s late, and sent with the next commit
 DOWN_S: Final = 3.0  # from the kill of a process to its restart
 STALE: Final = ("boiler-1s", "power-5s")  # the queries of `staleness`: tumbling, lateness 1 s
-KILLS: Final = ((0.35, "gateway"), (0.5, "region"), (0.65, "broker"))  # (share of the running time, what is killed)
+KILLS: Final = (0.35, 0.5, 0.65)  # when a gateway, a region and a broker are killed, as shares of the running time
 
 
 class DemoRun:
@@ -121,11 +121,12 @@ class DemoRun:
         """The main part: kill one process after the other and restart it."""
         begin = time.monotonic()
         end = begin + self._seconds
-        kills = [(begin + share * self._seconds, kind) for share, kind in KILLS] if self._kill else []
+        victims = (next(iter(self.gateways.values())), self.regions[REGIONS[0]], self.brokers[REGIONS[1]])
+        kills = [(begin + share * self._seconds, victim) for share, victim in zip(KILLS, victims, strict=True)]
         while (now := time.monotonic()) < end:
             self._turn(watch, board, f"{end - now:.0f} s to go")
-            while kills and now >= kills[0][0]:
-                victim = self._victim(kills.pop(0)[1])
+            while self._kill and kills and now >= kills[0][0]:
+                _, victim = kills.pop(0)
                 victim.kill()
                 self.killed.append(victim.name)
                 self._restart_at[victim] = now + DOWN_S
@@ -152,11 +153,6 @@ class DemoRun:
                 raise PortError(f"{child.name} ended with code {child.code}: {child.tail(1)}")
             board.event(f"{child.name} was killed by somebody (signal {-child.code})")
             self._restart(child, board)
-
-    def _victim(self, kind: str) -> ChildProcess:
-        if kind == "gateway":
-            return next(iter(self.gateways.values()))
-        return self.regions[REGIONS[0]] if kind == "region" else self.brokers[REGIONS[1]]
 
     def _drain(self, watch: BrokerWatch, board: Dashboard) -> int:
         """Wait until every window that ends by now is complete in the tables. Returns that time."""
