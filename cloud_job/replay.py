@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from cloud_job.ingest.stream import LandingStream
 from cloud_job.spark.job import Job, JobSettings
 from edge_agent.config import topics
 from edge_agent.root.decision.root_state import RootLimits
+from edge_agent.root.numpy.rows import ReplayedRow
 from edge_agent.runtime.lander import SUFFIX
 from edge_agent.wire import landing
 
@@ -34,22 +34,6 @@ PARENT: Final = "root"
 Sent = Sequence[tuple[str, bytes]]  # the messages of one recording in their order: (node, payload)
 
 
-@dataclass(frozen=True, slots=True)
-class SparkResult:
-    """One row of gold.results, with the columns that a recording prints."""
-
-    query: str
-    node: str
-    labels: Mapping[str, str]
-    start: int
-    end: int
-    values: Mapping[str, float | None]
-    details: str | None
-    readings: int
-    revision: int
-    withdrawn: bool
-
-
 def run(
     recordings: Sequence[Sent],
     received_us: int,
@@ -57,7 +41,7 @@ def run(
     spark: SparkSession | None = None,
     *,
     revisions: bool = False,
-) -> list[SparkResult]:
+) -> list[ReplayedRow]:
     """What stands in gold.results after all messages. Ids of nodes and queries differ between recordings.
 
     received_us: no earlier than any frontier in them. journal: of the births. spark: left out, one is started for it.
@@ -70,7 +54,7 @@ def run(
             batches = OF_REVISIONS if revisions else BATCHES
             place = _work(started, Path(folder), recordings, received_us, journal, batches=batches)
             rows = _revisions(started, place) if revisions else place.read(started, tables.RESULTS).collect()
-            return [SparkResult(**{name: row[name] for name in SparkResult.__slots__}) for row in rows]
+            return [ReplayedRow(**{name: row[name] for name in ReplayedRow.__slots__}) for row in rows]
     finally:
         if spark is None:
             started.stop()

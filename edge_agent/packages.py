@@ -10,7 +10,7 @@ from typing import Final
 
 from edge_agent.algebra import aggregates, windows
 from edge_agent.algebra.aggregates.non_commutative import with_needs
-from edge_agent.algebra.plugin_calls import Failure, Found, Loaded, PluginGuard, error_text
+from edge_agent.algebra.plugin_calls import Failure, Loaded, PluginGuard, Result, error_text
 from edge_agent.algebra.query.query import Query
 from edge_agent.config.definitions import drivers
 
@@ -19,9 +19,9 @@ _installed: Final[list[bool]] = []  # not empty once `install` has run
 _guards: Final[list[PluginGuard]] = []  # of this process, one for each package object in use
 
 
-def load(group: str, wanted: type[Found]) -> tuple[list[Loaded[Found]], dict[str, str]]:
+def load(group: str, wanted: type[Result]) -> tuple[list[Loaded[Result]], dict[str, str]]:
     """(objects of the entry points of a group, entry point -> why it cannot be used), ordered by entry point."""
-    loaded: list[Loaded[Found]] = []
+    loaded: list[Loaded[Result]] = []
     refused: dict[str, str] = {}
     if not any(_may_bring(folder, group) for folder in sys.path):
         return loaded, refused

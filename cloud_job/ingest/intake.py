@@ -101,7 +101,7 @@ class Intake:
     def _message(self, node: str, envelope: frames.Envelope, received_us: int, payload: bytes) -> None:
         epoch, seq = envelope.epoch, envelope.seq
         try:
-            message, parts = heads.head_body(envelope, self._plans(node, epoch))
+            message, parts = heads.head(envelope, self._plans(node, epoch))
         except WireError as err:
             self._bad(Received(node, received_us, payload, epoch, NONE if seq is None else seq), "body", str(err))
             if seq is not None:

@@ -125,7 +125,7 @@ def _bits(value: Array) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks that met: a row a chunk, and all their readings one after the other, shape (n, words).
+    """Chunks of one key: one row per chunk, and all their readings one after the other, shape (n, words).
 
     key: code of each chunk's key in `keys`. sizes: readings of each. scale: FLOATS for floats.
     """

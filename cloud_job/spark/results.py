@@ -102,7 +102,7 @@ def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes:
 
 
 def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
-    """States, each with its shape and what a row says of it, as rows of gold.results, first revision.
+    """States with their shapes and the columns about their windows, as rows of gold.results, first revision.
 
     end: of the row. prefix: of the columns that hold shape, query, coverage and so on.
     """
@@ -126,7 +126,7 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
 
 
 def about(spans: Sequence[WindowRange]) -> str:
-    """What rows say of their spans, as JSON of the type ABOUT."""
+    """The columns that rows take from their window ranges, as JSON of the type ABOUT."""
     return json.dumps(
         [
             {

@@ -16,15 +16,15 @@ IN_A_ROW: Final = 3  # slow calls without a fast one between them: one slow call
 MOST_TEXT: Final = 200  # characters of an exception's text
 FEW: Final = 4  # values of each side that a disagreement shows
 Answer = TypeVar("Answer")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-class Loaded(NamedTuple, Generic[Found]):
+class Loaded(NamedTuple, Generic[Result]):
     """An object that an entry point names. package: its distribution and version, else the name of the entry point."""
 
     point: str
     target: str  # module:attribute
-    found: Found
+    found: Result
     package: str
 
 
@@ -103,8 +103,8 @@ class PluginGuard:
 
 
 def usable(
-    loaded: Iterable[Loaded[Found]], refused: dict[str, str], refusal: Callable[[Found], str]
-) -> Iterator[Loaded[Found]]:
+    loaded: Iterable[Loaded[Result]], refused: dict[str, str], refusal: Callable[[Result], str]
+) -> Iterator[Loaded[Result]]:
     """Those without a reason for refusal. The reasons of the others are added to refused, by entry point."""
     for each in loaded:
         try:

@@ -37,7 +37,7 @@ CONNECT_S = 3.0  # a broker that takes longer to accept a connection is reported
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, else None."""
+    """The result for one file. code: exit code. lines: mistakes as text. horizon_us: of a root, or None."""
 
     file: str
     kind: str
@@ -51,7 +51,6 @@ class Verdict:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument("files", nargs="*", default=[DEFAULT_FILE], metavar="FILE", help=f"default {DEFAULT_FILE}")
     parser.add_argument(
         "--as", dest="kind", choices=("settings", *KINDS), help="what the files are (default: by content)"
@@ -87,22 +86,19 @@ def _check(file: str, kind: str | None, connect: bool) -> Verdict:
         return Verdict(file, kind, 3, "not supported by this version", tuple(str(err).splitlines()), err.problems)
     except ConfigError as err:
         lines = tuple(str(err).splitlines())
-        return Verdict(file, kind, 2, f"{_many(len(lines), 'mistake')}", lines, err.problems)
+        return Verdict(file, kind, 2, _many(len(lines), "mistake"), lines, err.problems)
     horizon_us = settings.root.horizon_us if settings.node.role == "root" else None
     verdict = Verdict(file, kind, 0, _about(settings), (), (), notes(settings), settings.definitions, horizon_us)
     problems, many = unserved(settings)
     if many:
         return replace(_wrong(verdict, problems), about=_many(many, "mistake"))
-    missing = tuple(_missing(settings)) if connect else ()
-    return (
-        replace(verdict, code=1, about="no mistake, but a file or broker is missing", lines=missing)
-        if missing
-        else verdict
-    )
+    if connect and (missing := tuple(_missing(settings))):
+        return replace(verdict, code=1, about="no mistake, but a file or broker is missing", lines=missing)
+    return verdict
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:
-    """The verdicts, with mistakes that need several files: sessions whose gap is longer than the root's horizon."""
+    """Add mistakes that only show across files: sessions whose gap is longer than the root's horizon."""
     horizon_us = min((v.horizon_us for v in verdicts if v.horizon_us is not None), default=None)
     return verdicts if horizon_us is None else [_within(verdict, horizon_us) for verdict in verdicts]
 
@@ -178,10 +174,8 @@ def _unreachable(broker: str) -> str:
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:
     problems = [{**asdict(p), "text": line_of(p, verdict.file)} for p in verdict.problems]
-    if verdict.lines and not problems:
-        problems = [
-            {"at": "", "got": None, "why": line, "hint": "", "line": None, "text": line} for line in verdict.lines
-        ]
+    if not problems:
+        problems = [{**asdict(Problem("", None, line)), "text": line} for line in verdict.lines]
     result = {"file": verdict.file, "kind": verdict.kind, "ok": verdict.code == 0, "about": verdict.about}
     return {**result, "problems": problems, "notes": list(verdict.notes)}
 

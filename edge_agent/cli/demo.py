@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from edge_agent.demo.runner import DemoRun, Outcome
+    from edge_agent.demo.compare import Comparison
+    from edge_agent.demo.runner import DemoRun
 
 HELP = (
     "Run the whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, a "
@@ -31,7 +32,6 @@ MOST_GATEWAYS: Final = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of demo."""
     parser.add_argument("--gateways", type=int, default=8, metavar="N", help="gateways, one of them real (8)")
     parser.add_argument("--seconds", type=float, default=120.0, metavar="S", help="how long the tree runs (120)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill nothing")
@@ -43,16 +43,17 @@ def main(args: argparse.Namespace) -> int:
     """Run the demo and print its results. Returns 1 if a window differs."""
     gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
     check()
-    from edge_agent.demo.runner import DemoRun, Options
+    from edge_agent.demo.runner import DemoRun
 
-    run = DemoRun(Options(gateways, args.seconds, args.kill, args.keep), lambda text: print(text, flush=True))
+    run = DemoRun(gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill)
     print(f"everything is in {run.folder}")
     print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
-    outcome = run.run()
-    report(run, outcome)
+    verdict = run.run()
+    report(run, verdict)
     picture(run, args.picture)
-    run.tidy(outcome)
-    return 0 if outcome.verdict.good else 1
+    if verdict.good and not args.keep:
+        run.tidy()
+    return 0 if verdict.good else 1
 
 
 def check() -> None:
@@ -67,25 +68,24 @@ def check() -> None:
     check_java()
 
 
-def report(run: DemoRun, outcome: Outcome) -> None:
+def report(run: DemoRun, verdict: Comparison) -> None:
     """Print ten rows with their SQL, the verdict, and where the tables are."""
     from edge_agent.demo import delta_reader
 
-    verdict = outcome.verdict
     print(f"\n{SQL}")
     for row in delta_reader.query(run.tables, SQL):
         print("  ".join(f"{value}" for value in row.values()))
     print()
-    if outcome.killed:
-        print(f"killed with -9 and started again: {', '.join(outcome.killed)}")
-    if outcome.stale_s:
-        later = outcome.stale_s[len(outcome.stale_s) // 2 :]
+    if run.killed:
+        print(f"killed with -9 and started again: {', '.join(run.killed)}")
+    if stale_s := run.staleness():
+        later = stale_s[len(stale_s) // 2 :]
         print(
             f"from the end of a window to its row in Delta: median {statistics.median(later):.1f} s in the second half"
         )
     for name, why in verdict.skipped.items():
         print(f"not compared: {name}: {why}")
-    for line in verdict.told:
+    for line in verdict.differences:
         print(f"  {line}")
     print(f"{verdict.revised} rows were revised by late readings, {verdict.incomplete} are not complete")
     print(verdict.line)
@@ -96,9 +96,9 @@ def report(run: DemoRun, outcome: Outcome) -> None:
 def picture(run: DemoRun, file: Path) -> None:
     """Write the picture; beside the tables if its folder cannot be written."""
     from edge_agent.demo.picture import draw
-    from edge_agent.demo.runner import raw_of
+    from edge_agent.demo.runner import picture_data
 
-    raw, windows, title = raw_of(run)
+    raw, windows, title = picture_data(run)
     try:
         draw(file, raw, windows, run.traffic, title)
     except OSError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from edge_agent.algebra.query.placement_reasons import EVERY, placement_reasons
 from edge_agent.algebra.query.planner import Placement, plan
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.algebra.sliding.prefix_blocks import PARTS, kept_us
+from edge_agent.cli.main import DONE, UNAVAILABLE, complain
 from edge_agent.cli.support.message_rendering import title
 from edge_agent.cli.support.size_estimates import Rate, lines_of, rate_of, sizes_of
 from edge_agent.config.checking.documents import read
@@ -33,15 +33,12 @@ EXAMPLES = """\
   headwater explain one.toml two.toml --json       # several together, for programs
   headwater explain recording.json                 # the queries of a recording
 """
-EXPLAINED = 0
-NOTHING_EXPLAINED = 3
-MOST_RATE = 1e9  # more than any sensor has
+MOST_RATE: Final = 1e9  # more than any sensor has
 
 Explained = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of explain."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -67,7 +64,7 @@ def rate(text: str) -> float:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read the files, plan their queries together and print. Each query that is not supported is a line of its own."""
+    """Read the files, plan their queries together and print the plans. Returns 3 if there is none."""
     queries: list[Query] = []
     sensors: dict[str, Sensor] = {}
     for file in args.files:
@@ -79,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
     explained = explain(queries, sensors, args.rate)
     for one in explained:
         print(json.dumps(one, ensure_ascii=False) if args.json else text_of(one))
-    return EXPLAINED if explained else NOTHING_EXPLAINED
+    return DONE if explained else UNAVAILABLE
 
 
 def definitions_in(file: Path) -> Iterable[Query | Sensor]:
@@ -113,7 +110,7 @@ def tree_of(payload: bytes, file: Path) -> Mapping[str, object]:
 
 
 def recorded(recording: Mapping[str, object]) -> Iterable[Query]:
-    """The queries of a recording that this version supports. Each other is a line on standard error."""
+    """The supported queries of a recording. Prints a line on standard error for each other one."""
     unit_us = UNITS_US.get(str(recording.get("unit", "ms")), 1000)
     queries = recording["queries"]
     for table in queries if isinstance(queries, list) else ():
@@ -144,7 +141,7 @@ KEPT: Final = (
 
 
 def explain(queries: Iterable[Query], sensors: Mapping[str, Sensor], per_s: float | None = None) -> list[Explained]:
-    """The plans of each group. A query that cannot be served is a line on standard error; the others are explained.
+    """The plans of each group of queries. Prints a line on standard error for each query that cannot be served.
 
     per_s: readings per second of a key; None: the rates of the sensors.
     """
@@ -219,7 +216,7 @@ def plan_of(placement: Placement, queries: Iterable[Query], per_s: Rate) -> Expl
 
 
 def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
-    """Which slices the Spark root keeps decoded; None if it keeps none."""
+    """The slices that the Spark root keeps decoded; None if it keeps none."""
     members = tuple(queries)
     longest_us = kept_us(members, scale)
     if not longest_us or all(placement.kind != "slice" for placement in plan(members, scale)):
@@ -248,9 +245,3 @@ def text_of(one: Explained) -> str:
     if (kept := one["kept"]) is not None:
         lines += [f"  kept       by the root: slices of {kept['longest']}, with sums of {kept['block']}: {kept['why']}"]
     return "\n".join(lines)
-
-
-def complain(text: str) -> None:
-    """Print each line of a text on standard error."""
-    for line in text.splitlines():
-        print(f"headwater: {line}", file=sys.stderr)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from edge_agent.cli.main import COMMAND_OF
 from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
 from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
@@ -26,7 +27,6 @@ _LOOPBACK: Final = "mqtt://127.0.0.1:1883"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "file", nargs="?", default=DEFAULT_FILE, help=f"file to write (default {DEFAULT_FILE}; - is standard output)"
     )
@@ -49,22 +49,17 @@ def main(args: argparse.Namespace) -> int:
     file = Path(args.file)
     if file.exists() and not args.force:
         raise ConfigError(f"{file} exists; --force overwrites it, or name another file")
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        _write(file, text)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(file)  # the whole file or nothing
     except OSError as err:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
         ) from err
-    verb = {"gateway": "run", "region": "merge", "root": "land"}[args.role]
+    verb = COMMAND_OF[args.role]
     print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
     return 0
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(file)
 
 
 def _own_name() -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-from types import FrameType
 
-from edge_agent.cli.main import version
-from edge_agent.cli.support.serving import add_config, settings_of
+from edge_agent import __version__
+from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 
 HELP = (
     "Run the top of the tree on MQTT: write the frames of gateways and regions to landing files, fsync, then send "
@@ -20,9 +18,7 @@ EXAMPLES = """\
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of land."""
-    add_config(parser)
+add_arguments = add_config
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,18 +31,10 @@ def main(args: argparse.Namespace) -> int:
         return 0
     from edge_agent.runtime.lander import LanderLoop
 
-    loop = LanderLoop(settings, version())
+    loop = LanderLoop(settings, __version__)
     logging.getLogger("headwater").info(
         "lander.start", extra={"node": settings.node.id, "folder": settings.lander.folder}
     )
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        loop.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with stopped_by_signal(loop.stop):
         loop.run()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     return 0

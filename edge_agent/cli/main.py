@@ -33,9 +33,9 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "demo": "run the whole tree here, kill parts of it, compare the results",
 }
 NODES: Final = ("run", "merge")
-WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definition: they need not look for any
+COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}  # role -> verb
+WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definitions need no packages
 DONE: Final = 0
-NO: Final = 1
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
 INTERRUPTED: Final = 130  # as in shells after Ctrl-C
@@ -53,7 +53,7 @@ EXTRAS: Final = {  # library -> the extra that installs it
 
 
 class Verb(Protocol):
-    """The interface of a module of this room."""
+    """The module of one verb."""
 
     HELP: str
     EXAMPLES: str
@@ -77,15 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _with_packages(verb, args, edge=words[0] in NODES)
         return verb.main(args)
     except ConfigError as err:
-        return _error(str(err), MISUSED)
+        return complain(str(err), MISUSED)
     except PortError as err:
-        return _error(str(err), UNAVAILABLE)
+        return complain(str(err), UNAVAILABLE)
     except ModuleNotFoundError as err:
         if (extra := EXTRAS.get((err.name or "").partition(".")[0])) is None:
             raise
-        return _error(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
+        return complain(f"{words[0]} needs {err.name}: pip install 'headwater[{extra}]'", UNAVAILABLE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -121,11 +121,11 @@ def _front(words: Sequence[str]) -> int:
     parser.add_argument("verb", nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_known_args(words)[0]
     if args.version:
-        print(f"headwater {version()}")
+        print(f"headwater {__version__}")
         return DONE
     verbs: list[str] = args.verb
     unknown = verbs[0] if verbs else words[0]
-    return _error(f"no such verb: {unknown}{_nearest(verbs)}; `headwater --help` lists them", MISUSED)
+    return complain(f"no such verb: {unknown}{_nearest(verbs)}; `headwater --help` lists them", MISUSED)
 
 
 def _nearest(verbs: Sequence[str]) -> str:
@@ -152,18 +152,8 @@ def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
     return parser
 
 
-def version() -> str:
-    """The installed version."""
-    return __version__
-
-
-def coloured() -> bool:
-    """Whether standard output is a terminal that shows colour (https://no-color.org)."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-def _error(text: str, code: int) -> int:
-    """Print each line of an error on standard error. Returns the exit code."""
+def complain(text: str, code: int = UNAVAILABLE) -> int:
+    """Print each line of a text on standard error. Returns the exit code."""
     for line in text.splitlines():
         print(f"headwater: {line}", file=sys.stderr)
     return code

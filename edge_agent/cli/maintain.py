@@ -19,7 +19,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of maintain."""
     add_tables(parser)
     parser.add_argument(
         "--keep-hours", type=int, default=7 * 24, metavar="N", help="hours that old versions stay (168)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 
-from edge_agent.cli.main import version
-from edge_agent.cli.support.serving import add_config, dry_run, serve, settings_of
+from edge_agent import __version__
+from edge_agent.cli.support.serving import add_config, dry_run, settings_of, stopped_by_signal
 from edge_agent.runtime.build import build
 
 HELP = (
@@ -19,9 +19,7 @@ EXAMPLES = """\
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of merge."""
-    add_config(parser)
+add_arguments = add_config
 
 
 def main(args: argparse.Namespace) -> int:
@@ -29,6 +27,8 @@ def main(args: argparse.Namespace) -> int:
     settings = settings_of(args, "region")
     if args.dry_run:
         return dry_run(settings)
-    loop = build(settings, version())
+    loop = build(settings, __version__)
     logging.getLogger("headwater").info("region.start", extra={"node": settings.node.id, "spool": settings.spool.path})
-    return serve(loop)
+    with stopped_by_signal(loop.stop):
+        loop.run()
+    return 0

@@ -36,7 +36,6 @@ KINDS: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of peek."""
     add_broker(parser)
     parser.add_argument("--node", metavar="GLOB", default="*", help="only messages from and to nodes of this name")
     parser.add_argument(

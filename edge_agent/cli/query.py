@@ -28,13 +28,12 @@ EXAMPLES = """\
   headwater query --engine spark 'select count(*) from gold.results'
 """
 TABLES_VARIABLE: Final = "HEADWATER_TABLES"
-AGAIN_S: Final = 2.0  # between two attempts of --wait; the root writes about as often
+AGAIN_S: Final = 2.0  # between two attempts of --wait; about the interval at which the root writes
 CONFIGS: Final = ("root.toml", "headwater.toml")
 LIST: Final = "select query, max(revision) as revision from ops.queries where revision >= 0 group by query order by 1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of query."""
     parser.add_argument("sql", nargs="?", default=LIST, metavar="SQL", help="one statement; without it: the views")
     add_tables(parser)
     form = parser.add_mutually_exclusive_group()
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that names the folder of the tables."""
     parser.add_argument(
         "--tables",
         metavar="FOLDER",
@@ -56,7 +54,7 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def folder_of(args: argparse.Namespace) -> str:
-    """The folder of the tables. Raises: ConfigError if nothing names one."""
+    """The folder of the tables. Raises: ConfigError if no option, variable or settings file has one."""
     named = args.tables or os.environ.get(TABLES_VARIABLE)
     if named:
         return str(named if "://" in named else Path(named).absolute())
@@ -96,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def first_row(ask: Callable[[], QueryAnswer], wait_s: float) -> QueryAnswer:
-    """The answer, repeated until it has a row or wait_s seconds are over. Raises: what `ask` raises last."""
+    """The first result of `ask` with a row, or the last within wait_s seconds. Raises: the error of the last `ask`."""
     from cloud_job.sql.views import UnknownNameError
 
     until = time.monotonic() + wait_s

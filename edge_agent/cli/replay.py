@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_agent.cli.explain import complain
-from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE
+from edge_agent.cli.main import DONE, MISUSED, UNAVAILABLE, complain
 from edge_agent.cli.support.progress import Progress
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
 from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RowRenderer
 from edge_agent.recording.tree import JOURNAL, Tree
+from edge_agent.root.numpy.rows import ReplayedRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of replay."""
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recordings")
     parser.add_argument("--root", choices=("python", "spark"), default="python", help="the root that computes the rows")
     parser.add_argument("--revisions", action="store_true", help="print every revision of a row, not only the last")
@@ -47,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     """Run recordings and print their rows. Returns 2 if a file is unreadable, 3 if --strict and a query is left out."""
     spark = args.root == "spark"
     if spark:
-        setup("warning")  # of the Spark job: the reason is in the fields of an event
+        setup("warning")  # of the Spark job: its events have the reasons
     recordings, unread = read(args.files)
     refused = [line for recording in recordings for line in (*recording.refused, *recording.unanswered)]
     for line in refused:
@@ -68,11 +67,8 @@ def read(files: Iterable[Path]) -> tuple[list[Recording], int]:
     for file in files:
         try:
             recordings.append(parse(file.read_bytes(), file.stem, len(recordings)))
-        except OSError as err:
-            complain(f"{file}: {(err.strerror or str(err)).lower()}")
-            unread += 1
-        except ConfigError as err:
-            complain(str(err))
+        except (OSError, ConfigError) as err:
+            complain(f"{file}: {(err.strerror or str(err)).lower()}" if isinstance(err, OSError) else str(err))
             unread += 1
     return recordings, unread
 
@@ -100,7 +96,7 @@ def of_spark(
         return
     sent = [[(message.node, message.payload) for message in tree.messages] for tree in trees]
     bar.at(len(trees) / 2, "Spark")
-    rows: dict[str, list[replay.SparkResult]] = {}
+    rows: dict[str, list[ReplayedRow]] = {}
     for row in replay.run(sent, max(tree.now_us for tree in trees), JOURNAL, session, revisions=revisions):
         rows.setdefault(row.query.partition("-")[0], []).append(row)
     for tree in trees:

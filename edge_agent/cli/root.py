@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import time
-from types import FrameType
 
-from edge_agent.cli.support.serving import add_config, settings_of
-from edge_agent.config.node_file.settings import Settings
+from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 
 HELP = (
     "Turn landing files into Delta tables: one Spark Structured Streaming query that completes a window when every "
@@ -24,7 +21,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of root."""
     add_config(parser)
     parser.add_argument("--once", action="store_true", help="process the files that exist, then end")
     parser.add_argument("--master", help="Spark master (local[2], or $HEADWATER_SPARK_MASTER)")
@@ -35,7 +31,10 @@ def main(args: argparse.Namespace) -> int:
     """Run until SIGTERM or Ctrl-C."""
     settings = settings_of(args, "root")
     if args.dry_run:
-        return _dry_run(settings)
+        where = f"catalog {settings.root.catalog}" if settings.root.catalog else settings.root.tables
+        print(f"root {settings.node.id}, landing files in {settings.lander.folder}, tables in {where}")
+        print(f"checkpoint {settings.root.checkpoint}, a micro-batch every {settings.root.trigger_us / 1e6:g} s")
+        return 0
     from cloud_job import spark_session
     from cloud_job.delta import tables
     from cloud_job.ingest.stream import LandingStream
@@ -49,7 +48,8 @@ def main(args: argparse.Namespace) -> int:
     catalog = settings.root.catalog
     place = tables.Place(f"{catalog}.", named=True, guarded=True) if catalog else tables.place(settings.root.tables)
     begin = time.monotonic()
-    _print_progress("starting Spark and warming it up; the first rows take half a minute")
+    if sys.stderr.isatty():
+        print("headwater: starting Spark and warming it up; the first rows take half a minute", file=sys.stderr)
     spark = spark_session.start("headwater-root", args.master, args.driver_memory)
     lower = settings.lower
     job = Job(
@@ -69,27 +69,9 @@ def main(args: argparse.Namespace) -> int:
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stream.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        stream.run()
+        with stopped_by_signal(stream.stop):
+            stream.run()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         spark.stop()
     return 0
-
-
-def _dry_run(settings: Settings) -> int:
-    where = f"catalog {settings.root.catalog}" if settings.root.catalog else settings.root.tables
-    print(f"root {settings.node.id}, landing files in {settings.lander.folder}, tables in {where}")
-    print(f"checkpoint {settings.root.checkpoint}, a micro-batch every {settings.root.trigger_us / 1e6:g} s")
-    return 0
-
-
-def _print_progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"headwater: {text}", file=sys.stderr)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 
-from edge_agent.cli.main import version
-from edge_agent.cli.support.serving import add_config, dry_run, serve, settings_of
+from edge_agent import __version__
+from edge_agent.cli.support.serving import add_config, dry_run, settings_of, stopped_by_signal
 from edge_agent.config.node_file.settings import load
 from edge_agent.runtime.build import build
 from edge_agent.runtime.gateway import GatewayLoop
@@ -24,7 +24,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of run."""
     add_config(parser)
     parser.add_argument("--once", action="store_true", help="end when all files are read and all frames are receipted")
 
@@ -34,7 +33,9 @@ def main(args: argparse.Namespace) -> int:
     settings = settings_of(args, "gateway")
     if args.dry_run:
         return dry_run(settings)
-    loop = build(settings, version(), lambda: load(args.config).definitions)
+    loop = build(settings, __version__, lambda: load(args.config).definitions)
     logging.getLogger("headwater").info("gateway.start", extra={"node": settings.node.id, "spool": settings.spool.path})
     assert isinstance(loop, GatewayLoop)
-    return serve(loop, until=loop.all_read if args.once else None)
+    with stopped_by_signal(loop.stop):
+        loop.run(until=loop.all_read if args.once else None)
+    return 0

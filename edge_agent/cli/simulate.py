@@ -42,11 +42,10 @@ EXAMPLES = """\
 """
 NODE: Final = "here"
 STEP_US: Final = 1_000_000  # a gateway's commit interval
-LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: what nothing can revise any more is forgotten
+LIVE_HORIZON_US: Final = 600_000_000  # --live runs for days: rows that cannot be revised any more are forgotten
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of simulate."""
     parser.add_argument(
         "files",
         nargs="*",
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run and print the windows; on standard error, what is left out and how many readings each sensor had."""
+    """Run and print the windows. On standard error: definitions left out, and the readings of each sensor."""
     found = [one for file in args.files for one in definitions_in(file)]
     sensors = [one for one in found if isinstance(one, Sensor)]
     queries = [one for one in found if isinstance(one, Query) and args.query in (None, one.id)]
@@ -115,7 +114,6 @@ class OwnTime:
         return self.us
 
     def boot_us(self) -> int:
-        """As now_us."""
         return self.us
 
 
@@ -132,12 +130,12 @@ class Simulated:
         self._gateway = Gateway(settings, Random(NODE))
         self._host = Host(NODE, self._gateway)
         self.root = NumpyRoot(JOURNAL, grace_us=FAR_US, named=[NODE], horizon_us=horizon_us)
-        self._received_us = FAR_US // 4  # past whatever the sensors' clocks say: none of them is ahead of it
+        self._received_us = FAR_US // 4  # after every time of the sensors' clocks
         self._rows: list[Result] = []
         texts = tuple(canonical_query(query) for query in queries)
         self._host.do(LinkUp(), self.time.us)
         self._host.do(Configured(tuple(sensors), tuple(queries), (), texts), self.time.us)
-        for _ in range(3):  # the root says who it is, and hears what is served
+        for _ in range(3):  # for the first receipt of the root, and the servings
             self._up()
 
     @property
@@ -159,7 +157,7 @@ class Simulated:
         """Commit at the gateway, pass its messages to the root and the receipts back."""
         self._received_us += 1
         self._host.do(Tick(), self.time.us)
-        self._host.hear(self.time.us)
+        self._host.take_receipts(self.time.us)
         for payload in self._host.take_sent():
             message = frames.decode(payload)
             self.root.take(NODE, message, self._received_us)
@@ -168,7 +166,7 @@ class Simulated:
         self.root.beyond.clear()
 
     def complete(self) -> Iterator[dict[str, Any]]:
-        """The windows that became complete or were revised since the last call, in their last revision, by end."""
+        """The last revision of each window that became complete or was revised since the last call, by end."""
         last = {(row.query, row.key, row.start): row for row in self._rows}
         self._rows = []
         rows = (self._as_dict(row) for row in last.values() if not row.withdrawn)
@@ -187,7 +185,6 @@ class Simulated:
         return {**self._sensors.counters(), **by_group}
 
     def close(self) -> None:
-        """Stop the drivers."""
         self._sensors.close()
 
 

@@ -20,13 +20,12 @@ EXAMPLES = """\
   headwater status --broker mqtts://broker.example --user operator --password-file secret
   headwater status --json
 """
-QUIET_S: Final = 0.5  # retained messages come at once: this long without one, and all are here
-NAMED: Final = 3  # definitions that a note names; of the others it has the number
+QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
+NAMED: Final = 3  # definitions that a note names; the others are counted
 COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "configuration", "refused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of status."""
     add_broker(parser)
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object per node, with its whole status and state")
@@ -49,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> {'status', 'state'} as the node published them, sorted by node."""
+    """Node -> {'status', 'state'} that it published, sorted by node."""
     nodes: dict[str, dict[str, Any]] = {}
     for topic, payload, _, _ in listen(link_of(args), [topics.status(), topics.state()], args.seconds, QUIET_S):
         parsed = topics.parse(topic)

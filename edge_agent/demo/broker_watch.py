@@ -16,21 +16,21 @@ from edge_agent.ports.packets import Message
 from edge_agent.ports.waiter import Waiter
 from edge_agent.wire import frames, receipts
 
-ASK_EVERY_S: Final = 2.0  # `diagnose` of every node, for what only it knows: readings and spooled frames
-ASKED: Final = "demo"
+DIAGNOSE_EVERY_S: Final = 2.0
+DIAGNOSE_ID: Final = "demo"
+DIAGNOSE: Final = json.dumps({"cmd": "diagnose", "id": DIAGNOSE_ID}).encode()  # for its readings and spooled frames
 PACKET_BYTES: Final = 8  # fixed header, two lengths, packet id and an empty property list around topic and payload
 PUBACK_BYTES: Final = 4
 
 
 @dataclass(slots=True)
-class Heard:
+class NodeTraffic:
     """Traffic of one node on its broker. bytes: frames and heartbeats as MQTT packets, acknowledgements included."""
 
     online: bool = False
     frames: int = 0
     receipted: int = 0
     bytes: int = 0
-    receipt_bytes: int = 0
     readings: int = 0
     spooled: int = 0
     _upto: dict[int, int] = field(default_factory=dict)
@@ -44,24 +44,24 @@ class Heard:
 class BrokerWatch:
     """Subscribes to all brokers. Call `turn` often; read `nodes`."""
 
-    def __init__(self, urls: Mapping[str, str]) -> None:
-        """urls: broker -> address."""
-        self.nodes: dict[str, Heard] = {}
+    def __init__(self, urls: Mapping[str, str], commanded: Mapping[str, Iterable[str]]) -> None:
+        """urls: broker -> address. commanded: broker -> nodes that receive commands there."""
+        self.nodes: dict[str, NodeTraffic] = {}
         self.brokers = {
             name: Connection(Link(url, f"demo-watch-{name}", backoff_s=(0.2, 1.0))) for name, url in urls.items()
         }
         self._waiter = Waiter()
-        self._asked_s = 0.0
-        self._homes: dict[int, tuple[str, ...]] = {}  # nodes that receive commands, by connection
-        self._owed: list[tuple[str, str, bytes]] = []  # retained messages not yet published
-        wanted = [topics.frames("+", "+"), topics.ack("+"), topics.status(), topics.answer("+", ASKED)]
+        self._commanded = commanded
+        self._diagnosed_s = 0.0
+        self._unpublished: list[tuple[str, str, bytes]] = []  # (broker, topic, payload), retained
+        wanted = [topics.frames("+", "+"), topics.ack("+"), topics.status(), topics.answer("+", DIAGNOSE_ID)]
         for connection in self.brokers.values():
             connection.subscribe(dict.fromkeys(wanted, 1))
             connection.open()
 
     def publish(self, broker: str, topic: str, payload: bytes) -> None:
         """Publish a retained message once the broker is connected."""
-        self._owed.append((broker, topic, payload))
+        self._unpublished.append((broker, topic, payload))
 
     def turn(self, longest_s: float = 0.2) -> None:
         """Process received messages."""
@@ -71,41 +71,32 @@ class BrokerWatch:
             for report in connection.take():
                 if isinstance(report, Messages):
                     self._count(report.messages)
-        owed, self._owed = self._owed, []
-        for broker, topic, payload in owed:
-            if self.brokers[broker].publish(topic, payload, retain=True) is None:
-                self._owed.append((broker, topic, payload))
+        self._unpublished = [
+            (broker, topic, payload)
+            for broker, topic, payload in self._unpublished
+            if self.brokers[broker].publish(topic, payload, retain=True) is None
+        ]
         now = time.monotonic()
-        if now - self._asked_s >= ASK_EVERY_S:
-            self._asked_s = now
-            for connection in connections:
-                self._ask(connection)
-
-    def _ask(self, connection: Connection) -> None:
-        question = json.dumps({"cmd": "diagnose", "id": ASKED}).encode()
-        for node in self._homes.get(id(connection), ()):
-            connection.publish(topics.commands(node), question, expiry_s=5)
-
-    def ask(self, homes: Mapping[str, Iterable[str]]) -> None:
-        """Request diagnostics. Broker -> nodes that receive commands there."""
-        self._homes = {id(self.brokers[broker]): tuple(nodes) for broker, nodes in homes.items()}
+        if now - self._diagnosed_s >= DIAGNOSE_EVERY_S:
+            self._diagnosed_s = now
+            for broker, nodes in self._commanded.items():
+                for node in nodes:
+                    self.brokers[broker].publish(topics.commands(node), DIAGNOSE, expiry_s=5)
 
     def _count(self, messages: list[Message]) -> None:
         for name, payload, _, _ in messages:
             topic = topics.parse(name)
             if topic is None:
                 continue
-            node = self.nodes.setdefault(topic.node, Heard())
-            size = len(name.encode()) + len(payload) + PACKET_BYTES
+            node = self.nodes.setdefault(topic.node, NodeTraffic())
             match topic.what:
                 case "frame":
-                    node.bytes += size + PUBACK_BYTES
+                    node.bytes += len(name.encode()) + len(payload) + PACKET_BYTES + PUBACK_BYTES
                     try:
                         node.frames += frames.envelope(payload).seq is not None
                     except WireError:
                         node.frames += 1
                 case "ack":
-                    node.receipt_bytes += size + PUBACK_BYTES
                     try:
                         receipt = receipts.decode(payload)
                     except WireError:
@@ -114,17 +105,13 @@ class BrokerWatch:
                 case "status":
                     node.online = _table(payload).get("online") is True
                 case "answer":
-                    self._answer(node, _table(payload))
-
-    @staticmethod
-    def _answer(node: Heard, said: Mapping[str, Any]) -> None:
-        node.spooled = int(said.get("spooled", node.spooled))
-        readings = said.get("readings")
-        if isinstance(readings, dict):
-            node.readings = max(node.readings, sum(readings.values()))
+                    diagnosis = _table(payload)
+                    node.spooled = int(diagnosis.get("spooled", node.spooled))
+                    readings = diagnosis.get("readings")
+                    if isinstance(readings, dict):
+                        node.readings = max(node.readings, sum(readings.values()))
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self.brokers.values():
             connection.close()
         self._waiter.close()

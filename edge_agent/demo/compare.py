@@ -12,7 +12,7 @@ from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.demo.reference_answers import raw_readings, windows
 
 TOLERANCE: Final = 1e-9  # relative: merging floats in another order moves the last digits (docs/protocol.md 7.2)
-SHOWN: Final = 5  # differences told in full
+SHOWN: Final = 5  # differences described in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DeltaRow:
 
 @dataclass(slots=True)
 class Comparison:
-    """Result of the comparison. told: texts of the first differences. skipped: queries it cannot check, and why."""
+    """Result of the comparison. differences: texts of the first ones. skipped: queries it cannot check, and why."""
 
     windows: int = 0
     differ: int = 0
@@ -41,7 +41,7 @@ class Comparison:
     double: int = 0
     incomplete: int = 0
     revised: int = 0
-    told: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -54,10 +54,10 @@ class Comparison:
         """412 windows, 0 differ, 0 missing, 0 double."""
         return f"{self.windows} windows, {self.differ} differ, {self.missing} missing, {self.double} double"
 
-    def tell(self, text: str) -> None:
-        """Record a difference."""
-        if len(self.told) < SHOWN:
-            self.told.append(text)
+    def describe(self, text: str) -> None:
+        """Record the text of a difference, up to SHOWN of them."""
+        if len(self.differences) < SHOWN:
+            self.differences.append(text)
 
 
 def compare(
@@ -70,9 +70,9 @@ def compare(
     """Compare all windows within span: [first reading, end) in us.
 
     queries: those in force, each in one revision. sensors: source -> gateway -> its sensor. Windows of a query count
-    from the first one that it has in the results: it is in force from when all its gateways serve it. own: queries that
-    must run on every gateway and to the end; others a user added, and may have narrowed or removed: they count from the
-    first complete window, for one that a gateway was told of later (it may have been down) says so itself before that.
+    from the first one in the results: a query is in force once all its gateways serve it. own: queries that must run on
+    every gateway and to the end. Others were added by a user, who may have narrowed or removed them; they count from
+    the first complete window, since a gateway that was down received them later and its earlier windows are incomplete.
     """
     verdict = Comparison()
     begin_us, until_us = span
@@ -108,7 +108,7 @@ def _compare(
     twice = [place for place, count in Counter((row.key, row.start_us) for row in rows).items() if count > 1]
     verdict.double += len(twice)
     for place in twice:
-        verdict.tell(f"{query.id} {place}: stands there twice")
+        verdict.describe(f"{query.id} {place}: occurs twice")
     verdict.incomplete += sum(not row.complete for row in found.values())
     verdict.revised += sum(row.revision > 0 for row in found.values())
     first_us = min((row.start_us for row in rows), default=begin_us)
@@ -118,14 +118,14 @@ def _compare(
             row = found.pop((key, start_us), None)
             if row is None:
                 verdict.missing += 1
-                verdict.tell(f"{query.id} {key} at {start_us}: missing, {readings} readings")
+                verdict.describe(f"{query.id} {key} at {start_us}: missing, {readings} readings")
             elif why := _difference(row, values, readings):
                 verdict.differ += 1
-                verdict.tell(f"{query.id} {key} at {start_us}: {why}")
+                verdict.describe(f"{query.id} {key} at {start_us}: {why}")
     for (key, start_us), row in found.items():
         verdict.windows += 1
         verdict.differ += 1
-        verdict.tell(f"{query.id} {key} at {start_us}: {row.readings} readings that never were")
+        verdict.describe(f"{query.id} {key} at {start_us}: {row.readings} readings that never were")
 
 
 def _difference(row: DeltaRow, values: Mapping[str, float], readings: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.demo import delta_reader
-from edge_agent.demo.broker_watch import BrokerWatch, Heard
+from edge_agent.demo.broker_watch import BrokerWatch, NodeTraffic
 from edge_agent.demo.processes import ChildProcess
 
 EVERY_S: Final = 0.5
@@ -87,7 +87,7 @@ class Dashboard:
         self._erase()
         lines = [HEAD]
         for name, child in {**self._gateways, **self._regions}.items():
-            lines.append(_line(name, self._watch.nodes.get(name, Heard()), alive=child.alive))
+            lines.append(_line(name, self._watch.nodes.get(name, NodeTraffic()), alive=child.alive))
         lines += [self._summary(), text]
         width = shutil.get_terminal_size().columns - 1
         for line in lines:
@@ -108,7 +108,7 @@ class Dashboard:
             print(f"{time.monotonic() - self._began:6.1f} s  {self._summary()}", flush=True)
 
 
-def _line(name: str, node: Heard, *, alive: bool) -> str:
+def _line(name: str, node: NodeTraffic, *, alive: bool) -> str:
     state = "killed" if not alive else "online" if node.online else "offline"
     each = f"{node.bytes / node.readings:10.2f}" if node.readings else f"{'':10}"
     produced = f"{node.readings:>10,}" if node.readings else f"{'':10}"

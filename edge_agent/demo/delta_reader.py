@@ -1,4 +1,4 @@
-"""The demo's Delta tables, read without a JVM: results, definitions, and how long a row took to be there."""
+"""Reads the demo's Delta tables without a JVM: results, definitions, and the delay of rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from edge_agent.errors import ConfigError
 RESULTS: Final = "gold/results"
 QUERIES: Final = "ops/queries"
 BATCHES: Final = "ops/batches"
-COLUMNS: Final = (
-    'query, definition_revision, key, start, "end", map_keys("values") as names, map_values("values") as numbers, '
-    "readings, revision, complete, withdrawn, expected"
-)
+ROWS: Final = """
+select query, definition_revision as definition, key, start as start_us, "end" as end_us, readings, revision, complete,
+       expected, map_keys("values") as names, map_values("values") as numbers
+from t where not withdrawn
+"""
 
 
 def _select(tables: Path, table: str, sql: str) -> list[dict[str, Any]]:
@@ -38,22 +39,9 @@ def _is_there(tables: Path, table: str) -> bool:
 
 def results(tables: Path) -> list[DeltaRow]:
     """Every row of gold.results that is not withdrawn."""
-    return [
-        DeltaRow(
-            row["query"],
-            row["definition_revision"],
-            row["key"],
-            row["start"],
-            row["end"],
-            dict(zip(row["names"], row["numbers"], strict=True)),
-            row["readings"],
-            row["revision"],
-            row["complete"],
-            row["expected"],
-        )
-        for row in _select(tables, RESULTS, f"select {COLUMNS} from t")  # noqa: S608 - our own constant
-        if not row["withdrawn"]
-    ]
+    rows = _select(tables, RESULTS, ROWS)
+    values = [dict(zip(row.pop("names"), row.pop("numbers"), strict=True)) for row in rows]
+    return [DeltaRow(**row, values=each) for row, each in zip(rows, values, strict=True)]
 
 
 def frontiers(tables: Path) -> list[int]:
@@ -61,7 +49,7 @@ def frontiers(tables: Path) -> list[int]:
     if not _is_there(tables, BATCHES):
         return []
     rows = _select(tables, BATCHES, "select frontiers from t order by number desc limit 1")
-    return [int(said["frontier"]) for row in rows for said in json.loads(row["frontiers"])]
+    return [int(group["frontier"]) for row in rows for group in json.loads(row["frontiers"])]
 
 
 def query(tables: Path, sql: str) -> list[dict[str, Any]]:
@@ -92,7 +80,7 @@ def queries(tables: Path) -> list[Query]:
 def staleness(tables: Path, names: Iterable[str]) -> list[float]:
     """Seconds from a window's end to the commit of its first row, for the windows of these queries, in order of ends.
 
-    The time of a commit is its log file's: a reader sees the row from then on.
+    The time of a commit is that of its log file: readers see the row from then on.
     """
     wanted = set(names)
     first: dict[tuple[str, str, int], float] = {}

@@ -32,7 +32,7 @@ BOILER: Final[Mapping[str, Any]] = {  # scaled integers: sums are exact whatever
     "unit": "°C",
     "timeout": "60s",
 }
-POWER: Final[Mapping[str, Any]] = {  # floats; some readings come later than the lateness allows, and revise rows
+POWER: Final[Mapping[str, Any]] = {  # floats; some readings are later than the lateness allows and revise rows
     "driver": "simulated",
     "wave": "sine",
     "rate": 100,
@@ -81,7 +81,7 @@ QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
         "lateness": "1s",
     },
 }
-YOURS: Final = {  # the query that the printed line adds to the running demo
+YOURS: Final = {  # the query that the printed command adds to the running demo
     "source": "boiler",
     "by": ["machine"],
     "window": {"type": "tumbling", "length": "2s"},
@@ -159,6 +159,6 @@ def root_config(broker: str) -> str:
 
 
 def your_line(port: int) -> str:
-    """The line that adds a query to the running demo."""
+    """The command that adds a query to the running demo."""
     topic = topics.definition("query", "mine")
     return f"mosquitto_pub -V 5 -r -q 1 -p {port} -t {topic} -m '{json.dumps(YOURS)}'"

@@ -16,10 +16,10 @@ from typing import Final
 from edge_agent.errors import PortError
 
 DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when this process ends, in any way
-STOP_S: Final = 10.0  # an orderly end takes a commit and a goodbye; then it is killed
+STOP_S: Final = 10.0  # an orderly end takes a commit and a last frame; after that it is killed
 SETTINGS: Final = """\
-# The settings of docs/operate.md; anonymous, since it listens on loopback only. As the user who starts it: a change of
-# user would undo what ends it with us.
+# The settings of docs/operate.md; anonymous, since it listens on loopback only. It runs as the user who starts it: the
+# kernel forgets --pdeathsig when a process changes its user.
 listener {port} 127.0.0.1
 user root
 allow_anonymous true
@@ -58,7 +58,7 @@ def mosquitto() -> str:
 
 
 class ChildProcess:
-    """A process that may be killed and started again; its output goes to a file. Start it from the main thread."""
+    """A process that may be killed and started again; its output is in a file. Start it from the main thread."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> None:
         """folder: working directory, created if missing. env: added to the environment."""
@@ -105,7 +105,8 @@ class ChildProcess:
     def kill(self) -> None:
         """Kill it and all processes it started, as a power cut would."""
         self._signal(signal.SIGKILL)
-        self._reap()
+        if self._process is not None:
+            self._process.wait()
 
     def stop(self, timeout_s: float = STOP_S) -> int | None:
         """Ask it to end; after timeout_s kill it. Returns its exit code."""
@@ -115,7 +116,7 @@ class ChildProcess:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self.kill()
-        self._signal(signal.SIGKILL)  # what it may have left in its group
+        self._signal(signal.SIGKILL)  # processes that it left in its group
         return self.code
 
     def ask_to_stop(self) -> None:
@@ -126,10 +127,6 @@ class ChildProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
-
-    def _reap(self) -> None:
-        if self._process is not None:
-            self._process.wait()
 
     def tail(self, lines: int = 20) -> str:
         """The last lines of its output."""

@@ -22,8 +22,8 @@ from edge_agent.ports.sensors.simulated import Simulation
 class RawReadings:
     """All readings of one key in event time, ties by gateway and arrival.
 
-    Columns of shape (k,): time_us; value in the sensor's unit; units: the same in steps of the resolution, None for
-    floats. step: of the resolution, 1.0 for floats.
+    Columns of shape (k,): time_us; value in the sensor's unit; units: the same as integers of 10^scale. units and scale
+    are None for floats.
     """
 
     time_us: Ints
@@ -44,7 +44,7 @@ def raw_readings(query: Query, sensors: Mapping[str, Sensor], begin_us: int, unt
         value, units = made.value, None
         if scale is not None:
             units = np.rint(value / 10.0**scale).astype(np.int64)
-            value = np.asarray(units * 10.0**scale if scale >= 0 else units / 10.0**-scale, np.float64)
+            value = np.asarray(_scaled(units, scale), np.float64)
         by_key: dict[str, Mask] = {}
         for number in range(int(made.series.max(initial=0)) + 1):
             labels = {**dict(sensor.labels), "series": str(number)}
@@ -67,9 +67,9 @@ def _joined(pieces: Sequence[tuple[Ints, Floats, Ints | None]], scale: int | Non
 
 
 def _passes(where: str, value: Floats, labels: Mapping[str, str]) -> Mask:
-    """Which readings pass a filter: comparisons joined by `and`, as in the demo's queries.
+    """A mask of the readings that pass a filter: comparisons joined by `and`, as in the demo's queries.
 
-    Raises: ValueError for others; what a user adds with them is not compared.
+    Raises: ValueError for other filters; a user's query with such a filter is not compared.
     """
     passed = np.ones(len(value), np.bool_)
     for term in where.split(" and ") if where.strip() else ():
@@ -118,11 +118,9 @@ def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
         case "count":
             return len(value)
         case "sum":
-            return math.fsum(value) if raw.units is None else _scaled(int(raw.units.sum()), raw)
+            return _sum(raw)
         case "avg":
-            return (
-                math.fsum(value) / len(value) if raw.units is None else _scaled(int(raw.units.sum()), raw) / len(value)
-            )
+            return _sum(raw) / len(value)
         case "min":
             return float(value.min())
         case "max":
@@ -149,6 +147,12 @@ def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
     raise ValueError(f"a function the demo cannot check: {aggregate.fn}")
 
 
-def _scaled(units: int, raw: RawReadings) -> float:
-    scale = raw.scale or 0
-    return units * 10.0**scale if scale >= 0 else units / 10**-scale
+def _sum(raw: RawReadings) -> float:
+    if raw.units is None or raw.scale is None:
+        return math.fsum(raw.value)
+    return float(_scaled(int(raw.units.sum()), raw.scale))
+
+
+def _scaled(units: Any, scale: int) -> Any:
+    """An integer or an array of integers, times 10^scale."""
+    return units * 10.0**scale if scale >= 0 else units / 10.0**-scale

@@ -1,11 +1,11 @@
-"""Adapters to the outside world: one per file, without decisions. Machines never import them; runtime/ does.
+"""Adapters to the outside world: one per file, without decisions. Only runtime/ uses them, never machines/.
 
 - mqtt: one MQTT connection; dial, paho_client, socket_stream, packets, outgoing, backoff: its parts; link: its settings
 - spool, spool_file: frames and checkpoints of a node; journal: state of the lander; sqlite_file: the file of each
 - clock, waiter: time, and the one place where a process sleeps
 - sensors/: drivers
 
-The Protocols below are the interfaces that the runtime and the simulation share.
+The Protocols below are the interfaces of clocks and sensor drivers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.machines.events import Commit, Note, Read, Restored
+from edge_agent.machines.events import Note, Read
 
 
 class Clock(Protocol):
@@ -23,28 +23,15 @@ class Clock(Protocol):
         """Microseconds since 1970, UTC; may step."""
 
     def boot_us(self) -> int:
-        """Microseconds since boot; never steps."""
+        """Microseconds since boot, suspend included; never steps."""
 
     @property
     def synced(self) -> bool:
         """Whether the wall clock is plausible."""
 
 
-class Spool(Protocol):
-    """Durable storage of a node."""
-
-    def open(self) -> Restored:
-        """Lock it for this process and return its content."""
-
-    def commit(self, commit: Commit) -> None:
-        """Make all of it durable, or nothing. Raises: PortError."""
-
-    def payload(self, epoch: int, seq: int) -> bytes:
-        """The bytes of a committed frame. Raises: PortError."""
-
-
 class SensorDriver(Protocol):
-    """One configured source, from its constructor (sensor, position, clock) to `close`."""
+    """One configured source; constructed from (sensor, position, clock)."""
 
     sensor: Sensor
 
@@ -64,5 +51,4 @@ class SensorDriver(Protocol):
     def counters(self) -> dict[str, int]:
         """Readings taken and refused since the start, by kind."""
 
-    def close(self) -> None:
-        """Close files and devices."""
+    def close(self) -> None: ...

@@ -1,20 +1,17 @@
-"""How long to wait before the next attempt to connect."""
+"""Pauses between attempts to connect."""
 
 from __future__ import annotations
 
 import random
 from typing import Final
 
-STABLE_S: Final = 30.0  # a connection that lasts this long is good: pauses start again at the first
+STABLE_S: Final = 30.0  # after a connection that lasted this long the pauses start at the first again
 
 
 class Backoff:
-    """Pauses that double from the first to the longest, each shortened at random so that clients do not return all at
-    once.
-    """
+    """Pauses that double up to the longest, each shortened at random: clients must not all return at once."""
 
     def __init__(self, first_s: float, longest_s: float, seed: int | None = None) -> None:
-        """seed: of the random shortening, for tests."""
         self._first_s, self._longest_s = first_s, longest_s
         self._random = random.Random(seed)
         self._attempts = 0

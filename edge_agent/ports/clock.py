@@ -1,9 +1,8 @@
-"""Wall and boot time as integer microseconds. Machines get time as an argument; only the runtime reads clocks."""
+"""The clock of the computer. Machines get time as an argument; only the runtime reads clocks."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Final
 
 STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
@@ -17,22 +16,20 @@ class SystemClock:
         self._offset_us = self.now_us() - self.boot_us()
 
     def now_us(self) -> int:
-        """Microseconds since 1970, UTC, by the wall clock."""
         return time.time_ns() // 1000
 
     def boot_us(self) -> int:
-        """Microseconds since boot, suspend included: never steps."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
     @property
     def synced(self) -> bool:
-        """False when the wall clock cannot be right, as on a board without battery that boots in 1970."""
+        """False if the wall clock is certainly wrong, as on a board without battery that boots in 1970."""
         return self.now_us() >= RELEASED_US
 
     def step_us(self) -> int:
         """Step of the wall clock since the last call; 0 for less than half a second.
 
-        Backwards, a new epoch begins (docs/protocol.md 1.1).
+        A step backwards begins a new epoch (docs/protocol.md 1.1).
         """
         offset_us = self.now_us() - self.boot_us()
         step_us = offset_us - self._offset_us
@@ -40,11 +37,3 @@ class SystemClock:
             return 0  # keep the old offset: a slow drift must not hide a later step, nor add up to one
         self._offset_us = offset_us
         return step_us
-
-
-def boot_id() -> str:
-    """Id of the current boot; '' if the kernel provides none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""

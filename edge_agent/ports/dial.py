@@ -1,4 +1,4 @@
-"""Name, TCP and TLS: the three calls that may block for long, in a thread of their own."""
+"""Resolves the name, connects TCP and TLS: calls that may block for long, in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edge_agent.ports.link import Link
 
 
 class Dial:
-    """One connection attempt. `fileno` becomes readable with the outcome; then call `take`, or `abandon`."""
+    """One connection attempt. `fileno` becomes readable when it is done; then call `take`, or `abandon`."""
 
     def __init__(self, link: Link) -> None:
         self.why = ""
@@ -24,12 +24,10 @@ class Dial:
         threading.Thread(target=self._run, name=f"dial-{link.client_id}", daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable once there is an outcome."""
         return self._ready
 
     @property
     def done(self) -> bool:
-        """Whether there is an outcome to take."""
         with self._guard:
             return self._done
 
@@ -64,12 +62,12 @@ class Dial:
             self._sock, self._done = sock, True
             if self._abandoned:
                 self._throw_away()
-            os.close(self._signal)  # the waiting side sees the end of the pipe
+            os.close(self._signal)  # makes `fileno` readable
 
     def _connect(self) -> socket.socket:
         link = self._link
         host, port, tls = link.address()
-        name: Any = host.encode() if host.isascii() else host  # as text its way to bytes is a codec of 0.4 MB
+        name: Any = host.encode() if host.isascii() else host  # a str would load the codec idna: 0.4 MB
         sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # receipts and small frames should not wait

@@ -1,4 +1,4 @@
-"""Where to connect and how, and what a connection reports: plain values, no paho."""
+"""Settings and reports of a connection: plain values, no paho."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED_CODE: Final = 0x80  # reason codes from here on are failures (MQTT 5.0 s
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes when this connection dies."""
+    """The message that the broker publishes when this connection is lost."""
 
     topic: str
     payload: bytes
@@ -28,9 +28,9 @@ class Link:
     """Where to connect, as whom, and how. Secrets are named by file; they are read at each attempt.
 
     version: 5 (between tiers) or 4, which is MQTT 3.1.1 (local sensors: receiving costs half). manual_ack: messages of
-    QoS 1 wait for `ack`. confirm_acks: report when the broker has read them. receive_maximum: the limit of such waiting
-    messages. session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes: larger ones are
-    refused. read_every_s: small traffic is read together, at this interval.
+    QoS 1 wait for `ack`. confirm_acks: report when the broker has read the acknowledgements. receive_maximum: the most
+    messages that wait for `ack`. session_expiry_s: how long the broker keeps the session (MQTT 5). max_packet_bytes:
+    larger packets are refused. read_every_s: small messages are read together, at this interval.
     """
 
     url: str
@@ -76,14 +76,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """Connected; subscriptions are on their way. session_present: the broker kept the session."""
+    """Connected; subscriptions are being sent. session_present: the broker kept the session."""
 
     session_present: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Not connected: why, and when it will be tried again. was_up: a connection was lost (else an attempt failed)."""
+    """Not connected: why, and the pause before the next attempt. was_up: a connection was lost, not an attempt."""
 
     why: str
     retry_s: float
@@ -92,7 +92,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The broker's answer to a publish of QoS 1. code 0 or 0x10: accepted; from 0x80 on: refused, with the reason."""
+    """The PUBACK of a publish of QoS 1. code 0 or 0x10: accepted; from 0x80 on: refused, with the reason."""
 
     token: int
     code: int
@@ -100,13 +100,13 @@ class Taken:
 
     @property
     def ok(self) -> bool:
-        """Whether the broker accepted it; that does not mean durable."""
+        """Whether the broker accepted it, which does not make it durable."""
         return self.code < REFUSED_CODE
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The broker's answer for some filters: (filter, reason code). It does not prove that messages will arrive."""
+    """A SUBACK: (filter, reason code). It does not prove that messages will arrive."""
 
     results: tuple[tuple[str, int], ...]
 
@@ -115,7 +115,7 @@ class Subscribed:
 class Confirmed:
     """The broker has read the acknowledgements of these tokens and will not repeat the messages.
 
-    The first after `Up` has no tokens: messages that the broker repeated were in the reports before it.
+    The first after `Up` has no tokens: all messages that the broker repeats are in earlier reports.
     """
 
     tokens: tuple[int, ...]
@@ -123,7 +123,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Received messages, in order, as one list."""
+    """Received messages, in order."""
 
     messages: list[Message]
 
@@ -132,4 +132,4 @@ Report = Up | Down | Taken | Subscribed | Confirmed | Messages | RefusedPublish
 
 
 class TooLargeError(PortError):
-    """The broker would close the connection over this message, again at each attempt: never send it."""
+    """A message above the broker's size limit. Never send it: the broker would close the connection every time."""

@@ -4,7 +4,7 @@ publishes.
 Connecting, back-off, reading and acknowledging are here; paho does the rest (paho_client.py). Nothing blocks: names are
 resolved, TCP and TLS set up in a short-lived thread; all else happens in the caller's loop (`Waiter`).
 
-A PUBACK does not mean durable (docs/protocol.md 3); it only makes room for the next publish.
+A PUBACK does not mean durable (docs/protocol.md 3): it only permits the next publish.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from edge_agent.ports.packets import Splitter, acknowledgements
 from edge_agent.ports.paho_client import PahoClient
 from edge_agent.ports.socket_stream import READ_BYTES, SocketStream
 
-IDLE_BYTES: Final = 64 * 1024  # a read smaller than this found little waiting: the next may wait `read_every_s`
-FLUSH_S: Final = 1.0  # an orderly close gives what is queued that long to leave
-PUBLISH_OVERHEAD: Final = 32  # fixed header, lengths, packet id and the properties we use, generously
+IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
+FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
+PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
 class Connection:
@@ -53,7 +53,7 @@ class Connection:
         self._quiet_until = 0.0
         self._outgoing = Outgoing(self._send)
         self._tokens = 0
-        self._asked: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
+        self._subscribing: dict[int, tuple[str, ...]] = {}  # mid of a SUBSCRIBE -> its filters
         self._buffer = bytearray(READ_BYTES)
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        """True when bytes wait for room in the socket."""
+        """Whether bytes wait for room in the socket."""
         return self._client is not None and self._client.want_write()
 
     @property
     def unread(self) -> bool:
-        """Bytes are known to wait in the socket: read again without asking."""
+        """Whether the socket certainly has more bytes: read again without polling."""
         return self._stream is not None and self._stream.more
 
     def take(self) -> list[Report]:
@@ -168,7 +168,7 @@ class Connection:
         if keepalive_s is not None:
             client.obey_keepalive(keepalive_s)
         self._reports.append(Up(bool(flags.session_present)))
-        self._ask(self._filters.items())
+        self._subscribe(self._filters.items())
         if self.link.confirm_acks:
             client.fence(())
 
@@ -176,7 +176,7 @@ class Connection:
         self._drop("closed by the broker" if self._stream is not None and self._stream.ended else str(reason))
 
     def _drop(self, why: str) -> None:
-        """This attempt or connection is over."""
+        """End this attempt or connection and report why."""
         client, was_up = self._client, self.up
         if client is None:
             return
@@ -202,7 +202,7 @@ class Connection:
             self._out_bytes += stream.out_bytes
             stream.close()
         self._outgoing.clear()
-        self._asked.clear()
+        self._subscribing.clear()
 
     # --- receiving -------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Connection:
         if 0 < got < IDLE_BYTES and self.up:
             self._quiet_until = self._now() + self.link.read_every_s
         if not self.up:
-            self._pass_on(stream, others)  # CONNACK says whether the tokens of what follows are known
+            self._pass_on(stream, others)  # CONNACK first: `Up` is reported before the messages
             others = b""
         splitter = stream.splitter
         if splitter.messages:
@@ -229,7 +229,7 @@ class Connection:
         if splitter.refused:
             refused, splitter.refused = splitter.refused, []
             self._reports += refused
-            self.ack([one.token for one in refused])  # settled: it would come again for ever
+            self.ack([one.token for one in refused])  # or the broker would send it again, for ever
         self._pass_on(stream, others)
 
     def _pass_on(self, stream: SocketStream, others: bytes) -> None:
@@ -276,7 +276,9 @@ class Connection:
         client = self._client
         if client is None:
             return None
-        mid = client.say(publish.topic, publish.payload, 1 if publish.token else 0, publish.retain, publish.expiry_s)
+        mid = client.publish_packet(
+            publish.topic, publish.payload, 1 if publish.token else 0, publish.retain, publish.expiry_s
+        )
         return mid if client is self._client else None
 
     def _on_publish(self, _client: object, _data: object, mid: int, reason: Any, _properties: Any) -> None:
@@ -295,39 +297,33 @@ class Connection:
         """Bytes read from the broker so far, all packets, without TLS."""
         return self._in_bytes + (self._stream.in_bytes if self._stream is not None else 0)
 
-    @property
-    def open_publishes(self) -> int:
-        """Publishes of QoS 1 handed over and not yet answered."""
-        return len(self._outgoing)
-
     def subscribe(self, filters: Mapping[str, int]) -> None:
         """Subscribe to these filters (filter -> QoS), now and after every reconnect."""
         new = {name: qos for name, qos in filters.items() if self._filters.get(name) != qos}
         self._filters.update(new)
         if self.up:
-            self._ask(new.items())
+            self._subscribe(new.items())
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        """Unsubscribe."""
         gone = [name for name in filters if self._filters.pop(name, None) is not None]
         if gone and self.up and self._client is not None:
             self._client.unsubscribe(gone)
 
-    def _ask(self, filters: Iterable[tuple[str, int]]) -> None:
+    def _subscribe(self, filters: Iterable[tuple[str, int]]) -> None:
         wanted = list(filters)
         if not wanted or self._client is None:
             return
-        mid = self._client.ask(wanted)
+        mid = self._client.subscribe_to(wanted)
         if mid is not None:
-            self._asked[mid] = tuple(name for name, _ in wanted)
+            self._subscribing[mid] = tuple(name for name, _ in wanted)
 
     def _on_subscribe(self, _client: object, _data: object, mid: int, reasons: Any, _properties: Any) -> None:
-        names = self._asked.pop(mid, ())
+        names = self._subscribing.pop(mid, ())
         self._reports.append(
             Subscribed(tuple((name, reason.value) for name, reason in zip(names, reasons, strict=False)))
         )
 
     def on_writable(self) -> None:
-        """The socket has room: send waiting bytes."""
+        """Send waiting bytes: the socket has room."""
         if self._client is not None:
             self._client.write_some()

@@ -1,4 +1,4 @@
-"""Publishes of QoS 1 on their way: as many in flight as the broker allows; the others wait."""
+"""Limits the publishes of QoS 1 in flight to the number that the broker allows; the others wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class QueuedPublish(NamedTuple):
-    """A message to send. token: the sender's id of it; 0 for QoS 0."""
+    """A message to send. token: the id that the sender uses; 0 for QoS 0."""
 
     token: int
     topic: str
@@ -31,14 +31,14 @@ class Outgoing:
         return len(self._open) + len(self._waiting)
 
     def add(self, publish: QueuedPublish) -> None:
-        """Send it now or once there is room."""
+        """Send it now, or when the quota allows it."""
         if not publish.token or len(self._open) < self.quota:
             self._send_now(publish)
         else:
             self._waiting.append(publish)
 
     def answered(self, number: int) -> int | None:
-        """The broker answered. Returns the token; None for an unknown packet id."""
+        """Handle a PUBACK. Returns the token; None for an unknown packet id."""
         return self._open.pop(number, None)
 
     def send_waiting(self) -> None:
@@ -47,7 +47,7 @@ class Outgoing:
             self._send_now(self._waiting.popleft())
 
     def clear(self) -> None:
-        """The connection is lost; drop all publishes in flight."""
+        """Drop all publishes: the connection is lost."""
         self._open.clear()
         self._waiting.clear()
 

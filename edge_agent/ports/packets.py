@@ -1,7 +1,7 @@
-"""PUBLISH packets split off a stream of MQTT bytes: the hot path of every receiver, plain Python, no I/O.
+"""Splits PUBLISH packets off a stream of MQTT bytes: the hot path of every receiver, without I/O.
 
 paho reads a packet with three or more calls of recv and builds a property object for each (measured: 16-27 us a message
-with MQTT 5); splitting one large read here costs 1-2 us. Everything that is no PUBLISH is left to paho.
+with MQTT 5); splitting one large read here costs 1-2 us. All other packets are left to paho.
 Source: MQTT 5.0 (OASIS) sections 2.1.4, 3.3; MQTT 3.1.1 section 3.3.
 """
 
@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 
 Message = tuple[str, bytes, int, int]
-"""(topic, payload, token, flags): token 0 at QoS 0, else what `ack` wants; flags RETAIN | DUP."""
+"""(topic, payload, token, flags): token 0 at QoS 0, else the argument of `ack`; flags RETAIN | DUP."""
 
 RETAIN: Final = 0x01
 DUP: Final = 0x08
 PUBLISH: Final = 0x30
 PUBACK: Final = 0x4002  # type and length as one big-endian number
 MAX_TOPICS: Final = 4096  # decoded topic names kept; a fleet has fewer, an attacker may send more
-MAX_HEADER: Final = 65535 + 2 + 2  # topic, its length, packet id: enough of a message to know what to refuse
+MAX_HEADER: Final = 65535 + 2 + 2  # topic, its length, packet id: identify a message that is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Splitter:
     _topics: dict[bytes, str] = field(default_factory=dict)
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes in; messages and refusals are appended to the lists. Returns the other packets, whole."""
+        """Process received bytes: append messages and refusals to the lists. Returns the other packets, whole."""
         others: list[bytes] = []
         if self._rest:
             data = self._rest + data

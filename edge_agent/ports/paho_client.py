@@ -1,4 +1,4 @@
-"""paho on a socket that is already connected: the only importer of paho.
+"""paho on a socket that is already connected; no other module imports paho.
 
 paho does the handshakes, keep-alive, subscriptions and publishing. Each connection attempt uses a fresh client, so
 nothing that paho queued is sent twice.
@@ -30,18 +30,18 @@ class PahoClient(paho.Client):
     """The client of one connection. Set `on_connect` and its like before `begin`."""
 
     def __init__(self, link: Link, stream: SocketStream) -> None:
-        """stream: of a socket that is connected and does not block."""
+        """stream: of a connected, non-blocking socket."""
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id=link.client_id,
             clean_session=None if link.modern else link.clean_start,
             protocol=MQTTProtocolVersion(link.version),
             reconnect_on_failure=False,
-            manual_ack=True,  # acknowledging is ours in either case
+            manual_ack=True,  # Connection acknowledges in either case
         )
-        self.max_inflight_messages_set(65535)  # we hand over no more than the broker allows
-        self.fences: deque[tuple[int, ...] | None] = deque()  # of each PINGREQ under way; None: a mere keep-alive
-        self.passed: list[tuple[int, ...]] = []  # of fences that were answered
+        self.max_inflight_messages_set(65535)  # Outgoing limits them
+        self.fences: deque[tuple[int, ...] | None] = deque()  # of each unanswered PINGREQ; None: a keep-alive
+        self.passed: list[tuple[int, ...]] = []  # of answered fences
         self._link = link
         self._stream = stream
 
@@ -70,13 +70,13 @@ class PahoClient(paho.Client):
         self.reconnect()
 
     def obey_keepalive(self, keepalive_s: int) -> None:
-        """For paho 2.1, which does not take the server's keep-alive from CONNACK by itself."""
+        """Use the server's keep-alive, which paho 2.1 does not take from CONNACK."""
         self._keepalive = keepalive_s
 
     def part(self, flush_s: float) -> None:
         """Disconnect without the will after queued packets, and wait until the broker has read them, up to a limit.
 
-        A socket closed with answers unread in it is reset, and what the broker had not read yet is lost.
+        Closing a socket with unread bytes resets it, and bytes that the broker has not read are lost.
         """
         sock, until = self._stream.sock, time.monotonic() + flush_s
         try:
@@ -93,7 +93,7 @@ class PahoClient(paho.Client):
     # --- packets -------------------------------------------------------------------------------------------------
 
     def write(self, packets: bytes) -> None:
-        """Send finished packets behind what is queued."""
+        """Queue encoded packets for sending."""
         self._packet_queue(PUBACK, packets, 0, 1)
 
     def write_some(self) -> bool:
@@ -101,13 +101,13 @@ class PahoClient(paho.Client):
         return self.loop_write() == MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def read_some(self) -> str:
-        """Read a packet of its own, or the end of the connection. Returns why the connection is lost, else ''."""
+        """Let paho read a packet or the end of the connection. Returns why the connection is lost, else ''."""
         try:
             return "" if self.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS else "connection lost"
         except Exception as err:  # untrusted bytes: paho 2.1 lets exceptions of its parsers through
             return f"the peer does not speak MQTT: {err!r}"
 
-    def say(self, topic: str, payload: bytes, qos: int, retain: bool, expiry_s: int | None) -> int:
+    def publish_packet(self, topic: str, payload: bytes, qos: int, retain: bool, expiry_s: int | None) -> int:
         """Publish. Returns the packet id that `on_publish` will carry; expiry_s goes with MQTT 5 only."""
         extra = None
         if expiry_s is not None and self._link.modern:
@@ -115,7 +115,7 @@ class PahoClient(paho.Client):
             extra.MessageExpiryInterval = expiry_s
         return self.publish(topic, payload, qos, retain, extra).mid
 
-    def ask(self, filters: Iterable[tuple[str, int]]) -> int | None:
+    def subscribe_to(self, filters: Iterable[tuple[str, int]]) -> int | None:
         """Subscribe to (filter, QoS). Returns the packet id that `on_subscribe` will carry; None if it was not sent."""
         topics: Any = [(name, SubscribeOptions(qos=qos)) if self._link.modern else (name, qos) for name, qos in filters]
         code, mid = self.subscribe(topics)
@@ -124,7 +124,7 @@ class PahoClient(paho.Client):
     # --- fences --------------------------------------------------------------------------------------------------
 
     def fence(self, tokens: tuple[int, ...]) -> None:
-        """Ask for an answer behind all that was written so far: MQTT answers PINGREQ, unlike PUBACK."""
+        """Send PINGREQ, which the broker answers, unlike PUBACK: its answer confirms all packets written so far."""
         self.fences.append(tokens)
         self._send_simple_command(PINGREQ)
 

@@ -1,4 +1,4 @@
-"""The socket of one connection: we read it in large pieces, paho reads whole packets of its own."""
+"""The socket of one connection, read in large pieces; paho receives only the packets meant for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from edge_agent.ports.packets import Splitter
 
 READ_BYTES: Final = 256 * 1024  # one read; thousands of small messages, or a few large ones
-READS_A_TURN: Final = 4  # then others get their turn
+READS_A_TURN: Final = 4  # then other connections are served
 
 
 class SocketStream:
@@ -47,7 +47,7 @@ class SocketStream:
                 break
             got += size
             others.append(self.splitter.feed(bytes(self._view[:size])))
-            if size < READ_BYTES and not self._tls:  # TLS gives one record at a time, however much waits
+            if size < READ_BYTES and not self._tls:  # TLS returns one record at a time, even if more wait
                 break
         else:
             self.more = True
@@ -55,14 +55,13 @@ class SocketStream:
         return got, b"".join(others)
 
     def recv(self, size: int) -> bytes:
-        """For paho. Raises: BlockingIOError when nothing of its own waits; b'' at the end of the connection."""
+        """For paho; b'' at the end of the connection. Raises: BlockingIOError when no packet for paho waits."""
         piece, self.ready = self.ready[:size], self.ready[size:]
         if not piece and not self.ended:
             raise BlockingIOError
         return piece
 
     def send(self, data: bytes | bytearray) -> int:
-        """For paho, and counted."""
         sent = self.sock.send(data)
         self.out_bytes += sent
         return sent
@@ -72,9 +71,7 @@ class SocketStream:
         self.sock.close()
 
     def fileno(self) -> int:
-        """The socket's."""
         return self.sock.fileno()
 
     def setblocking(self, flag: bool) -> None:
-        """For paho."""
         self.sock.setblocking(flag)

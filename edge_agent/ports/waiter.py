@@ -1,4 +1,4 @@
-"""The one place where a process sleeps: until a connection is ready, somebody wakes it, or a time has come."""
+"""The one place where a process sleeps: until a connection is ready, `wake` is called, or a time is reached."""
 
 from __future__ import annotations
 
@@ -59,6 +59,5 @@ class Waiter:
             pass  # the pipe is full of wakes already
 
     def close(self) -> None:
-        """Give the pipe back."""
         os.close(self._woken)
         os.close(self._wake)

@@ -18,27 +18,27 @@ from edge_agent.recording.streams import MARKS, ChildStream
 
 
 def odd_items(raw: Mapping[str, Sequence[Any]], unit_us: int) -> Iterator[str]:
-    """Items whose time is a text that is no mark; they are ignored."""
+    """Items that are left out: their time is a text, and not a mark."""
     unit = next(name for name, us in UNITS_US.items() if us == unit_us)
     for child, stream in raw.items():
         odd = [at for at, item in enumerate(stream) if type(item[0]) is str and item[0] not in MARKS]
         if odd:
             text = stream[odd[0]][0]
-            said = f"the first is [{odd[0]}], {short(repr(text))}"
-            meant = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
-            yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, no time and no mark: {said}; {meant}"
+            first = f"the first is [{odd[0]}], {short(repr(text))}"
+            hint = f"times are plain numbers in {unit}{_number(text, unit_us)}; marks are {' and '.join(MARKS)}"
+            yield f"streams.{short(child)}: {_many(len(odd), 'item')} left out, no time and no mark: {first}; {hint}"
 
 
 def early(streams: Sequence[ChildStream], queries: Sequence[Query], unit_us: int) -> Iterator[str]:
-    """Readings before time 0, where a query has windows of time: none of these starts before 0."""
+    """Readings before time 0, if a query has time windows: no time window starts before 0."""
     if not any(_first_start_us(query) is not None for query in queries):
         return
     for stream in streams:
         below = np.flatnonzero(stream.time_us < 0)
         if len(below):
-            said = f"the first is [{stream.item[below[0]]}], {_time(int(stream.time_us[below[0]]), unit_us)}"
+            first = f"the first is [{stream.item[below[0]]}], {_time(int(stream.time_us[below[0]]), unit_us)}"
             why = "no window of time starts there, so none counts them: shift the times"
-            yield f"streams.{short(stream.child)}: {_many(len(below), 'reading')} before time 0: {said}; {why}"
+            yield f"streams.{short(stream.child)}: {_many(len(below), 'reading')} before time 0: {first}; {why}"
 
 
 def before_first(streams: Sequence[ChildStream], query: Query, unit_us: int) -> str:

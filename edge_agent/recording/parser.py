@@ -26,14 +26,18 @@ MODES: Final = ("end_of_stream", "markers", "implicit")
 MS: Final = UNITS_US["ms"]
 SECOND: Final = UNITS_US["s"]
 
-_LIMITS: Final = LimitsTable(edges_per_second=10**15)  # as of a gateway; a recording may be of microseconds
+_LIMITS: Final = LimitsTable(edges_per_second=10**15)  # those of a gateway, but times may be in microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """A query of a recording. given: its id in the file. after_items: it is added after that many items."""
+    """A query of a recording.
 
-    given: object
+    recorded_id: its id in the file, any JSON value. several: it has several aggregates, so its rows have `values`.
+    after_items: it is added after that many items.
+    """
+
+    recorded_id: object
     query: Query
     several: bool
     after_items: int = 0
@@ -43,7 +47,7 @@ class RecordedQuery:
 class Recording:
     """One file.
 
-    source: its sensor, and what its ids begin with. streams: in the global order of nodes. tree: merger -> its inputs;
+    source: its sensor, and the prefix of its ids. streams: in the global order of nodes. tree: merger -> its inputs;
     root: inputs of the root. scale: 0 where all values are integers, None for floats. mode: of MODES; late_by_us: how
     far the frontier stays behind the newest reading (markers: behind the mark). refused: a line for each query
     without results. unanswered: a line for each stream or query with readings in no result.
@@ -76,45 +80,45 @@ def parse(text: str | bytes, name: str, number: int = 0) -> Recording:
     Raises: ConfigError, one line, if it is no recording. Queries that are not supported are in `refused`.
     """
     try:
-        given = json.loads(text)
+        table = json.loads(text)
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"{name}: no JSON: {err}") from err
     try:
-        return _recording(given, name, f"r{number:05d}")
+        return _recording(table, name, f"r{number:05d}")
     except ConfigError as err:
         raise ConfigError(f"{name}: {err}") from err
 
 
-def _recording(given: Any, name: str, source: str) -> Recording:
-    if not isinstance(given, dict):
-        raise ConfigError(f"wanted an object, got {type(given).__name__}")
-    given = _said(given)
-    unit_us = UNITS_US.get(str(given.get("unit", "ms")))
+def _recording(table: Any, name: str, source: str) -> Recording:
+    if not isinstance(table, dict):
+        raise ConfigError(f"wanted an object, got {type(table).__name__}")
+    table = _without_nulls(table)
+    unit_us = UNITS_US.get(str(table.get("unit", "ms")))
     if unit_us is None:
-        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(given['unit']))}")
-    raw = given.get("streams")
+        raise ConfigError(f"unit: wanted one of {', '.join(UNITS_US)}, got {short(repr(table['unit']))}")
+    raw = table.get("streams")
     if not isinstance(raw, dict):
         raise ConfigError("streams: wanted an object of child -> items")
-    asked, refused = _queries(given.get("queries"), source, unit_us)
+    asked, refused = _queries(table.get("queries"), source, unit_us)
     squared = any("sq" in basis_of(one.query.aggregates, 0) for one in asked)
-    order = _order(given.get("child_order"), tuple(raw))
+    order = _order(table.get("child_order"), tuple(raw))
     streams, labels, scale = read_streams(raw, order, unit_us, squared=squared)
-    tree, root = _tree(given.get("topology") or None, [stream.child for stream in streams])
+    tree, root = _tree(table.get("topology") or None, [stream.child for stream in streams])
     known = {stream.child for stream in streams}
     silent = [node for node in _below(tree, root) if node not in tree and node not in known]
     streams += [columns(child, [], unit_us, {}, scale) for child in silent]
     if not streams:
         raise ConfigError("streams: there is none")
-    watermarks = given.get("watermarks") or {}
+    watermarks = table.get("watermarks") or {}
     mode = (watermarks.get("mode") or "end_of_stream") if isinstance(watermarks, dict) else watermarks
     if mode not in MODES:
         raise ConfigError(f"watermarks.mode: wanted one of {', '.join(MODES)}, got {short(repr(mode))}")
-    late_by_us = _late_by(given, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
-    late = given.get("late_policy") or "per_window"
+    late_by_us = _late_by(table, watermarks if isinstance(watermarks, dict) else {}, mode, streams)
+    late = table.get("late_policy") or "per_window"
     if late not in LATE_POLICIES:
         raise ConfigError(f"late_policy: wanted one of {', '.join(LATE_POLICIES)}, got {short(repr(late))}")
     waiting_us = max([late_by_us, *(_furthest_behind(stream, mode) for stream in streams)])
-    waiting_us += -waiting_us % SECOND  # a mark may mean the end of time: no text has so many microseconds
+    waiting_us += -waiting_us % SECOND  # whole seconds: a mark at the end of time is too far to write in microseconds
     keyed = any(label for (label,) in labels if label != (KEY, "null"))
     asked = [
         replace(
@@ -123,7 +127,7 @@ def _recording(given: Any, name: str, source: str) -> Recording:
                 one.query,
                 source=source,
                 by=one.query.by if keyed else (),
-                lateness_us=waiting_us if late == "revise" and _given_once(one.query.group) else late_by_us,
+                lateness_us=waiting_us if late == "revise" and _final_once_formed(one.query.group) else late_by_us,
                 late=late,
             ),
         )
@@ -153,36 +157,36 @@ def _unanswered(
     yield from odd_items(raw, unit_us)
     yield from early(streams, [one.query for one in asked], unit_us)
     for one in asked:
-        if said := before_first(streams, one.query, unit_us):
-            yield f"query {one.given}: {said}"
+        if why := before_first(streams, one.query, unit_us):
+            yield f"query {one.recorded_id}: {why}"
 
 
-def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nulls(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table without its null values, which mean absent."""
     return {name: value for name, value in table.items() if value is not None}
 
 
-def _order(given: Any, children: tuple[str, ...]) -> tuple[str, ...]:
+def _order(order: Any, children: tuple[str, ...]) -> tuple[str, ...]:
     """The global order of children: `child_order` if present, then the others."""
-    if given is None:
+    if order is None:
         return children
-    if not isinstance(given, list) or not all(isinstance(child, str) for child in given):
+    if not isinstance(order, list) or not all(isinstance(child, str) for child in order):
         raise ConfigError("child_order: wanted a list of children")
-    return (*dict.fromkeys(given), *(child for child in children if child not in given))
+    return (*dict.fromkeys(order), *(child for child in children if child not in order))
 
 
 # --- tree ---------------------------------------------------------------------------------------------------------
 
 
-def _tree(given: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+def _tree(topology: Any, children: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """(merger -> inputs, inputs of the root). The root is the node that is no input of another."""
-    if given is None:
-        given = {"root": list(children)}
-    if not isinstance(given, dict) or not all(
-        isinstance(inputs, list) and all(isinstance(node, str) for node in inputs) for inputs in given.values()
+    if topology is None:
+        topology = {"root": list(children)}
+    if not isinstance(topology, dict) or not all(
+        isinstance(inputs, list) and all(isinstance(node, str) for node in inputs) for inputs in topology.values()
     ):
         raise ConfigError("topology: wanted an object of node -> list of inputs")
-    tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in given.items()}
+    tree = {node: tuple(dict.fromkeys(inputs)) for node, inputs in topology.items()}
     fed = [node for inputs in tree.values() for node in inputs]
     if len(fed) != len(set(fed)):
         raise ConfigError("topology: a node has two parents")
@@ -210,23 +214,23 @@ def _below(tree: Mapping[str, Sequence[str]], inputs: Sequence[str]) -> list[str
 # --- time and queries ---------------------------------------------------------------------------------------------
 
 
-def _late_by(given: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[ChildStream]) -> int:
+def _late_by(table: Mapping[str, Any], watermarks: Mapping[str, Any], mode: str, streams: Sequence[ChildStream]) -> int:
     """How far frontiers stay behind, in us. At `end_of_stream` far enough that nothing is late."""
     if mode == "end_of_stream":
         times = [item_times(stream) for stream in streams]
         found = [int((np.maximum.accumulate(us) - us).max()) for us in times if len(us)]
-        return max([_ms(given, "max_disorder_ms"), *found])
+        return max([_ms(table, "max_disorder_ms"), *found])
     lag_us = _ms(watermarks, "implicit_lag_ms") if mode == "implicit" else 0
     return lag_us + _ms(watermarks, "allowed_lateness_ms")
 
 
-def _given_once(group: Group) -> bool:
-    """Whether windows are final once formed: positions, and a leading reading."""
+def _final_once_formed(group: Group) -> bool:
+    """Whether rows are never revised: windows of positions, and windows begun by a leading reading."""
     return isinstance(group.cut, OrderedCut) or (isinstance(group.cut, PunctuationCut) and group.cut.leading)
 
 
 def _furthest_behind(stream: ChildStream, mode: str) -> int:
-    """How far behind its child's event time any reading comes, in us."""
+    """The most that a reading is behind the event time that its child had reached, in us."""
     if not len(stream.time_us):
         return 0
     if mode == "markers":
@@ -246,12 +250,12 @@ def _ms(table: Mapping[str, Any], name: str) -> int:
     return round(value * MS)
 
 
-def _queries(given: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], list[str]]:
-    if not isinstance(given, list) or not all(isinstance(query, dict) for query in given):
+def _queries(raw: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery], list[str]]:
+    if not isinstance(raw, list) or not all(isinstance(query, dict) for query in raw):
         raise ConfigError("queries: wanted a list of objects")
     asked: dict[str, RecordedQuery] = {}
     refused = []
-    for at, table in enumerate(map(_said, given)):
+    for at, table in enumerate(map(_without_nulls, raw)):
         item = table.get("id", f"q{at + 1}")
         after = table.get("added_after_items") or 0
         known = json.dumps(item, sort_keys=True)
@@ -272,14 +276,13 @@ def _queries(given: Any, source: str, unit_us: int) -> tuple[list[RecordedQuery]
 
 def _bounded(asked: list[RecordedQuery], refused: list[str]) -> tuple[list[RecordedQuery], list[str]]:
     """The first queries, up to the limits of a node; one line about the others."""
-    fit, beyond = 0, len(asked) + 1  # so many surely fit, and so many surely do not
+    fit, beyond = 0, len(asked) + 1  # that many fit; that many do not
     problem: Problem | None = None
     while beyond - fit > 1:
         some = len(asked) if beyond > len(asked) else (fit + beyond) // 2
         found = too_much("query", "", [each.query for each in asked[:some]], _LIMITS)
         fit, beyond, problem = (some, beyond, problem) if found is None else (fit, some, found)
     if problem is not None:
-        many = len(asked) - fit
-        said = f"{problem.why}; ask them of another recording"
-        refused.append(f"query {asked[fit].given} and what follows it ({many} queries): {said}")
+        why = f"{problem.why}; ask them of another recording"
+        refused.append(f"query {asked[fit].recorded_id} and what follows it ({len(asked) - fit} queries): {why}")
     return asked[:fit], refused

@@ -5,40 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from edge_agent.algebra.aggregates import FUNCTIONS
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.recording.parser import Recording, names_of
 from edge_agent.recording.streams import KEY, key_of
+from edge_agent.root.numpy.rows import ReplayedRow
 
 RenderedRow = dict[str, Any]
-
-
-class ResultRow(Protocol):
-    """The fields of a row that both roots provide (docs/query.md)."""
-
-    @property
-    def query(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def values(self) -> Mapping[str, float | None]: ...
-    @property
-    def details(self) -> str | None: ...
-    @property
-    def readings(self) -> int: ...
-    @property
-    def revision(self) -> int: ...
-    @property
-    def withdrawn(self) -> bool: ...
 
 
 class RowRenderer:
@@ -49,29 +25,29 @@ class RowRenderer:
         self._asked = {one.query.id: (at, one) for at, one in enumerate(recording.asked)}
         self._children = {node: child for child, node in names_of(recording).items()}
 
-    def final(self, rows: Iterable[ResultRow]) -> list[RenderedRow]:
+    def final(self, rows: Iterable[ReplayedRow]) -> list[RenderedRow]:
         """The last revision of each row, by query, start, key and child; withdrawn rows are left out."""
         last = {(row.query, row.node, row.start, self._end(row), row.labels.get(KEY)): row for row in rows}
         return [self._fields(row) for row in sorted(last.values(), key=self._place) if not row.withdrawn]
 
-    def _end(self, row: ResultRow) -> int:
+    def _end(self, row: ReplayedRow) -> int:
         """Its end, where the end identifies a row."""
         window = self._asked[row.query][1].query.window
         return row.end if isinstance(window, Punctuation) and window.by_end else 0
 
-    def revisions(self, rows: Iterable[ResultRow]) -> list[RenderedRow]:
+    def revisions(self, rows: Iterable[ReplayedRow]) -> list[RenderedRow]:
         """Every row in order of appearance, with its revision, and `withdrawn` where it is no longer a result."""
         gone = {"withdrawn": True}
         return [{**self._fields(row), "revision": row.revision, **(gone if row.withdrawn else {})} for row in rows]
 
-    def _fields(self, row: ResultRow) -> RenderedRow:
+    def _fields(self, row: ReplayedRow) -> RenderedRow:
         """The row as one object of `headwater replay`."""
         _, asked = self._asked[row.query]
         details: Mapping[str, Any] = json.loads(row.details) if row.details else {}
         values = {a.name: self._value(a, row.values[a.name], details.get(a.name)) for a in asked.query.aggregates}
         return {
             "recording": self._recording.name,
-            "query": asked.given,
+            "query": asked.recorded_id,
             **({"child": self._children[row.node]} if row.node else {}),
             "key": key_of(row.labels.get(KEY, "null")),
             "start": self._place_of(asked.query, row.start),
@@ -80,7 +56,7 @@ class RowRenderer:
             "readings": row.readings,
         }
 
-    def _place(self, row: ResultRow) -> tuple[int, int, str, str]:
+    def _place(self, row: ReplayedRow) -> tuple[int, int, str, str]:
         return self._asked[row.query][0], row.start, row.labels.get(KEY, ""), row.node
 
     def _value(self, aggregate: Aggregate, value: float | None, detail: Any) -> object:
@@ -91,7 +67,7 @@ class RowRenderer:
             return None
         if gives == "time":
             return self._time(int(value))
-        if detail is not None and not isinstance(detail, str):  # text stands beside a value, it is none
+        if detail is not None and not isinstance(detail, str):  # a text describes the value
             return detail
         whole = gives == "value" and self._recording.scale is not None
         truncated = aggregate.fn == "avg" and aggregate.param("rounding") == "truncate"

@@ -1,4 +1,4 @@
-"""Splits a child's stream into portions, so that each reading meets the frontier of its time."""
+"""Splits a child's stream into portions, so that each reading is read at the frontier of its time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edge_agent.machines.events import Read
 from edge_agent.recording.parser import Recording
 from edge_agent.recording.streams import FAR_US, ChildStream
 
-PORTIONS: Final = 4  # of a stream at least: enough that frames of one child fall between those of another
+PORTIONS: Final = 4  # at least, of a stream: enough for frames of children to alternate
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """From here on, queries with `after_items` up to this number are in force."""
+    """An event: queries with `after_items` up to this number are in force from here on."""
 
     items: int
 
@@ -33,7 +33,9 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
     a reading that is late because of earlier items of the same portion.
     """
     marked = recording.mode == "markers"
-    marks = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.mark_us]))  # before the first, nothing is promised
+    marks = np.maximum.accumulate(
+        np.concatenate([[-FAR_US], stream.mark_us])
+    )  # before the first mark there is no frontier
 
     def mark_before(item: Ints | int) -> Ints:
         return marks[np.searchsorted(stream.mark_item, item)]
@@ -41,9 +43,9 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
     def read(first: int, last: int, upto_item: int) -> Read:
         rows = slice(first, last)
         batch = Batch(stream.time_us[rows], stream.value[rows], stream.series[rows], recording.labels)
-        came = [marker for at, marker in waiting if at < upto_item]
+        due = [marker for at, marker in waiting if at < upto_item]
         waiting[:] = [one for one in waiting if one[0] >= upto_item]
-        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=tuple(came))
+        return Read(sensor, batch, mark_us=int(mark_before(upto_item)) if marked else None, markers=tuple(due))
 
     newest = np.maximum.accumulate(np.concatenate([[-FAR_US], stream.time_us]))[:-1]
     waiting = _on_time(recording, stream)
@@ -62,9 +64,8 @@ def portions(recording: Recording, stream: ChildStream, sensor: str) -> Iterator
 
 
 def _on_time(recording: Recording, stream: ChildStream) -> list[tuple[int, Marker]]:
-    """Each marker with the item at which it takes effect: its own, or the one that moves the frontier up to it.
-
-    Markers are not readings: no marker is late under any policy.
+    """Each marker with the item at which it takes effect: its own item, or the earlier one that moves the frontier
+    up to it. A marker is never late.
     """
     if recording.mode == "markers":
         reached, moved_by = np.maximum.accumulate(stream.mark_us), stream.mark_item

@@ -17,12 +17,12 @@ from edge_agent.config.checking.checker import short
 from edge_agent.errors import ConfigError
 
 KEY: Final = "key"  # the label that carries a recording's key
-MARKS: Final = ("wm", "p")  # what an item that is no reading begins with
+MARKS: Final = ("wm", "p")  # first element of an item that is not a reading
 FAR_US: Final = 2**55  # a thousand years: times beyond are refused, marks beyond mean the end
-EXACT: Final = 2**53  # integers up to here are exact whatever is asked of them
-WIDEST: Final = 2**61 - 1  # integers beyond do not travel (wire/columns/series.py): the recording's values are floats
-MOST_SQUARES: Final = 10**38  # a sum beyond has no answer (docs/protocol.md 7.1)
-NO_INTEGER: Final = 2**62  # stands for NaN among integers: the slicer skips and counts what lies beyond its limit
+EXACT: Final = 2**53  # integers up to this are exact in every aggregate
+WIDEST: Final = 2**61 - 1  # the wire format has no larger integers (wire/columns/series.py): such values are floats
+MOST_SQUARES: Final = 10**38  # a larger sum has no result (docs/protocol.md 7.1)
+NO_INTEGER: Final = 2**62  # represents NaN among integers: beyond the limit of the slicer, which skips and counts it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,7 @@ class ChildStream:
 def read_streams(
     raw: Mapping[str, Any], order: Sequence[str], unit_us: int, *, squared: bool = False
 ) -> tuple[list[ChildStream], list[Labels], int | None]:
-    """Streams in order, the labels of their series, and the scale of all values. squared: whether squares are
-    summed.
-    """
+    """Streams in order, labels of their series, scale of all values. squared: whether a query sums squares."""
     items = {child: raw.get(child, []) for child in order}
     for child, stream in items.items():
         if not isinstance(stream, list):
@@ -67,7 +65,7 @@ def read_streams(
 
 
 def _exact(values: Sequence[Any], *, squared: bool) -> bool:
-    """Whether all values except NaN are integers that travel exactly and whose sums have a result."""
+    """Whether all values except NaN are integers that the wire format carries and whose sums have a result."""
     if not all(type(value) is int or _is_nan(value) for value in values):
         return False
     peak = max((abs(value) for value in values if type(value) is int), default=0)

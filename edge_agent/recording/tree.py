@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from random import Random
 from typing import Final
 
@@ -52,7 +53,7 @@ JOURNAL: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LandedMessage:
-    """One message at the root, as in a landing file."""
+    """One message at the root, as recorded in a landing file."""
 
     received_us: int
     node: str
@@ -60,7 +61,7 @@ class LandedMessage:
 
 
 class Host:
-    """A gateway or merger with a spool in memory; messages up and receipts down wait until their reader's turn."""
+    """A gateway or merger with a spool in memory. Its messages and receipts wait for the next turn of their reader."""
 
     def __init__(self, name: str, machine: Gateway | Merger) -> None:
         self.name, self.machine = name, machine
@@ -69,7 +70,7 @@ class Host:
         self.receipts: list[bytes] = []
 
     def do(self, event: Event, now_us: int) -> list[SendReceipt]:
-        """One event and all that follows from it; answers the receipts to send."""
+        """Handle one event and all actions that follow. Returns the receipts to send."""
         waiting: list[Action] = self.machine.handle(event, now_us)
         owed: list[SendReceipt] = []
         while waiting:
@@ -94,14 +95,14 @@ class Host:
                     raise ProtocolError(f"{self.name}: {action}")
         return owed
 
-    def hear(self, now_us: int) -> None:
-        """Take the receipts that came; after the event of the round, so that the commit is the event's."""
-        came, self.receipts = self.receipts, []
-        for payload in came:
+    def take_receipts(self, now_us: int) -> None:
+        """Handle received receipts; after the event of the round, so that the event causes the commit."""
+        waiting, self.receipts = self.receipts, []
+        for payload in waiting:
             self.do(Receipted(receipts.decode(payload)), now_us)
 
     def take_sent(self) -> list[bytes]:
-        """What goes up."""
+        """Messages for the parent since the last call."""
         out, self.sent = self.sent, []
         return out
 
@@ -114,7 +115,7 @@ class Tree:
         times = [int(us.max()) for s in recording.streams for us in (item_times(s), s.mark_us) if len(us)]
         longest_us = max((extent_us(one.query.window) for one in recording.asked), default=0)
         self.end_us = max([0, *times]) + longest_us + self._most_late_us + MS  # a session ends past last + gap
-        self.now_us = self.end_us  # all clocks stand after the last reading: none of them holds a frontier back
+        self.now_us = self.end_us  # all clocks are after the last reading: none holds a frontier back
         self.names = names_of(recording)
         self.leaves = {stream.child: self._host(stream.child) for stream in recording.streams}
         self.mergers = {merger: self._host(merger) for merger in bottom_up(recording)}
@@ -132,7 +133,7 @@ class Tree:
         return Host(self.names[name], Merger(settings, random, grace_us=FAR_US, named=children))
 
     def run(self) -> Iterator[Row]:
-        """From the first greeting to the last window: every row of the root as it appears."""
+        """Run the whole recording. Yields every row of the root when it appears."""
         configured = self._configured(0)
         for host in (*self.leaves.values(), *self.mergers.values()):
             host.do(LinkUp(), self.now_us)
@@ -160,31 +161,31 @@ class Tree:
         return Configured((sensor,), queries, (), tuple(canonical_query(query) for query in queries))
 
     def _round(self, events: Mapping[str, Event]) -> list[Row]:
-        """One event a child, and all that follows up to the root."""
+        """Handle one event of each child, then the resulting messages up to the root."""
         self.now_us += 1
         for child, event in events.items():
             self.leaves[child].do(event, self.now_us)
-            self.leaves[child].hear(self.now_us)
+            self.leaves[child].take_receipts(self.now_us)
         for merger, host in self.mergers.items():
-            came = self._came(self.recording.tree[merger])
-            event = Arrived(tuple((name, frames.decode(payload), None) for name, payload in came)) if came else Tick()
+            sent = self._take_sent(self.recording.tree[merger])
+            event = Arrived(tuple((name, frames.decode(payload), None) for name, payload in sent)) if sent else Tick()
             for action in host.do(event, self.now_us):
                 self._by_name[action.node].receipts.append(receipts.encode(action.receipt))
-            host.hear(self.now_us)
-        for name, payload in self._came(self.recording.root):
+            host.take_receipts(self.now_us)
+        for name, payload in self._take_sent(self.recording.root):
             self.messages.append(LandedMessage(self.now_us, name, payload))
             message = frames.decode(payload)
             self.root.take(name, message, self.now_us)
             self._by_name[name].receipts.append(receipts.encode(self.root.receipt(name, message.epoch)))
         return self.root.step(self.now_us)
 
-    def _came(self, inputs: Iterable[str]) -> list[tuple[str, bytes]]:
-        """What the inputs of a node sent, under their ids."""
+    def _take_sent(self, inputs: Iterable[str]) -> list[tuple[str, bytes]]:
+        """(node id, message) of all messages that the inputs of a node have sent since the last call."""
         hosts = [self.leaves.get(node) or self.mergers[node] for node in inputs]
         return [(host.name, payload) for host in hosts for payload in host.take_sent()]
 
     def _until(self, done: Callable[[], bool]) -> Iterator[Row]:
-        """Rounds without readings until the root knows; a few a tier, for receipts come a round later."""
+        """Rounds without readings until `done`: a few per tier, since receipts arrive one round later."""
         for _ in range(3 * len(self.mergers) + 5):
             if done():
                 return
@@ -192,7 +193,7 @@ class Tree:
         raise ProtocolError(f"{self.recording.name}: {len(self.messages)} messages did not reach the end")
 
     def _all_known(self) -> bool:
-        """Whether every child has told the root what it serves."""
+        """Whether the root has the servings of every child."""
         families = self.root.decider.parent.children.memberships
         nodes = [host.name for host in self.leaves.values()]
         groups = {one.query.group_at(node) for one in self.recording.asked if not one.after_items for node in nodes}
@@ -208,21 +209,10 @@ class Tree:
 
     @property
     def _most_late_us(self) -> int:
-        """How far the furthest frontier stays behind."""
+        """The most that a frontier stays behind the newest reading."""
         return max([self.recording.late_by_us, *(one.query.lateness_us for one in self.recording.asked)])
 
 
 def bottom_up(recording: Recording) -> list[str]:
     """Mergers, each after the mergers among its inputs."""
-    out: dict[str, None] = {}
-    waiting = [(node, False) for node in recording.root]
-    while waiting:
-        node, seen = waiting.pop()
-        if node not in recording.tree or node in out:
-            continue
-        if seen:
-            out[node] = None
-        else:
-            waiting.append((node, True))
-            waiting += [(below, False) for below in recording.tree[node]]
-    return list(out)
+    return [node for node in TopologicalSorter(recording.tree).static_order() if node in recording.tree]

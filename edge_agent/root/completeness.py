@@ -162,7 +162,7 @@ class Decider:
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.
 
-        One of which nobody knows what was in it, as of a frame damaged on disk, stays.
+        A loss of unknown content, such as a frame damaged on disk, stays.
         reach: of a query's revision, how long after a reading a row that holds it may end; None: not known.
         """
         before: dict[Group, int] = {}

@@ -40,7 +40,8 @@ _BLOCK: Final = 2**21  # readings of windows lifted at once: overlapping ones ho
 
 @dataclass(frozen=True, slots=True)
 class KeyPositions:
-    """What the root knows of a query's keys between two steps; plain columns, a row a key. m readings are held.
+    """What the root knows of a query's keys between two steps; plain columns, one row per key, with m readings in
+    total.
 
     key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition that stands
     behind the row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one.
@@ -194,7 +195,7 @@ def _met(before: KeyPositions, raw: UnorderedReadings | KeyPositions) -> tuple[i
 def advance(
     query: Query, before: KeyPositions, raw: UnorderedReadings, texts: Sequence[str]
 ) -> tuple[KeyPositions, OrderedWindows]:
-    """Order more readings. Answers the next state of all keys of `before` and `raw`, and the windows now complete.
+    """Order more readings. Returns the next state of all keys of `before` and `raw`, and the windows now complete.
 
     before: of any keys, at least those of raw that have one. texts: the caller's table of key texts. A row of an older
     revision goes on from its position, without what it held; one of a newer revision stays as it is, and readings of

@@ -24,7 +24,7 @@ def agreed(before: Servings, stated: Servings, frontiers: Mapping[Group, int]) -
     before: those in force so far; stated: those that members state now; frontiers: of the groups at the decision before
     this one, up to which rows have been written.
 
-    A revision of which nobody says from when it holds begins after the rows that an older one has had; where there are
+    A revision without a start begins after the rows that an older one has had; where there are
     none it holds from the beginning, and an older one that comes later has no window.
     """
     out: dict[Group, dict[QueryKey, Serving]] = {group: dict(known) for group, known in before.items()}

@@ -57,7 +57,7 @@ def string(data: bytes, at: int, major: int) -> tuple[bytes, int]:
 
 
 def scan(data: bytes) -> None:
-    """Refuse what must not be decoded: maps, indefinite lengths, foreign tags and simple values, depth (WireError)."""
+    """Check the item heads. Raises: WireError for maps, indefinite lengths, other tags and simple values, and depth."""
     at = 0
     left = [1]  # items still to come at each level
     while left:
@@ -119,12 +119,12 @@ def loads(data: bytes, what: str) -> object:
 
 
 def dumps(value: object) -> bytes:
-    """Encode; floats take the shortest form that loses nothing."""
+    """Encode; floats in the shortest form without loss."""
     return cbor2.dumps(value, canonical=True)
 
 
 class _Short(reprlib.Repr):
-    """As reprlib, for integers of any size: Python refuses to write out one of more than 4300 digits."""
+    """reprlib for integers of any size: Python does not format integers of more than 4300 digits."""
 
     def repr_int(self, x: int, level: int) -> str:
         return super().repr_int(x, level) if x.bit_length() <= 128 else f"<an integer of {x.bit_length()} bits>"

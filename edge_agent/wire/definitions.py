@@ -1,8 +1,11 @@
-"""Births and definitions <-> CBOR items; positions: schemas/frame.cddl."""
+"""Births and definitions <-> CBOR items; positions: schemas/frame.cddl.
+
+`birth_item` encodes and `birth` decodes, and so on. Decoders raise WireError.
+"""
 
 from __future__ import annotations
 
-from edge_agent.algebra.frame import KINDS, LOST, MAX_KEYS, Birth, Define, Plan
+from edge_agent.algebra.frame import KINDS, LOST, MAX_COLUMNS, MAX_KEYS, Birth, Define, Plan
 from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import LATE_POLICIES, Group
 from edge_agent.errors import WireError
@@ -10,7 +13,6 @@ from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.fields import (
     EPOCH_LIMIT,
     ID_LIMIT,
-    MAX_COLUMNS,
     MAX_GROUPS,
     MAX_NODES,
     MAX_PLANS,
@@ -34,7 +36,6 @@ def birth_item(birth: Birth) -> object:
 
 
 def birth(value: object) -> Birth:
-    """Inverse of `birth_item`. Raises: WireError."""
     epoch_id, journal, before, version = an_array(value, "birth", 4, 4)
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
@@ -68,7 +69,6 @@ def define_item(define: Define) -> object:
 
 
 def define(value: object) -> Define:
-    """Inverse of `define_item`. Raises: WireError."""
     keys, nodes, groups, plans, queries, sensors = an_array(value, "definitions", 6, 6)
     return Define(
         _numbered(keys, "keys", MAX_KEYS, TEXT),
@@ -100,7 +100,6 @@ def group_item(group: Group) -> list[object]:
 
 
 def group(value: object) -> Group:
-    """Inverse of `group_item`. Raises: WireError."""
     source, where, by, lateness_us, late, *more = an_array(value, "group", 5, 9)
     if late not in LATE_POLICIES:
         raise WireError(f"late policy: wanted one of {', '.join(LATE_POLICIES)}, got {shown(late)}")

@@ -1,4 +1,4 @@
-"""Limits of fields, and the small readers shared by the parts of a frame."""
+"""Limits of fields, and checks that all parts of a frame use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from edge_agent.algebra import frame
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 
 TIME_LIMIT_US: Final = 2**62  # all times lie within +- this, so that sums of two stay within 64 bits
 MAX_PLANS: Final = 2**16
-MAX_COLUMNS: Final = frame.MAX_COLUMNS
 MAX_GROUPS: Final = 2**16
 MAX_NODES: Final = 2**20  # a merger lists every gateway below it
 MAX_SEQ: Final = 2**62
@@ -39,12 +37,12 @@ def a_node(value: object, what: str) -> str:
 
 
 def maybe(read: Callable[..., T], value: object, *rest: Any) -> T | None:
-    """`read`, or None for null."""
+    """None for null, else the result of `read`."""
     return None if value is None else read(value, *rest)
 
 
 def each(read: Callable[[object], T], value: object, what: str) -> tuple[T, ...]:
-    """`read` over an array. Raises: WireError."""
+    """The results of `read` for each item of an array. Raises: WireError."""
     return tuple(read(item) for item in an_array(value, what, 0))
 
 

@@ -34,7 +34,7 @@ class Envelope:
 
 
 def envelope(payload: bytes) -> Envelope:
-    """Read the identity of a message of any version. Raises: WireError; such a message cannot be receipted."""
+    """Read the envelope of a message of any version. Raises: WireError; such a message cannot be receipted."""
     major, size, at = head(payload, 0)
     if (major, size) != (ARRAY, 4):
         raise WireError(f"envelope: wanted an array of 4 items, got major type {major} with {size}")
@@ -61,7 +61,7 @@ def _unsigned(payload: bytes, at: int, most: int, what: str) -> tuple[int, int]:
 def encode(frame: Frame) -> bytes:
     """A frame as bytes. The columns of a section travel in the order of its `states`: the plan's basis.
 
-    Raises: ValueError for what the format cannot carry (values out of range, more than MAX_FRAME_BYTES): our own bug.
+    Raises: ValueError for values out of range and for more than MAX_FRAME_BYTES, both bugs of the sender.
     """
     if frame.birth is not None and (frame.seq != 0 or frame.birth.epoch_id >> 32 != frame.epoch):
         raise ValueError(f"a birth is frame 0 of the epoch that begins its id, not {frame.epoch}/{frame.seq}")
@@ -91,7 +91,6 @@ def _extras(frame: Frame) -> list[Any]:
 
 
 def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
-    """A heartbeat as bytes. Raises: ValueError."""
     body: list[Any] = [heartbeat.last_seq]
     for pair in heartbeat.frontiers:
         body += pair
@@ -148,24 +147,15 @@ def _heartbeat(epoch: int, body: list[Any]) -> Heartbeat:
     return Heartbeat(epoch, last, tuple(zip(groups, (fields.a_time(f, "frontier") for f in body[2::2]), strict=True)))
 
 
-@dataclass(slots=True)
-class _Open:
-    """The part of one group while its sections are read."""
-
-    frontier_us: int | None
-    on_time: list[Section]
-    late: list[Section]
-
-
 def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
     """Returns the frame and its sections in order, each with its group number."""
     extras: dict[int, Any] = {}
     at = 0
     if body and type(body[0]) is list:
-        extras = _extras_of(body[0])
-        at = 1
-    groups: dict[int, _Open] = {}
-    came: list[tuple[int, sections.Decoded]] = []
+        extras, at = _extras_of(body[0]), 1
+    exceptions, registers = extras.get(EXCEPTIONS, {}), extras.get(REGISTERS, {})
+    groups: dict[int, GroupPart] = {}
+    found: list[tuple[int, sections.Decoded]] = []
     room = sections.MAX_ROWS
     while at < len(body):
         number = an_int(body[at], 0, fields.MAX_GROUPS - 1, "group")
@@ -174,18 +164,21 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         if at + 1 == len(body):
             raise WireError(f"group {number}: wanted its frontier")
         frontier_us = fields.maybe(fields.a_time, body[at + 1], "frontier")
-        part = groups[number] = _Open(frontier_us, [], [])
+        on_time: list[Section] = []
+        late: list[Section] = []
         at += 2
         while at < len(body) and type(body[at]) is list:
             decoded = sections.decode(body[at], frontier_us, room)
             room -= decoded.size
-            (part.late if decoded.late else part.on_time).append(decoded.section)
-            came.append((number, decoded))
+            (late if decoded.late else on_time).append(decoded.section)
+            found.append((number, decoded))
             at += 1
+        groups[number] = GroupPart(
+            number, frontier_us, tuple(on_time), tuple(late), exceptions.get(number), registers.get(number, ())
+        )
     birth = extras.get(BIRTH)
     if birth is not None and (seq != 0 or birth.epoch_id >> 32 != epoch):
         raise WireError(f"a birth is frame 0 of the epoch that begins its id, not {epoch}/{seq}")
-    exceptions, registers = extras.get(EXCEPTIONS, {}), extras.get(REGISTERS, {})
     if not groups.keys() >= exceptions.keys() | registers.keys():
         raise WireError("exceptions or registers of a group that the frame does not name")
     frame = Frame(
@@ -194,22 +187,12 @@ def _frame(epoch: int, seq: int, body: list[Any]) -> tuple[Frame, list[tuple[int
         birth,
         extras.get(DEFINE),
         extras.get(MEMBERS, ()),
-        tuple(
-            GroupPart(
-                number,
-                part.frontier_us,
-                tuple(part.on_time),
-                tuple(part.late),
-                exceptions.get(number),
-                registers.get(number, ()),
-            )
-            for number, part in groups.items()
-        ),
+        tuple(groups.values()),
         extras.get(GAPS, ()),
         extras.get(FLUSH),
         extras.get(LEAVE),
     )
-    return frame, came
+    return frame, found
 
 
 _READ: Final = {

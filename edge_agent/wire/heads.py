@@ -1,5 +1,4 @@
-"""What the root stores of a frame on arrival: everything except the rows, and the rows as parts that decode on their
-own.
+"""Split a frame for storage at the root: a head without rows, and the rows as parts that each decode alone.
 
 A part is one section of the body; its starts lie in one bucket, late and on-time rows apart (docs/protocol.md 8.6).
 Source: schemas/frame.cddl, rule `part`.
@@ -20,14 +19,14 @@ from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.columns import numbers
 
-BUCKET_US: Final = 3_600_000_000  # one hour: files of the frame table hold neighbouring windows
+BUCKET_US: Final = 3_600_000_000  # one hour: neighbouring windows are in one file of the frame table
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Rows of one section whose starts lie in one bucket. Numbers are those of the frame's epoch; times in us.
 
-    number: 1, 2, ... within the frame. body: what `rows` reads, without the frame.
+    number: 1, 2, ... within the frame. body: bytes for `rows`.
     """
 
     number: int
@@ -46,7 +45,7 @@ Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # of frames, by (node, epo
 
 
 def parts_of(frame: Frame) -> tuple[Part, ...]:
-    """The parts of a frame that holds its rows: one a section, numbered from 1, without bodies."""
+    """The parts of a decoded frame: one per section, numbered from 1, without bodies."""
     found = [
         (part.group, late, section)
         for part in frame.groups
@@ -59,34 +58,26 @@ def parts_of(frame: Frame) -> tuple[Part, ...]:
 
 
 def bare(frame: Frame) -> Frame:
-    """The frame without its sections, which stand in parts of their own."""
+    """The frame without its sections, which are stored as parts."""
     return replace(frame, groups=tuple(replace(part, sections=(), late=()) for part in frame.groups))
 
 
-def head(payload: bytes) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """Returns a message without its rows, and its parts; a frame without sections has no parts.
-
-    Raises: WireError as `frames.decode`.
-    """
-    return head_body(frames.envelope(payload))
-
-
-def head_body(
+def head(
     envelope: frames.Envelope, plans: Mapping[int, Plan] | None = None
 ) -> tuple[Frame | Heartbeat, tuple[Part, ...]]:
-    """The second step of `head`: a frame with a good envelope and a bad body can be receipted.
+    """Decode a message into its head, without rows, and its parts; a frame without sections has no parts.
 
     plans: the known plans of the epoch. Rows of these, and of plans that the frame defines, are checked against them.
     Raises: WireError.
     """
     if envelope.seq is None:
         return frames.decode_body(envelope), ()
-    frame, came = frames.sections_of(envelope)
+    frame, found = frames.sections_of(envelope)
     known = dict(plans or {})
     if frame.define is not None:
         known.update((number, plan) for number, _, plan in frame.define.plans)
     parts: list[Part] = []
-    for group, decoded in came:
+    for group, decoded in found:
         rows = decoded.section.partials
         if decoded.section.plan in known:
             decoded.section.check(known[decoded.section.plan])
@@ -135,7 +126,7 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
 
 
 def _without_rows(frame: Frame, plans: Mapping[int, Plan]) -> Frame:
-    """The frame with extents for rows; of sessions, and of plans not known yet, which may be such, with the pieces."""
+    """The frame with extents for rows; those of sessions, and of unknown plans (perhaps sessions), have the pieces."""
 
     def heads(found: tuple[Section, ...]) -> tuple[Section, ...]:
         return tuple(Section(s.plan, s.partials.take(slice(0, 0)), _extent(s, plans.get(s.plan))) for s in found)

@@ -13,7 +13,7 @@ from edge_agent.errors import WireError
 from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
 from edge_agent.wire.fields import ID_LIMIT
 
-TICK_TOPIC: Final = "tick"  # not a topic of a child: the lander's own record in every file
+TICK_TOPIC: Final = "tick"  # marks a record of the lander itself, not of a child
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:

@@ -1,4 +1,8 @@
-"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl."""
+"""Members, gap records, exceptions, registers <-> CBOR items; positions: schemas/frame.cddl.
+
+`members_item` encodes and `members` decodes, and so on. Decoders raise WireError; exceptions and registers are decoded
+by group number.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,6 @@ def members_item(members: Sequence[Members]) -> object:
 
 
 def members(value: object) -> tuple[Members, ...]:
-    """Inverse of `members_item`. Raises: WireError."""
     return each(_members, value, "members")
 
 
@@ -101,7 +104,6 @@ def gaps_item(gaps: Sequence[Gap]) -> object:
 
 
 def gaps(value: object) -> tuple[Gap, ...]:
-    """Inverse of `gaps_item`. Raises: WireError."""
     return each(_gap, value, "gap records")
 
 
@@ -135,7 +137,6 @@ def exceptions_item(parts: Sequence[GroupPart]) -> object:
 
 
 def exceptions(value: object) -> dict[int, tuple[ExcludedLeaf, ...]]:
-    """Inverse of `exceptions_item`, by group number. Raises: WireError."""
     return _by_group(value, "exceptions", lambda items: tuple(_exception(item) for item in items))
 
 
@@ -149,19 +150,18 @@ def registers_item(parts: Sequence[GroupPart]) -> object:
     items: list[object] = []
     for part in parts:
         if part.registers:
-            held = [(key, start) for key, start in part.registers if start is not None]
+            present = [(key, start) for key, start in part.registers if start is not None]
             cleared = [key for key, start in part.registers if start is None]
-            keys, starts = _ints([key for key, _ in held]), _ints([start for _, start in held])
-            items.append([part.group, len(held), keys, starts, len(cleared), _ints(cleared)])
+            keys, starts = _encode_ints([key for key, _ in present]), _encode_ints([start for _, start in present])
+            items.append([part.group, len(present), keys, starts, len(cleared), _encode_ints(cleared)])
     return items
 
 
-def _ints(values: list[int]) -> object:
+def _encode_ints(values: list[int]) -> object:
     return numbers.encode_ints(np.array(values, np.int64)) if values else None
 
 
 def registers(value: object) -> dict[int, tuple[tuple[int, int | None], ...]]:
-    """Inverse of `registers_item`, by group number. Raises: WireError."""
     return _by_group(value, "registers", _registers)
 
 
@@ -170,8 +170,12 @@ def _registers(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
     n_set = an_int(n_set, 0, MAX_KEYS, "registers set")
     n_cleared = an_int(n_cleared, 0, MAX_KEYS, "registers cleared")
     out: list[tuple[int, int | None]] = [
-        *zip(_back(keys, n_set, "key of a register"), _back(starts, n_set, "start of a register"), strict=True),
-        *((key, None) for key in _back(cleared, n_cleared, "key of a cleared register")),
+        *zip(
+            _decode_ints(keys, n_set, "key of a register"),
+            _decode_ints(starts, n_set, "start of a register"),
+            strict=True,
+        ),
+        *((key, None) for key in _decode_ints(cleared, n_cleared, "key of a cleared register")),
     ]
     for key, start in out:
         an_int(key, 0, MAX_KEYS - 1, "key of a register")
@@ -179,7 +183,7 @@ def _registers(items: list[Any]) -> tuple[tuple[int, int | None], ...]:
     return tuple(out)
 
 
-def _back(item: object, n: int, what: str) -> list[int]:
+def _decode_ints(item: object, n: int, what: str) -> list[int]:
     if n == 0:
         if item is not None:
             raise WireError(f"{what}: wanted null for an empty column")

@@ -19,30 +19,12 @@ from edge_agent.wire.fields import TIME_LIMIT_US
 VERSION: Final = 1
 TIME_TAG: Final = 79
 MAX_READINGS: Final = 2**20  # of one message
-# RFC 8746 section 2.1, table 1. 128-bit floats (83, 87) have no numpy type; 76 is reserved.
-DTYPES: Final[dict[int, np.dtype[Any]]] = {
-    64: np.dtype("u1"),
-    65: np.dtype(">u2"),
-    66: np.dtype(">u4"),
-    67: np.dtype(">u8"),
-    68: np.dtype("u1"),
-    69: np.dtype("<u2"),
-    70: np.dtype("<u4"),
-    71: np.dtype("<u8"),
-    72: np.dtype("i1"),
-    73: np.dtype(">i2"),
-    74: np.dtype(">i4"),
-    75: np.dtype(">i8"),
-    77: np.dtype("<i2"),
-    78: np.dtype("<i4"),
-    79: np.dtype("<i8"),
-    80: np.dtype(">f2"),
-    81: np.dtype(">f4"),
-    82: np.dtype(">f8"),
-    84: np.dtype("<f2"),
-    85: np.dtype("<f4"),
-    86: np.dtype("<f8"),
-}
+_TYPES: Final = (  # RFC 8746 section 2.1, table 1
+    *("u1", ">u2", ">u4", ">u8", "u1", "<u2", "<u4", "<u8"),  # tags 64 to 71
+    *("i1", ">i2", ">i4", ">i8", None, "<i2", "<i4", "<i8"),  # 72 to 79; 76 is reserved
+    *(">f2", ">f4", ">f8", None, "<f2", "<f4", "<f8"),  # 80 to 86; 83 is a 128-bit float, as 87: numpy has no type
+)
+DTYPES: Final = {tag: np.dtype(name) for tag, name in enumerate(_TYPES, 64) if name is not None}
 
 
 def encode(time_us: Ints | tuple[int, int], value: Floats | Ints) -> bytes:

@@ -13,7 +13,7 @@ from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
 
 VERSION: Final = 1
-MAX_RANGES: Final = 1_000  # a receipt may be cut: frames that it leaves out are sent again and receipted then
+MAX_RANGES: Final = 1_000  # a receipt may leave frames out: they are sent again and receipted then
 
 
 def encode(receipt: Receipt) -> bytes:

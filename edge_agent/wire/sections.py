@@ -1,7 +1,7 @@
 """Sections: rows of one plan <-> [plan, tick, where, keys, *columns]; positions and forms: schemas/frame.cddl.
 
 A section decodes without its plan: ranges are counted in ticks of a fixed table, relative to the frontier's tick, and
-columns stand in the order of the plan's basis, which gives them their names (Section.named).
+columns are in the order of the plan's basis, which has their names (Section.named).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from cbor2 import CBORTag
 
-from edge_agent.algebra.frame import MAX_KEYS, NEVER_US, Section
-from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
+from edge_agent.algebra.frame import MAX_COLUMNS, MAX_KEYS, NEVER_US, Section
+from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import forms, numbers
-from edge_agent.wire.fields import MAX_COLUMNS, MAX_PLANS, TIME_LIMIT_US
+from edge_agent.wire.fields import MAX_PLANS, TIME_LIMIT_US
 
 SECOND_US: Final = 1_000_000
 # Usual window widths. The largest that fits is used, so that a range is one small number.
@@ -27,14 +27,14 @@ TICKS_US: Final = (
     *(1, 1_000, 10_000, 100_000, 200_000, 250_000, 500_000),
     *(SECOND_US * s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400)),
 )
-MAX_ROWS: Final = 2**16  # of one frame; a few bytes must not grow into gigabytes
+MAX_ROWS: Final = 2**16  # of one frame: a few bytes must not decode to gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A section with its CBOR item: late rows or not, and where[0] relative to `anchor` ticks.
+    """A section with its CBOR item; where[0] is relative to `anchor` ticks.
 
-    size: rows, or values of bags or readings of series if there are more: what it takes of the room of a frame.
+    size: counts against MAX_ROWS: rows, or values of bags or readings of series if these are more.
     """
 
     section: Section
@@ -132,14 +132,10 @@ def _decode_keys(item: object, room: int) -> Ints:
         an_int(first, 0, MAX_KEYS - n, "first key")
         return np.arange(first, first + n, dtype=np.int64)
     if type(item) is CBORTag and item.tag in (64, 69) and type(item.value) is bytes:
-        raw = np.frombuffer(item.value, "u1" if item.tag == 64 else "<u2") if _whole(item) else NO_INTS
-        if 0 < len(raw) <= room:
-            return raw.astype(np.int64)
+        dtype = np.dtype("u1" if item.tag == 64 else "<u2")
+        if 0 < len(item.value) <= room * dtype.itemsize and len(item.value) % dtype.itemsize == 0:
+            return np.frombuffer(item.value, dtype).astype(np.int64)
     raise WireError(f"keys: wanted a number, [first, count] or 1..{room} numbers (tags 64, 69)")
-
-
-def _whole(item: CBORTag) -> bool:
-    return item.tag == 64 or len(item.value) % 2 == 0
 
 
 def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""State of machines <-> bytes, for the spool's slots: [version, value]. Local files, validated all the same.
+"""State of machines <-> bytes, for the spool's slots: [version, value]. Local files, but validated.
 
 Plain values (None, bool, int of any size, float, str, bytes, list, dict with str keys) are CBOR's own; tuples, numpy
 arrays and frames carry tags of this file, so that `loads(dumps(x))` is x.
@@ -77,16 +77,14 @@ def loads(content: bytes) -> Any:
                 raise WireError(f"state of version {version}: this node reads version {VERSION}")
     except WireError:
         raise
-    except Exception as err:  # damaged bytes: every exception of the decoder means the same
+    except Exception as err:  # any exception of the decoder means damaged bytes
         raise WireError(f"state cannot be read, {len(content)} bytes: {err}") from err
     raise WireError(f"no state: {len(content)} bytes")
 
 
 def _value(item: Any) -> Any:
     kind = type(item)
-    if (
-        kind is list or kind is tuple
-    ):  # cbor2 6 makes what stands in a tag immutable; a tuple of ours has a tag of its own
+    if kind in (list, tuple):  # cbor2 6 returns lists inside a tag as tuples; our own tuples have TUPLE_TAG
         return [_value(each) for each in item]
     if isinstance(item, Mapping):
         return {key: _value(each) for key, each in item.items()}
@@ -96,7 +94,7 @@ def _value(item: Any) -> Any:
 
 
 def _lists(item: Any) -> Any:
-    """Undoes that cbor2 6 makes values inside a tag immutable."""
+    """Nested tuples as lists: cbor2 6 returns lists inside a tag as tuples."""
     return [_lists(each) for each in item] if type(item) in (list, tuple) else item
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import pytest
 
+from edge_agent import __version__
 from edge_agent.cli import main as front
 from edge_agent.errors import ConfigError, PortError
 
@@ -97,7 +97,7 @@ def test_without_a_verb_it_shows_all_of_them(capsys: pytest.CaptureFixture[str])
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert front.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"headwater {front.version()}\n"
+    assert capsys.readouterr().out == f"headwater {__version__}\n"
 
 
 def test_help_loads_nothing_that_a_gateway_pays_for() -> None:
@@ -111,12 +111,4 @@ def test_help_loads_nothing_that_a_gateway_pays_for() -> None:
 
 def test_python_m_edge_agent_is_the_same_front() -> None:
     done = subprocess.run([sys.executable, "-m", "edge_agent", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"headwater {front.version()}\n"
-
-
-@pytest.mark.parametrize(("environment", "expected"), [({}, False), ({"NO_COLOR": ""}, False)])
-def test_there_is_no_colour_without_a_terminal(
-    environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "environ", {**os.environ, **environment})
-    assert front.coloured() is expected
+    assert done.stdout == f"headwater {__version__}\n"

@@ -80,7 +80,7 @@ def verdict(rows: list[DeltaRow]) -> Comparison:
 def test_the_truth_is_what_the_oracle_says() -> None:
     rows = oracle_rows()
     found = verdict(rows)
-    assert found.told == []
+    assert found.differences == []
     assert found.line == f"{len(rows)} windows, 0 differ, 0 missing, 0 double"
     assert found.good
     assert len(rows) > 40

@@ -90,7 +90,7 @@ def test_rows_that_break_their_definitions_are_settled_as_bad(name: str, only_he
     half = parent()
     for seq, (number, partials) in enumerate([(0, rows(3, 1.5)), (plan, bad), (1, rows(3, NOW, 0, 5, 1.5))], start=1):
         payload = frames.encode(Frame(1, seq, groups=(GroupPart(0, NOW, (Section(number, partials),)),)))
-        message = heads.head(payload)[0] if only_head else frames.decode(payload)
+        message = heads.head(frames.envelope(payload))[0] if only_head else frames.decode(payload)
         [applied] = half.take("a", message, NOW)
         assert (applied.effect.frame is None) == (seq == 2), applied.effect.why
         assert bool(applied.effect.why) == (seq == 2)

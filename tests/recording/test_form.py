@@ -111,7 +111,7 @@ def test_an_order_of_children_ranks_them_and_silent_leaves_are_children_too() ->
 def test_unsupported_queries_are_a_line_each_and_the_rest_is_read() -> None:
     count = {"id": "s", "window": {"type": "count_tumbling", "length": 5}, "aggregate": "sum"}
     recording = parsed(queries=[count, QUERY, {**count, "id": 7}])
-    assert [asked.given for asked in recording.asked] == ["q"]
+    assert [asked.recorded_id for asked in recording.asked] == ["q"]
     assert recording.refused == (
         'x: query s: window type "count_tumbling" is not supported yet',
         'x: query 7: window type "count_tumbling" is not supported yet',
@@ -207,7 +207,7 @@ def test_of_a_function_nothing_but_its_parameters_is_read_and_null_is_left_out()
 def test_a_query_with_the_id_of_another_is_told_and_the_first_is_answered() -> None:
     ids = ["a", "a", 1, "1", "a"]
     recording = parsed(queries=[{**QUERY, "id": item} for item in ids])
-    assert [one.given for one in recording.asked] == ["a", 1, "1"]
+    assert [one.recorded_id for one in recording.asked] == ["a", 1, "1"]
     why = "has the id of another; their rows could not be told apart: rename it"
     assert recording.refused == tuple(f"x: query a: queries[{at}] {why}" for at in (1, 4))
 

@@ -76,7 +76,7 @@ def test_every_function_gives_the_answer_of_the_oracle_over_sessions(seed: int, 
         for key, readings in by_key.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
             for (start, end), inside in central_computer.windows(one.query, readings).items():
-                want[str(one.given), key, start, end] = central_computer.answers(one.query, inside)
+                want[str(one.recorded_id), key, start, end] = central_computer.answers(one.query, inside)
     check(given, want)
 
 

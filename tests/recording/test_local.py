@@ -39,7 +39,7 @@ def sessions(given: dict[str, Any]) -> dict[Row, Value]:
             readings = [reading for reading, _ in judged(given, recording)]
             for (_, key, start, end), values in central_computer.results([asked.query], readings).items():
                 label = key_labels(key).get("key", "null")
-                out[str(asked.given), label, start, end] = values
+                out[str(asked.recorded_id), label, start, end] = values
     return out
 
 

@@ -44,7 +44,7 @@ def wanted(given: dict[str, Any]) -> Rows:
     out: Rows = {}
     for asked in recording.asked:
         for (_, child, key, start, end), values in results(asked.query, children).items():
-            place = (str(asked.given), child, key_labels(key).get("key", "null"), start // 1_000, end // 1_000)
+            place = (str(asked.recorded_id), child, key_labels(key).get("key", "null"), start // 1_000, end // 1_000)
             out[place] = next(iter(values.values()))
     return out
 

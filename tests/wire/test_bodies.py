@@ -19,7 +19,7 @@ def test_a_body_that_breaks_a_rule_is_refused_with_a_reason(name: str) -> None:
     payload = wrapped(cbor2.dumps(BODIES[name]), epoch=0 if name.startswith("a birth") else 1, seq=0)
     assert frames.envelope(payload).seq == 0
     assert not settle(frames.decode, payload)
-    assert not settle(heads.head, payload)
+    assert not settle(lambda message: heads.head(frames.envelope(message)), payload)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ any_frames = any_.frames().map(lambda frame: replace(frame, define=None))  # no 
 
 @given(any_frames)
 def test_head_and_parts_together_are_the_frame(frame: Frame) -> None:
-    head, parts = heads.head(frames.encode(frame))
+    head, parts = heads.head(frames.envelope(frames.encode(frame)))
     assert isinstance(head, Frame)
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
     kept = [(part.group, part.plan, part.late, heads.rows(part.body)) for part in parts]
@@ -73,7 +73,7 @@ def _without_rows(part: GroupPart) -> GroupPart:
 @given(any_frames)
 def test_a_part_says_what_its_rows_span(frame: Frame) -> None:
     """protocol 8.6: the range of the starts and the latest end; the starts lie in one bucket."""
-    for part in heads.head(frames.encode(frame))[1]:
+    for part in heads.head(frames.envelope(frames.encode(frame)))[1]:
         rows = heads.rows(part.body)
         assert part.rows == len(rows) > 0
         assert (part.first_start_us, part.last_start_us) == (rows.start.min(), rows.start.max())
@@ -85,14 +85,16 @@ def test_late_and_on_time_rows_are_parts_of_their_own() -> None:
     """protocol 8.6"""
     rows = Partials(np.array([START]), np.array([START + 1]), np.array([4]), {"count": np.array([3])})
     frame = Frame(1, 1, groups=(GroupPart(7, START, (Section(2, rows),), (Section(2, rows),)),))
-    _, parts = heads.head(frames.encode(frame))
+    _, parts = heads.head(frames.envelope(frames.encode(frame)))
     assert [(part.group, part.plan, part.late, part.rows) for part in parts] == [(7, 2, False, 1), (7, 2, True, 1)]
 
 
 def test_rows_of_several_hours_become_several_parts() -> None:
     start = START + np.arange(240) * (HOUR // 60)
     rows = Partials(start, start + HOUR // 60, np.zeros(240, np.int64), {"count": np.arange(1, 241)})
-    _, parts = heads.head(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows),)),))))
+    _, parts = heads.head(
+        frames.envelope(frames.encode(Frame(1, 1, groups=(GroupPart(0, None, (Section(0, rows),)),))))
+    )
     assert [part.rows for part in parts] == [60] * 4
 
 
@@ -102,14 +104,14 @@ def test_rows_that_contradict_their_plan_are_refused_where_it_is_known() -> None
     rows = Partials(np.array([START]), np.array([START + 1]), np.array([4]), {"count": np.array([3])})
     frame = Frame(1, 1, groups=(GroupPart(7, START, (Section(2, rows),)),))
     envelope = frames.envelope(frames.encode(frame))
-    assert len(heads.head_body(envelope)[1]) == 1
+    assert len(heads.head(envelope)[1]) == 1
     with pytest.raises(WireError, match="has 2 columns"):
-        heads.head_body(envelope, {2: plan})
+        heads.head(envelope, {2: plan})
     with pytest.raises(WireError, match="has 2 columns"):
-        heads.head(frames.encode(replace(frame, define=Define(plans=((2, 7, plan),)))))
+        heads.head(frames.envelope(frames.encode(replace(frame, define=Define(plans=((2, 7, plan),))))))
 
 
 def test_a_heartbeat_has_no_parts() -> None:
     """protocol 2.5"""
     heartbeat = Heartbeat(1, 5, ((0, START),))
-    assert heads.head(frames.encode_heartbeat(heartbeat)) == (heartbeat, ())
+    assert heads.head(frames.envelope(frames.encode_heartbeat(heartbeat))) == (heartbeat, ())

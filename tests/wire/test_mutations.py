@@ -44,11 +44,11 @@ def samples() -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
     """Good bytes of every kind."""
     many = [frames.encode(frame) for frame in drawn(any_.frames(), 60)]
     beats = [frames.encode_heartbeat(beat) for beat in drawn(any_.heartbeats, 20)]
-    parts = [part.body for payload in many for part in heads.head(payload)[1]]
+    parts = [part.body for payload in many for part in heads.head(frames.envelope(payload))[1]]
     batch = readings.encode(np.arange(5) + START, np.arange(5) / 3)
     return {
         "frame": (frames.decode, [*many, frames.encode(one_window(5))]),
-        "head": (heads.head, many),
+        "head": (lambda payload: heads.head(frames.envelope(payload)), many),
         "heartbeat": (frames.decode, beats),
         "part": (heads.rows, parts),
         "receipt": (receipts.decode, [receipts.encode(receipt) for receipt in drawn(any_.receipts(), 20)]),

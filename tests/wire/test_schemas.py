@@ -50,7 +50,7 @@ def test_every_frame_conforms_to_the_schema(frame: Frame) -> None:
 @examples(60)
 @given(any_.frames())
 def test_every_part_of_the_frame_table_conforms_to_the_schema(frame: Frame) -> None:
-    for part in heads.head(frames.encode(replace(frame, define=None)))[1]:
+    for part in heads.head(frames.envelope(frames.encode(replace(frame, define=None))))[1]:
         assert conforms(FRAME, part.body, "part")
 
 

@@ -65,7 +65,7 @@ def to_bytes(flat: Array, sizes: Ints) -> pa.Array:
 
 
 def opened(column: pa.Array, dtype: np.dtype[np.float64] | np.dtype[np.int64]) -> tuple[Array, Ints]:
-    """(the numbers of all cells, how many each has): the twin of `to_bytes`. A cell that is null has none."""
+    """(the numbers of all cells, the count of each): inverse of `to_bytes`. A null cell has none."""
     if not len(column):
         return np.zeros(0, dtype), np.zeros(0, np.int64)
     if pa.types.is_large_binary(column.type):  # a setting of Spark's

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from cloud_job.spark.native import in_numpy
 from cloud_job.spark.native.forms import form_of
+from cloud_job.spark.native.in_numpy import Names
 from edge_agent.algebra.aggregates import basis_of, components_of
 from edge_agent.algebra.query.query import Aggregate
 
-Names = Callable[[str], str]  # state column of the registry -> Spark column
 Named = dict[str, Column]
 
 UNITS: Final = "_units"

@@ -218,7 +218,8 @@ def is_decimal(values: Floats, places: int) -> bool:
 
 
 def tally(values: Array, owner: Ints, counts: Ints, groups: int) -> FlatMultisets:
-    """Sorted distinct values with their counts, a row a group (none empty): what makes bags of readings or of bags.
+    """Sorted distinct values with their counts, one row per group (none empty). Used to build multisets from readings
+    or from multisets.
 
     values: shape (k,), k > 0. owner: group of each, shape (k,); not looked at for one group. counts: shape (k,), empty
     for all 1.

@@ -1,4 +1,4 @@
-"""Checks the columns of foreign rows against their plan: names, kinds, and consistency of one row's columns."""
+"""Validation of received rows against their plan: names and kinds of columns, and consistency between columns."""
 
 from __future__ import annotations
 

@@ -17,11 +17,10 @@ from edge_agent.ports.packets import Message, RefusedPublish
 from edge_agent.ports.waiter import Waiter
 
 DEFAULT_BROKER: Final = "mqtt://127.0.0.1:1883"
-TURN_S: Final = 0.2  # the longest sleep: Ctrl-C and --seconds are noticed that soon
+TURN_S: Final = 0.2  # the longest sleep, and so the delay of Ctrl-C and --seconds
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the broker and the credentials."""
     named = os.environ.get("HEADWATER_BROKER", DEFAULT_BROKER)
     broker = parser.add_argument_group("the broker")
     broker.add_argument("--broker", metavar="URL", default=named, help=f"mqtt:// or mqtts:// host[:port] ({named})")
@@ -37,7 +36,7 @@ def add_broker(parser: argparse.ArgumentParser) -> None:
 
 
 def link_of(args: argparse.Namespace) -> Link:
-    """The link of these options, with a client id that no node has. Raises: ConfigError."""
+    """The link for these options, with a client id that no node has. Raises: ConfigError."""
     link = Link(
         url=args.broker,
         client_id=args.user or f"headwater-{os.getpid()}",
@@ -63,7 +62,7 @@ def listen(
     connection, waiter = Connection(link), Waiter()
     until = None if seconds is None else time.monotonic() + seconds
     quiet_since: float | None = None
-    reached = False  # after the first connection a lost one is dialled again
+    reached = False  # a connection lost after the first one is opened again
     connection.subscribe(dict.fromkeys(filters, 1))
     connection.open()
     try:
@@ -88,8 +87,6 @@ def listen(
                     case Messages():
                         quiet_since = time.monotonic()
                         yield from report.messages
-                    case _:
-                        pass  # nothing is published here
             if quiet_s is not None and quiet_since is not None and time.monotonic() - quiet_since > quiet_s:
                 return
     finally:

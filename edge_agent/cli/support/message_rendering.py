@@ -1,4 +1,4 @@
-"""Messages of a broker as text, for `peek` and `status`: each becomes a plain dictionary, and that one line."""
+"""Messages of a broker as plain dictionaries and as lines of text, for `peek` and `status`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ def clock(us: int | None) -> str | None:
 
 @dataclass(slots=True)
 class EpochNames:
-    """Meaning of the numbers in the frames of one epoch, from those of its frames that have passed."""
+    """Names of the numbers in the frames of one epoch, from the definitions in the frames received so far."""
 
     groups: dict[int, Group] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
 
     def learn(self, frame: Frame) -> None:
-        """Add the definitions of a frame."""
         if frame.define is not None:
             self.groups.update(frame.define.groups)
             self.plans.update({number: plan for number, _, plan in frame.define.plans})
@@ -45,7 +44,7 @@ class EpochNames:
             self.keys.update(enumerate(texts, first))
 
     def group(self, number: int) -> str:
-        """The name of a group: its source and key, or its number if its definition has not passed."""
+        """The name of a group: its source and key, or its number while its definition is unknown."""
         group = self.groups.get(number)
         return f"group {number}" if group is None else title(group)
 
@@ -61,7 +60,7 @@ def title(group: Group) -> str:
 
 
 class MessageRenderer:
-    """Renders messages; numbers in frames by the definitions in earlier frames."""
+    """Renders messages; names numbers in frames by the definitions in earlier frames."""
 
     def __init__(self, *, rows: bool = False) -> None:
         """rows: render every row of partials as well."""
@@ -74,30 +73,30 @@ class MessageRenderer:
         if parsed is None:
             return {"kind": "foreign", "topic": topic, "bytes": len(payload), "text": text_of(payload)}
         fields: dict[str, Any] = {"kind": parsed.what, "node": parsed.node, "bytes": len(payload)}
-        match parsed.what:
-            case "frame":
-                fields["to"] = parsed.other
-                self._frame(fields, payload)
-            case "ack":
-                _receipt(fields, payload)
-            case "definition":
-                fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
-            case "status" | "state" | "live" | "answer":
-                if parsed.other:
-                    fields["item"] = parsed.other
-                fields["content"] = json_of(payload)
-            case _:
-                fields["text"] = text_of(payload)
+        try:
+            match parsed.what:
+                case "frame":
+                    fields["to"] = parsed.other
+                    self._frame(fields, payload)
+                case "ack":
+                    fields["kind"] = "receipt"
+                    _receipt(fields, payload)
+                case "definition":
+                    fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
+                case "status" | "state" | "live" | "answer":
+                    if parsed.other:
+                        fields["item"] = parsed.other
+                    fields["content"] = json_of(payload)
+                case _:
+                    fields["text"] = text_of(payload)
+        except WireError as err:
+            fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
         return fields
 
     def _frame(self, fields: dict[str, Any], payload: bytes) -> None:
-        try:
-            envelope = frames.envelope(payload)
-            fields |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
-            message = frames.decode_body(envelope)
-        except WireError as err:
-            fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
-            return
+        envelope = frames.envelope(payload)
+        fields |= {"epoch": f"{envelope.epoch:08x}", "seq": envelope.seq}
+        message = frames.decode_body(envelope)
         names = self._names.setdefault((fields["node"], envelope.epoch), EpochNames())
         if isinstance(message, Heartbeat):
             fields["kind"] = "heartbeat"
@@ -143,7 +142,7 @@ class MessageRenderer:
 
 
 def rows_of(section: Section, names: EpochNames) -> list[dict[str, Any]]:
-    """Each row of a section; columns by name if the plan has passed, else by position."""
+    """Each row of a section; columns by name if the plan is known, else by position."""
     plan = names.plans.get(section.plan)
     rows = (section if plan is None else section.named(plan)).partials
     columns = {name: column.tolist() for name, column in rows.states.items()}
@@ -173,12 +172,7 @@ def gap_of(gap: Gap) -> dict[str, Any]:
 
 
 def _receipt(fields: dict[str, Any], payload: bytes) -> None:
-    fields["kind"] = "receipt"
-    try:
-        receipt = receipts.decode(payload)
-    except WireError as err:
-        fields |= {"kind": "bad", "why": str(err), "hex": payload[:SHOWN_BYTES].hex()}
-        return
+    receipt = receipts.decode(payload)
     fields |= {"epoch": f"{receipt.epoch:08x}", "journal": f"{receipt.journal:016x}", "upto": receipt.upto}
     if receipt.above:
         fields["above"] = [list(pair) for pair in receipt.above]

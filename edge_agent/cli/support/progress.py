@@ -1,4 +1,4 @@
-"""A progress bar on standard error, where that is a terminal."""
+"""A progress bar on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 WIDTH: Final = 30
-EVERY_S: Final = 0.1  # a terminal needs no more
+EVERY_S: Final = 0.1  # between two updates
 
 
 class Progress:

@@ -1,33 +1,29 @@
-"""Common to the commands that run a node: reading its file, the dry run, signals."""
+"""Shared by the commands that run a node: settings, the dry run, signals."""
 
 from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Callable
-from types import FrameType
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from edge_agent.algebra.query.query import Query, Sensor
+from edge_agent.cli.main import COMMAND_OF
 from edge_agent.config.checking.checker import line_of
 from edge_agent.config.definitions.window_table import window_text
 from edge_agent.config.in_force.unserved_report import unserved
 from edge_agent.config.node_file.settings import DEFAULT_FILE, Settings, load, notes
 from edge_agent.errors import ConfigError
 from edge_agent.log import setup
-from edge_agent.runtime.node_loop import NodeLoop
-
-COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every command that runs a node."""
     parser.add_argument("config", nargs="?", default=DEFAULT_FILE, metavar="FILE", help=f"settings ({DEFAULT_FILE})")
     parser.add_argument("--dry-run", action="store_true", help="check the file, print what would run, and end")
 
 
 def settings_of(args: argparse.Namespace, role: str) -> Settings:
-    """Check the file and set up the log. Raises: ConfigError for mistakes, or a file of another role."""
+    """Load the file and set up the log. Raises: ConfigError for mistakes, and for a file of another role."""
     settings = load(args.config)
     if settings.node.role != role:
         verb = COMMAND_OF[settings.node.role]
@@ -61,16 +57,12 @@ def dry_run(settings: Settings) -> int:
     return 0
 
 
-def serve(loop: NodeLoop, until: Callable[[], bool] | None = None) -> int:
-    """Run until SIGTERM or Ctrl-C, or until `until` returns True."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        loop.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+@contextmanager
+def stopped_by_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside the block SIGTERM and Ctrl-C call `stop`."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        loop.run(until)
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return 0

@@ -157,9 +157,9 @@ class AggregateEntry:
 
 
 def unplaced(table: Mapping[str, object], at: Path, report: Report) -> Mapping[str, object]:
-    """The table without keys that would say where to compute it: told, for nobody but the planner says that.
+    """The table without keys that choose where to compute: the planner decides that. Adds a mistake for each.
 
-    Not told of recordings.
+    Recordings may contain them.
     """
     placing = sorted(_PLACING & table.keys())
     for name in [] if report.lenient else placing[:1]:

@@ -1,6 +1,7 @@
 """A query's definition: source, filter, keys, window, aggregates, lateness.
 
-Every word of the language is known here. Those that this version does not carry are told apart from mistakes.
+Every word of the language is known here. Words that this version does not support are reported as such, not as
+mistakes.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _long_form(table: Mapping[str, object], at: Path, report: Report) -> Mapping
 
 
 def _places_as_written(at: Path, report: Report) -> None:
-    """Mistakes of the one aggregate are told where they stand in the short form."""
+    """Reports mistakes of the one aggregate at their place in the short form."""
     long = dotted((*report.base, *at, "aggregates", 0))
     for problems in (report.problems, report.later):
         for n, problem in enumerate(problems):

@@ -1,4 +1,4 @@
-"""The `window` table of a query, made from what the registry of window types says of each (algebra/windows)."""
+"""The `window` table of a query, generated from the registry of window types (algebra/windows)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class WindowTable:
 
 
 def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
-    """A key that windows of the same family have and this type has not, and what to say of it."""
+    """A key that window types of the same family have and this type lacks, with the hint for it."""
     family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
     if family in WINDOWS and "slide" in own:
         return "slide", (), f'a {word} window has none; use type = "{family}"'

@@ -21,7 +21,7 @@ class LabelValues:
         self._known: dict[str, NDArray[np.float64]] = {}
 
     def of(self, batch: Batch, wanted: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-        """Name of a label -> what it says of each reading, shape (k,), NaN where it says no number."""
+        """Name of a label -> its number for each reading, shape (k,), NaN where it is no number."""
         if batch.labels is not self._labels:
             self._labels, self._known = batch.labels, {}
         return {label: self._of_series(label)[batch.series] for label in wanted}

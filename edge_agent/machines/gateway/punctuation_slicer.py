@@ -102,7 +102,7 @@ class PunctuationSlicer(PlanInterval):
             yield int(start[first]), int(end[first]), run.part(first, last)
 
     def _lifted(self, run: SortedBatch, start_us: int, end_us: int) -> Partials:
-        """Readings of one window, a row a key."""
+        """Readings of one window, lifted: one row per key."""
         if isinstance(run.keys, int):
             groups, key = Segments.runs(np.zeros(1, np.int64), len(run.time_us)), np.array([run.keys], np.int64)
         else:

@@ -104,7 +104,7 @@ class HostSensor(CheckedSensor):
         return sum(fields) - sum(fields[i] for i in IDLE_FIELDS if i < len(fields)), sum(fields)
 
     def _find_zones(self) -> list[tuple[str, Path]]:
-        """(name, folder) of each thermal zone; zones of one type are told apart by their number. None: no error."""
+        """(name, folder) of each thermal zone; zones of one type are distinguished by their number. None: no error."""
         zones: list[tuple[str, Path]] = []
         for path in sorted(self._thermal.glob("thermal_zone*"), key=lambda p: (len(p.name), p.name)):
             try:

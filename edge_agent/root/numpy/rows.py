@@ -14,17 +14,16 @@ from edge_agent.algebra.query.query import Aggregate, Query
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of results (docs/query.md). start, end in us; values by aggregate name, None: no answer.
+class ReplayedRow:
+    """The part of a row of results (docs/query.md) that `headwater replay` prints, from either root.
 
-    details: a JSON object of what a double cannot say, or None. revision: 0 for the first row of its identity
-    (query, node, key, start). readings, late: how many it holds, and of these how many came late.
+    start, end in us. values: by aggregate name; None: no result. details: a JSON object of results that no double can
+    represent, or None. readings: how many are in the row. revision: 0 for the first row of its identity (query, node,
+    key, start).
     """
 
     query: str
-    definition_revision: int
     node: str
-    key: str
     labels: Mapping[str, str]
     start: int
     end: int
@@ -33,6 +32,14 @@ class Row:
     readings: int
     revision: int
     withdrawn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row(ReplayedRow):
+    """One row of results. late: how many of its readings were late."""
+
+    definition_revision: int
+    key: str
     late: int
     coverage: Coverage
 
@@ -90,9 +97,7 @@ class WindowAnswers:
         node, key, start_us, end_us = place
         return Row(
             self.query.id,
-            self.query.revision,
             node,
-            key,
             key_labels(key),
             start_us,
             end_us,
@@ -101,6 +106,8 @@ class WindowAnswers:
             self.readings[at],
             revision,
             withdrawn=False,
+            definition_revision=self.query.revision,
+            key=key,
             late=self.late[at],
             coverage=coverage,
         )

@@ -62,7 +62,7 @@ def _encode_steps(units: Ints, found: FlatMultisets, least: int) -> tuple[object
 
 
 def decode(item: object, n: int, room: int, what: str) -> tuple[NDArray[Any], int]:
-    """The twin of `encode` for n rows: (column, values in it). room: values allowed. Raises: WireError."""
+    """Inverse of `encode` for n rows: (column, values in it). room: values allowed. Raises: WireError."""
     none, size_item, value_item, count_item = an_array(item, what, 4, 4)
     if none is not None:
         raise WireError(f"{what}: wanted bags")

@@ -113,7 +113,7 @@ def _encode_wide(values: list[int]) -> object:
 
 
 def decode(item: object, n: int, what: str) -> Array:
-    """The twin of `encode`, for n rows: float64, int64, or object if a value is beyond 64 bits. Raises: WireError."""
+    """Inverse of `encode`, for n rows: float64, int64, or object if a value is beyond 64 bits. Raises: WireError."""
     kind = type(item)
     if kind is CBORTag:
         return _typed(item, n, what)

@@ -37,7 +37,7 @@ def pack(values: Array, least: int) -> object:
 
 
 def unpack(item: object, n: int, what: str) -> Array:
-    """The twin of `pack` for n >= 1 values: float64, int64 or object. Raises: WireError."""
+    """Inverse of `pack` for n >= 1 values: float64, int64 or object. Raises: WireError."""
     if not (type(item) is list and len(item) == 2 and type(item[1]) is bytes):
         return numbers.decode(item, n, what)
     tag = item[0]

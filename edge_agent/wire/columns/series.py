@@ -85,7 +85,7 @@ def _encode_values(found: FlatSeries, least: int) -> object:
 
 
 def decode(item: object, n: int, room: int, what: str, start: Ints | None = None) -> tuple[NDArray[Any], int]:
-    """The twin of `encode` for n rows: (column, readings in it). room: readings allowed. Raises: WireError."""
+    """Inverse of `encode` for n rows: (column, readings in it). room: readings allowed. Raises: WireError."""
     true, size_item, node_item, time_item, order_item, value_item = an_array(item, what, 6, 6)
     if true is not True:
         raise WireError(f"{what}: wanted series")

@@ -40,7 +40,7 @@ def is_sketches(item: object) -> bool:
 
 
 def decode(item: object, n: int, what: str) -> NDArray[Any]:
-    """The twin of `encode` for n rows. Raises: WireError."""
+    """Inverse of `encode` for n rows. Raises: WireError."""
     _false, size_item, content = an_array(item, what, 3, 3)
     sizes = numbers.decode_ints(size_item, n, f"{what}, sizes")
     if int(sizes.min()) < 1 or int(sizes.max()) > sketches.MOST_BYTES or int(sizes.sum()) > MOST_BYTES:

@@ -136,7 +136,7 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
         if query.window.type == "session":
             continue  # a reading alone does not say in which it is
         if isinstance(query.group.cut, OrderedCut):
-            out |= in_order(asked.given, query, judged(given, recording), recording.unit_us)
+            out |= in_order(asked.recorded_id, query, judged(given, recording), recording.unit_us)
             continue
         inside: dict[tuple[str, int, int], list[Reading]] = {}
         for reading, frontier in judged(given, recording):
@@ -148,7 +148,7 @@ def expected(given: dict[str, Any], name: str) -> dict[Row, Value]:
                     inside.setdefault((_key(query, reading), start, end), []).append(reading)
         for (key, start, end), readings in inside.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
-            out[str(asked.given), key, start, end] = central_computer.answers(query, readings)
+            out[str(asked.recorded_id), key, start, end] = central_computer.answers(query, readings)
     return out
 
 

@@ -58,5 +58,5 @@ def expected_central(given: dict[str, Any], name: str) -> dict[Row, Value]:
         for key, readings in by_key.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
             for (start, end), inside in central_computer.windows(query, readings).items():
-                out[str(asked.given), key, start, end] = central_computer.answers(query, inside)
+                out[str(asked.recorded_id), key, start, end] = central_computer.answers(query, inside)
     return out

@@ -52,5 +52,5 @@ def expected_sessions(given: dict[str, Any], name: str) -> dict[Row, Value]:
         for key, readings in kept.items():
             readings.sort(key=lambda r: (r.time_us, r.node, r.order))
             for (start, end), inside in central_computer.sessions(window, readings).items():
-                out[str(asked.given), key, start, end] = central_computer.answers(query, inside)
+                out[str(asked.recorded_id), key, start, end] = central_computer.answers(query, inside)
     return out

@@ -34,7 +34,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "section": lambda payload: frames.decode(wrapped(b"\x83\x00\xf6" + payload)),
     "column": lambda payload: frames.decode(wrapped(b"\x83\x00\xf6\x86\x00\x00\x00\x00" + payload + payload)),
     "extras": lambda payload: frames.decode(wrapped(b"\x81\x82\x01" + payload)),
-    "head": heads.head,
+    "head": lambda payload: heads.head(frames.envelope(payload)),
     "part": heads.rows,
     "receipt": receipts.decode,
     "readings": readings.decode,
