@@ -74,8 +74,8 @@ class Component:
     whatever it is. apart: its columns do not follow from the values of readings alone; a row of zeros is nothing to
     combine. commutative: False where the order of its readings matters. Its functions then need all readings in their
     global order, which it lifts at once (in_order.py); its combine is not asked.
-    of_bag(column, scale): its columns of the readings that bags hold, a row a bag; where that is quicker than to lift
-    each value and combine them as often as they stand there.
+    of_bag(column, scale): its columns for the readings in multisets, one row per multiset, if that is faster than to
+    lift each value and combine it as often as it counts.
     """
 
     name: str

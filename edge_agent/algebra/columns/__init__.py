@@ -1,8 +1,8 @@
-"""The registry of column kinds: one file a family of kinds, one line here. tests/laws/test_column_kinds.py holds them.
+"""The registry of column kinds. tests/laws/test_column_kinds.py checks every kind.
 
 - kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
-- numbers: one number a row: count, time, value, wide, real, node, order
-- cells: a cell a row: bag (values and how often each occurs), series (readings in their order), sketch
+- numbers: one number per row: count, time, value, wide, real, node, order
+- cells: one cell per row: bag (values and how often each occurs), series (readings in their order), sketch
 """
 
 from __future__ import annotations

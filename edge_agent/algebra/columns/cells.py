@@ -1,4 +1,4 @@
-"""Kinds of columns with a cell a row that grows with the readings: multisets, series and sketches."""
+"""Kinds of columns whose cells grow with the readings: multisets, series and sketches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a column kind: every fact that other rooms ask for. Wire and Spark know the forms, not the kinds."""
+"""The record of a column kind, with every fact that other packages need. Wire and Spark use its form only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RowSize:
     most: float
 
     def times(self, factor: float) -> RowSize:
-        """So many of them."""
+        """The size of that many rows."""
         return RowSize(self.expected * factor, self.most * factor)
 
 
@@ -53,12 +53,12 @@ Size = Callable[[int, int | None, float], RowSize]  # (degree of the column, sca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnKind:
-    """All facts of one kind of state column. No field has a default, so that none can be forgotten.
+    """All facts of one kind of state column. No field has a default, so that every kind states all of them.
 
     forms: of a column of floats, and of one of scaled integers.
-    bytes: the most that a row without readings takes of a frame; size: what the readings add, expected and at most.
+    bytes: greatest size in a frame of a row without readings. size: bytes that readings add, expected and at most.
     grows: whether a cell grows with the readings in it. Packages cannot add columns of such a kind.
-    of_reading: whether it holds what a value alone does not say: the time, node or arrival of readings.
+    of_reading: whether it holds the time, node or arrival of readings, which do not follow from their values.
     arrivals: whether it holds arrival numbers, so that readings must carry them when they are lifted.
     rescale(column, degree, scale, to): the column at a finer scale, or as floats (to None), degree > 0.
     renumber(column, change): the column with other node codes; None if it holds none. change keeps the order of ids.

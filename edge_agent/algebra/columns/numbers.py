@@ -1,4 +1,4 @@
-"""Kinds of columns with one number a row."""
+"""Kinds of columns with one number per row."""
 
 from __future__ import annotations
 

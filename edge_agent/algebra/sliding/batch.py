@@ -34,7 +34,7 @@ def in_windows_of(
     between: tuple[int, int] | None = None,
     ranks: Ints | None = None,
 ) -> Partials:
-    """Partials of slices to partials of the windows that contain them: a row a (window, key), sorted by (start, key).
+    """Partials of slices to partials of the windows that contain them: one per (window, key), by (start, key).
 
     between: lowest and highest start of the requested windows, in us; None: all. ranks: as in
     aggregates.combine. Equal to partial.assign_windows.
