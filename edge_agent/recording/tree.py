@@ -156,7 +156,13 @@ class Tree:
         yield from self.root.step(self.now_us, flush=True)
 
     def _configured(self, items: int) -> Configured:
-        sensor = Sensor(self.source, 1, "recording", scale=self.recording.scale, timeout_us=FAR_US)
+        sensor = Sensor(
+            *(self.source, 1, "recording"),
+            scale=self.recording.scale,
+            timeout_us=FAR_US,
+            rereadable=True,
+            own_clock=True,  # a recording is read from its start: no window began before listening
+        )
         queries = tuple(one.query for one in self.recording.asked if one.after_items <= items)
         return Configured((sensor,), queries, (), tuple(canonical_query(query) for query in queries))
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from edge_agent.algebra.frame import Frame
 from edge_agent.recording.parser import Recording, parse
 from edge_agent.recording.row_rendering import RenderedRow, RowRenderer
 from edge_agent.recording.schedule import Add, portions
 from edge_agent.recording.tree import Tree, bottom_up
+from edge_agent.wire import frames
 from tests.support.effort import seeds
 from tests.support.recording.seeded import answered, expected, made, reach, told_rows
 from tests.support.tolerance import close
@@ -136,3 +138,15 @@ def test_a_portion_ends_before_each_reading_that_is_late_by_then() -> None:
         late += [time for time in times if time < newest - 5]
         newest = max([newest, *times])
     assert late == [5, 6, 31]
+
+
+def test_a_recording_is_read_from_its_start_so_no_gap_record_says_otherwise() -> None:
+    """protocol 3.1: the gap record `began` is for sources whose past is unknown."""
+    given = {
+        "queries": [{"id": "q", "window": {"type": "tumbling", "length": 10}, "aggregate": "sum"}],
+        "streams": {"a": [[1, 0, 1], [12, 0, 2]]},
+    }
+    tree = Tree(parse(json.dumps(given), "made"))
+    assert [row.values["sum"] for row in tree.run()] == [1, 2]
+    messages = [frames.decode(message.payload) for message in tree.messages]
+    assert not any(gap for message in messages if isinstance(message, Frame) for gap in message.gaps)
