@@ -40,7 +40,6 @@ class Lease:
             raise PortError(f"another root owns the tables {self.place.root} since batch {number}; this one stops")
 
     def release(self) -> None:
-        """Let another one have it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

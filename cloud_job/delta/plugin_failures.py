@@ -33,7 +33,6 @@ class PluginFailures:
     """Reports of one run of the job."""
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
-        """Reads nothing."""
         self._spark, self._place = spark, place
         self._reported: set[tuple[str, str, str]] = set()  # query, aggregate, reason without its numbers
 

@@ -102,7 +102,6 @@ class _Open:
                 self.words += WORDS * len(self._readings[-1])
 
     def batch(self) -> pa.RecordBatch:
-        """The chunks so far."""
         columns = [pa.array(rows, SCHEMA.field(name).type) for name, rows in self._rows.items()]
         body = bodies(np.concatenate(self._readings), np.concatenate(self._sizes))
         return pa.RecordBatch.from_arrays([*columns, body], schema=SCHEMA)
@@ -186,7 +185,6 @@ def _chunks(table: pa.Table, keys: list[str], words: int) -> Chunks:
 
 
 def same(text: str, n: int) -> pa.Array:
-    """A column of one text."""
     return texts_of([text], np.zeros(n, np.int64))
 
 

@@ -176,7 +176,6 @@ def due(islands: DataFrame, about: DataFrame, keyed: DataFrame, *, revising: boo
 
 
 def covered(rows: DataFrame, cells: DataFrame) -> DataFrame:
-    """With the coverage of each."""
     named = rows.withColumn("cell", F.when(F.col("k_cells"), F.concat(F.lit("="), F.col("key"))).otherwise(F.lit("")))
     here = (F.col("span") == F.col("c_span")) & (F.col("cell") == F.col("c_key"))
     here = here & (F.col("start") >= F.col("c_first_low")) & (F.col("start") < F.col("c_first_high"))

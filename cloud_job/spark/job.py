@@ -132,7 +132,6 @@ class Job:
         self.close()
 
     def close(self) -> None:
-        """Let another root have the tables."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -217,7 +216,6 @@ class Job:
         self._done("tables", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:
-        """First rows."""
         ended = {i: at for i, at in islands.closing_ranges(work.islands).items() if not work.islands[i].meets}
         some = bool(work.closing or ended or ordered.rows is not None)
         if not some or (again and self._done_before(RESULTS, work.number)):

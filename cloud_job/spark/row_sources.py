@@ -46,7 +46,6 @@ class RowSources:
     """
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
-        """Of empty tables."""
         self._spark, self._place = spark, place
         self.recent, self.slices = RecentParts(NEVER_US), SliceCache()
         self.central = OrderedQueries(spark, place)

@@ -225,7 +225,6 @@ def kept_of(queries: Iterable[Query], scale: int | None) -> Explained | None:
 
 
 def text_of(one: Explained) -> str:
-    """A group as lines of text."""
     lines = [f"{one['group']}  (lateness {one['lateness']}; {one['values']})"]
     lines += [f"  {name}: {summary}" for name, summary in one["queries"].items()]
     whys: dict[tuple[str, str, str], None] = {}  # in the order of the queries, each once

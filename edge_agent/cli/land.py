@@ -22,7 +22,6 @@ add_arguments = add_config
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or Ctrl-C."""
     settings = settings_of(args, "root")
     if args.dry_run:
         lower = settings.lower

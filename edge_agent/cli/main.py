@@ -141,7 +141,6 @@ def load(name: str) -> Verb:
 
 
 def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:
-    """The parser of one verb."""
     parser = argparse.ArgumentParser(
         prog=f"headwater {name}",
         description=verb.HELP,

@@ -23,7 +23,6 @@ add_arguments = add_config
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or Ctrl-C."""
     settings = settings_of(args, "region")
     if args.dry_run:
         return dry_run(settings)

@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or Ctrl-C."""
     settings = settings_of(args, "root")
     if args.dry_run:
         where = f"catalog {settings.root.catalog}" if settings.root.catalog else settings.root.tables

@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or Ctrl-C."""
     settings = settings_of(args, "gateway")
     if args.dry_run:
         return dry_run(settings)

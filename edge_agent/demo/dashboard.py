@@ -44,7 +44,6 @@ class Dashboard:
         self.traffic: list[tuple[float, int, int, int]] = []  # (second, raw JSON, gateways, regions) bytes so far
 
     def event(self, text: str) -> None:
-        """Show an event."""
         self._erase()
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 

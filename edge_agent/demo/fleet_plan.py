@@ -143,7 +143,6 @@ def gateway_config(seat: Seat, broker: str) -> str:
 
 
 def region_config(region: str, broker: str, lower: str) -> str:
-    """The local file of a merger."""
     return (
         f'[node]\nid = "{region}"\nrole = "region"\n\n[uplink]\nbroker = "{broker}"\nparent = "root"\n'
         f'heartbeat = "{HEARTBEAT}"\n\n[lower]\nbroker = "{lower}"\n\n[spool]\npath = "journal.db"\n'

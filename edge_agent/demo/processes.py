@@ -72,7 +72,6 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; a running one stays."""
         if self.alive:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +128,6 @@ class ChildProcess:
                 os.killpg(self._process.pid, number)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of its output."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])

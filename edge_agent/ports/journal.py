@@ -78,5 +78,4 @@ class Journal:
             raise PortError(f"journal of the lander: {err}") from err
 
     def close(self) -> None:
-        """Let go of file and lock."""
         self._file.close()

@@ -92,7 +92,6 @@ class SqliteFile:
         return aside
 
     def close(self) -> None:
-        """Checkpoint and let go."""
         self._close_db()
         if self._lock is not None:
             os.close(self._lock)

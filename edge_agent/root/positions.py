@@ -59,7 +59,6 @@ class KeyPositions:
     scale: int | None = 0
 
     def __len__(self) -> int:
-        """Keys."""
         return len(self.key)
 
     def take(self, which: NDArray[np.bool_]) -> KeyPositions:
@@ -92,12 +91,10 @@ class KeyPositions:
         return KeyPositions(key[order], revision, base, position, held[order], time_us, value, scale)
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values."""
         return {name: getattr(self, name) for name in KeyPositions.__dataclass_fields__}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> KeyPositions:
-        """The inverse of `snapshot`."""
         return cls(**state)
 
 

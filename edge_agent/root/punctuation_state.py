@@ -291,7 +291,6 @@ class PunctuationWindows:
         self.merged.forget(floor_us)
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values."""
         return {
             "known": [[node, [[*window, number] for window, number in of.items()]] for node, of in self.known.items()],
             "made": dict(self.made),
@@ -310,7 +309,6 @@ class PunctuationWindows:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> PunctuationWindows:
-        """The inverse of `snapshot`."""
         shown = {
             (node, start, end): (
                 tuple((of, low, high) for of, low, high in picks),

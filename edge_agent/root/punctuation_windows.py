@@ -42,7 +42,6 @@ class WindowChanges:
 
 
 def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Members, gaps: Sequence[Gap]) -> Coverage:
-    """Of a window of a query."""
     place, picks = whole
     expected: set[str] = set()
     missing: set[tuple[str, str]] = set()

@@ -62,7 +62,6 @@ class FleetCommands:
         return fits(tuple(nodes), node) if isinstance(nodes, list) else False
 
     def wait(self, payload: bytes, now_us: int) -> None:
-        """To be passed on."""
         self._waiting.append((now_us + PASSED_EXPIRY_S * 1_000_000, payload))
 
     def passed(self, now_us: int) -> list[bytes]:

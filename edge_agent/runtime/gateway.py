@@ -224,7 +224,6 @@ class GatewayLoop(NodeLoop):
         return super()._notes() + self.sensors.notes()
 
     def close(self) -> None:
-        """Let go of sensors too."""
         self.sensors.close()
         super().close()
 

@@ -130,7 +130,6 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self.connection.publish(topics.status(self._node), self._status(online=False), retain=True)
 
     def close(self) -> None:
-        """Let go of everything."""
         super().close()
         self.journal.close()
 

@@ -61,7 +61,6 @@ class Loop(ABC, Generic[E, A]):
             self.close()
 
     def start(self) -> None:
-        """Open the connections."""
         for connection in self.connections:
             connection.open()
 
@@ -91,7 +90,6 @@ class Loop(ABC, Generic[E, A]):
                 self._events.extend(self._perform(action, now_us))
 
     def close(self) -> None:
-        """Let go of everything."""
         for connection in self.connections:
             connection.close()
         self.waiter.close()

@@ -108,7 +108,6 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.up.publish(topics.status(self._node), self.status.offline(), retain=True)
 
     def close(self) -> None:
-        """Let go of everything."""
         super().close()
         self.spool.close()
 
@@ -123,7 +122,6 @@ class NodeLoop(Loop[Event, Action], ABC):
         return self.clock.now_us() + int(LONGEST_S * 1e6)
 
     def _readings(self, now_us: int) -> Iterator[Event]:
-        """Events of sensors."""
         return iter(())
 
     def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
@@ -165,7 +163,6 @@ class NodeLoop(Loop[Event, Action], ABC):
         return notes
 
     def counters(self) -> dict[str, object]:
-        """Numbers for `diagnose`."""
         return {
             "spool": {"frames": self.spool.frames, "bytes": self.spool.bytes},
             "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},

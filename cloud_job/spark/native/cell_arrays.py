@@ -31,7 +31,6 @@ def text(parts: Sequence[str]) -> str:
 
 
 def arrow_type(parts: Sequence[str]) -> pa.DataType:
-    """The same for Arrow."""
     return pa.struct([(part, pa.binary()) for part in parts])
 
 

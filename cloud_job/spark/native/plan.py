@@ -126,7 +126,6 @@ def _added(*columns: str) -> Callable[[Names], Named]:
 
 
 def _moments(power: int) -> Callable[[Names], Named]:
-    """After _about_the_mean."""
     return lambda name: {name(f"m{power}"): F.try_sum(PACKED + name(f"m{power}"))}
 
 

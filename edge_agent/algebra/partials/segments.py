@@ -24,7 +24,6 @@ class Segments:
     __slots__ = ("_codes", "_count", "_dense", "_present", "_starts", "rows")
 
     def __init__(self, rows: int, starts: Ints | None, codes: Ints | None, dense: int) -> None:
-        """Use `runs` or `coded`."""
         self.rows = rows
         self._starts = starts
         self._codes = codes

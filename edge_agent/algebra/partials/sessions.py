@@ -94,7 +94,6 @@ class SessionStore(Store):
     __slots__ = ("gap_us", "max_us")
 
     def __init__(self, basis: tuple[str, ...], gap_us: int, max_us: int = 0, nodes: Sequence[str] = ()) -> None:
-        """nodes: as for Store."""
         super().__init__(basis, None, nodes)
         self.gap_us, self.max_us = gap_us, max_us
 

@@ -35,7 +35,6 @@ class Store:
     __slots__ = ("_chunks", "_compacted", "_fresh", "_nodes", "_ranks", "_rows", "basis", "unit_us")
 
     def __init__(self, basis: tuple[str, ...], unit_us: int | None = None, nodes: Sequence[str] = ()) -> None:
-        """unit_us: as in `combine`."""
         self.basis = basis
         self.unit_us = unit_us
         self._nodes = nodes
@@ -100,7 +99,6 @@ class Store:
         return rows
 
     def restore(self, rows: Partials) -> None:
-        """Replace all rows by these."""
         self._fresh, self._chunks = [], []
         self._rows = self._compacted = len(rows)
         if len(rows):

@@ -98,12 +98,10 @@ class MergedMarkers:
         self._done, self._closed, self._open, self._returned, self._anew = 0, [], None, 0, True
 
     def snapshot(self) -> list[object]:
-        """Plain values."""
         return [[list(point) for point in self.points], self.open_us, self.begun, self.floor_us, self._done]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> MergedMarkers:
-        """From what `snapshot` returned."""
         points, open_us, begun, floor_us, done = state
         made = cls([(time_us, role) for time_us, role in points], open_us, begun, floor_us)
         if done:

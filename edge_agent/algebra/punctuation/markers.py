@@ -159,7 +159,6 @@ class Markers:
         return start, end
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values."""
         return {
             "waiting": [[marker.time_us, marker.role, marker.id] for marker in self.waiting],
             "closed": [self.start, self.end],

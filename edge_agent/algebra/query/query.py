@@ -33,7 +33,6 @@ class Aggregate:
     params: tuple[tuple[str, Param], ...] = ()
 
     def __post_init__(self) -> None:
-        """Lists to tuples."""
         params: tuple[tuple[str, object], ...] = self.params
         if any(isinstance(value, list) for _, value in params):
             plain = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in params)

@@ -34,7 +34,6 @@ class Rolling:
     )
 
     def __init__(self, window: Sliding, basis: tuple[str, ...]) -> None:
-        """Nothing formed yet."""
         self.window, self.basis = window, basis
         self.reach = -(-window.length_us // window.slide_us)  # in how many windows a slice is, at most
         self._next = _NEVER  # windows before have been formed
@@ -48,7 +47,6 @@ class Rolling:
         self._fresh: list[Partials] = []  # in neither
 
     def __len__(self) -> int:
-        """Rows held."""
         return sum(len(part) for part in (*self._held, *self._fresh))
 
     def add(self, rows: Partials) -> None:
@@ -205,7 +203,6 @@ class WindowStore:
         self._rows, self._kept = 0, 0  # in them; and after they were last looked through
 
     def __len__(self) -> int:
-        """Rows held."""
         return max([len(self._store), *(len(roll) for roll in self._rolls)])
 
     @property

@@ -23,7 +23,6 @@ class Edges:
     __slots__ = ("_cached", "_high", "_lattices", "_low", "_per_us", "first_us", "last_us")
 
     def __init__(self, windows: Iterable[Window]) -> None:
-        """windows: at least one."""
         self._lattices = union(lattice for window in set(windows) for lattice in window.edge_sets)
         self._per_us = sum(1 / lattice.step_us for lattice in self._lattices)
         self.first_us = min(each.first_us for each in self._lattices)

@@ -137,7 +137,6 @@ class DefinitionRegistry:
         return {d.id: d for d in self._accepted.values() if d.concerns(self._node) and not self._concerns(d)}
 
     def snapshot(self) -> dict[str, object]:
-        """Plain values for the spool."""
         return {
             "version": self._version,
             "hash": self._hash(),

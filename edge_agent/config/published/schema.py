@@ -102,12 +102,10 @@ def state() -> dict[str, object]:
 
 
 def text_of(schema: dict[str, object]) -> str:
-    """As it stands in the file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
-    """Write every schema."""
     for name, schema in schemas().items():
         (FOLDER / f"{name}.schema.json").write_text(text_of(schema), encoding="utf-8")
     return 0

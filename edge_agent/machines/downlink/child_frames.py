@@ -195,7 +195,6 @@ class ChildFrames:
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
-        """From what `snapshot` returns."""
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
         for node, epoch, plain, waiting in state["lines"]:

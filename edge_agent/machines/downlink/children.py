@@ -117,7 +117,6 @@ class Children:
         )
 
     def restore(self, state: ChildrenState) -> None:
-        """From what `snapshot` returns."""
         self.known = {node: Child(child.heard_us, child.online) for node, child in state.children.items()}
         self.retired = set(state.retired)
         self._link_up_us = state.link_up_us

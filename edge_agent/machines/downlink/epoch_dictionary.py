@@ -52,7 +52,6 @@ class EpochDictionary:
 
     @classmethod
     def restore(cls, state: DictionaryState) -> EpochDictionary:
-        """From what `snapshot` returns."""
         return cls(
             list(state.keys),
             list(state.nodes),

@@ -141,7 +141,6 @@ class GroupMembership:
     # --- the spool -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> MembershipState:
-        """The whole state."""
         agreed = self._agreement.snapshot()
         return MembershipState(
             published_us=self.published_us,
@@ -154,7 +153,6 @@ class GroupMembership:
 
     @classmethod
     def restore(cls, grace_us: int, state: MembershipState) -> GroupMembership:
-        """From what `snapshot` returns."""
         membership = cls(grace_us)
         membership.published_us, membership.moved_us = state.published_us, state.moved_us
         membership.members = {node: Member.restore(member) for node, member in state.members.items()}

@@ -112,7 +112,6 @@ class Member:
         ]
 
     def snapshot(self) -> MemberState:
-        """The whole state."""
         fixed = self._definitions
         if fixed is None:
             begins = [(*key, leaf, us) for key, leaves in self.begins.items() for leaf, us in leaves.items()]
@@ -132,7 +131,6 @@ class Member:
 
     @classmethod
     def restore(cls, state: MemberState) -> Member:
-        """From what `snapshot` returns."""
         member = cls(
             state.frontier_us,
             {leaf.node: leaf for leaf in state.leaves or ()},

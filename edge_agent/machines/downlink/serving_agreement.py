@@ -57,12 +57,10 @@ class ServingAgreement:
         return out
 
     def snapshot(self) -> AgreementState:
-        """The whole state."""
         return AgreementState(dict(self._since), dict(self._start_us))
 
     @classmethod
     def restore(cls, grace_us: int, state: AgreementState) -> ServingAgreement:
-        """From what `snapshot` returns."""
         agreement = cls(grace_us)
         agreement._since, agreement._start_us = dict(state.since), dict(state.starts)
         return agreement

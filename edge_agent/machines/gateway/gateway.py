@@ -44,7 +44,6 @@ class GroupState:
     changed: bool = True
 
     def take_rows(self) -> list[StepRows]:
-        """Removes and returns `rows`."""
         rows, self.rows = self.rows, []
         return rows
 

@@ -91,7 +91,6 @@ class PlanInterval(ABC):
         """Takes the state that `snapshot` returned."""
 
     def check(self) -> None:
-        """Invariants, for tests."""
         assert self.plan is not None or not self.pending
 
     def _bounds(self) -> dict[str, Any]:

@@ -173,7 +173,6 @@ class PlanTimeline:
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[Untyped]:
-        """The open rows of each interval."""
         return [Untyped(interval.snapshot()) for interval in self._all]
 
     def definitions(self) -> DefinitionsState:
@@ -200,7 +199,6 @@ class PlanTimeline:
             self._all.append(interval)
 
     def check(self) -> None:
-        """Invariants, for tests."""
         assert self._all[0].from_us == NEVER_US
         assert self._all[-1].until_us == FAR_US
         for interval, following in pairwise(self._all):

@@ -166,7 +166,6 @@ class PunctuationSlicer(PlanInterval):
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> PunctuationIntervalState:
-        """The state for the spool."""
         rows = (self._open.view(), self._tardy.view(), self._late.view())
         return PunctuationIntervalState(**self._bounds(), held=self._held, rows=rows)
 
@@ -179,7 +178,6 @@ class PunctuationSlicer(PlanInterval):
         self._newest_us = found.newest_us
 
     def check(self) -> None:
-        """Invariants, for tests."""
         super().check()
         for store in (self._open, self._tardy):
             rows = store.view()

@@ -63,13 +63,11 @@ class QueryValidity:
         )
 
     def snapshot(self) -> ValidityState:
-        """The state for the spool."""
         start = (self.start_from_us, self.start_until_us)
         return ValidityState(query=self.query, start=start, end_us=self.end_until_us)
 
     @classmethod
     def restore(cls, state: ValidityState) -> QueryValidity:
-        """From what `snapshot` returns."""
         return cls(state.query, *state.start, state.end_us)
 
 

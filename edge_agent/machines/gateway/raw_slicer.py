@@ -78,7 +78,6 @@ class RawSlicer(PlanInterval):
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> RawIntervalState:
-        """The state for the spool."""
         parts = ([_joined(rows)] if rows else [] for rows in (self._open, self._tardy))
         return RawIntervalState(**self._bounds(), open=next(parts), late=next(parts))
 
@@ -88,7 +87,6 @@ class RawSlicer(PlanInterval):
         self._open, self._tardy, self._newest_us = found.open, found.late, found.newest_us
 
     def check(self) -> None:
-        """Invariants, for tests."""
         super().check()
         for time, *_ in self._open:
             assert len(time)

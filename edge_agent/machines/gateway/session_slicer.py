@@ -94,7 +94,6 @@ class SessionSlicer(PlanInterval):
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> SessionIntervalState:
-        """The state for the spool."""
         return SessionIntervalState(**self._bounds(), open=self._open.view(), late=self._tardy.view())
 
     def restore(self, state: Untyped) -> None:

@@ -285,7 +285,6 @@ class Slicer:
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> GroupSlicerState:
-        """What any reading changes."""
         return GroupSlicerState(
             group=self.group,
             scale=self.scale,
@@ -324,5 +323,4 @@ class Slicer:
         return slicer
 
     def check(self) -> None:
-        """Invariants, for tests."""
         self._timeline.check()

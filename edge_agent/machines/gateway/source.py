@@ -87,7 +87,6 @@ class Source:
         return reached_us
 
     def snapshot(self) -> SourceState:
-        """The state for the spool."""
         return SourceState(
             newest_us=self.newest_us,
             position=self.position,
@@ -98,7 +97,6 @@ class Source:
         )
 
     def restore(self, state: SourceState) -> None:
-        """From what `snapshot` returns."""
         self.newest_us, self.position = state.newest_us, state.position
         self.ended, self.readings = state.ended, state.readings
         self.changes = ValueChanges(dict(state.changes))

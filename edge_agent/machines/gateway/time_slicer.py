@@ -234,7 +234,6 @@ class TimeSlicer(PlanInterval):
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> TimeIntervalState:
-        """The state for the spool."""
         late, extents = self._late.view(), self._joined()
         of = {**self._bounds(), "late": late, "closed_us": self._closed_us, "gone_us": self._gone_us}
         if isinstance(self._store, WindowStore):
@@ -255,7 +254,6 @@ class TimeSlicer(PlanInterval):
         self._extents = SliceExtents(*found.extents)
 
     def check(self) -> None:
-        """Invariants, for tests."""
         rows = self._store.view()
         super().check()
         if self.plan is not None and self.plan.kind == "slice":

@@ -296,7 +296,6 @@ class Merger(Node):
         return {group: state.frontier_us for group, state in self.groups.items()}
 
     def counters(self) -> dict[str, Any]:
-        """Numbers for `status`."""
         silent = self.parent.children.silent(self._committed_us or 0)
         return {"spooled": self.outbox.spooled, "children": {n: not quiet for n, quiet in silent.items()}}
 

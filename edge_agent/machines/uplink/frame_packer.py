@@ -64,11 +64,9 @@ class FramePacker:
     # --- definitions --------------------------------------------------------------------------------------------
 
     def define_key(self, text: str) -> None:
-        """The key of the next number."""
         self._fit(len(text.encode()) + 3).keys.append(text)
 
     def define_node(self, text: str) -> None:
-        """The node of the next number."""
         self._fit(len(text.encode()) + 3).nodes.append(text)
 
     def define_group(self, number: int, group: Group) -> None:
@@ -80,7 +78,6 @@ class FramePacker:
         self._fit(size_bounds.of_plan(plan)).plans.append((number, group_number, plan))
 
     def add_text(self, kind: Literal["queries", "sensors"], text: str) -> None:
-        """The text of a definition."""
         getattr(self._fit(len(text.encode()) + 5), kind).append(text)
 
     # --- members and rows --------------------------------------------------------------------------------------

@@ -67,7 +67,6 @@ class SocketStream:
         return sent
 
     def close(self) -> None:
-        """May be called twice."""
         self.sock.close()
 
     def fileno(self) -> int:

@@ -203,7 +203,6 @@ class FileSensor(CheckedSensor):
         return now_us + max(0, int((int(self._reach[0]) - self._clock_us()) / self._speed) + 1)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -54,7 +54,6 @@ class MqttSource:
 
     @property
     def sensor(self) -> Sensor:
-        """Its definition."""
         return self.converter.sensor
 
     def position(self) -> object:
@@ -267,7 +266,6 @@ class MqttSensors:
         return [note for source in self._sources.values() for note in source.converter.quality.notes()]
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Quality counters by sensor."""
         return {name: source.converter.quality.count.as_dict() for name, source in self._sources.items()}
 
 

@@ -169,12 +169,10 @@ class Sensors:
         return notes + (self._mqtt.notes() if self._mqtt is not None else [])
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Quality counters by sensor."""
         counts = {name: running.counters() for name, running in self._drivers.items()}
         return {**counts, **(self._mqtt.counters() if self._mqtt is not None else {})}
 
     def close(self) -> None:
-        """Stop all drivers."""
         for running in self._drivers.values():
             running.close()
         self._drivers.clear()

@@ -108,7 +108,6 @@ class _Step:
     def take(
         self, parts: Mapping[tuple[str, int, int], tuple[Part, ...]], dictionaries: Mapping[EpochKey, EpochDictionary]
     ) -> None:
-        """What took effect."""
         state, decision = self.state, self.decision
         for effect in decision.effects:
             if effect.frame is None:

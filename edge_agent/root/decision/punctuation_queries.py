@@ -102,12 +102,10 @@ class PunctuationQueries:
         return out
 
     def snapshot(self) -> list[object]:
-        """Plain values."""
         return [[*key, windows.snapshot()] for key, windows in self.windows.items()]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> PunctuationQueries:
-        """The inverse of `snapshot`."""
         return cls({QueryKey(query, revision): PunctuationWindows.restore(found) for query, revision, found in state})
 
 

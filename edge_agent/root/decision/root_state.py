@@ -78,7 +78,6 @@ class RootState:
         return min((low for low, _ in self.extent.values()), default=self.decided_us)
 
     def own(self, number: int, owner: str) -> None:
-        """A batch is this run's."""
         if not self.owners or self.owners[-1][1] != owner:
             self.owners.append((number, owner))
 
@@ -131,7 +130,6 @@ class RootState:
         return tuple(rows)
 
     def apply(self, effect: Effect) -> None:
-        """A frame took effect."""
         _add(self.applied.setdefault(EpochKey(effect.node, effect.epoch), []), effect.seq)
 
     def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:

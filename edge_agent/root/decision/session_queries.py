@@ -99,12 +99,10 @@ class SessionQueries:
         return islands, covers
 
     def snapshot(self) -> list[object]:
-        """Plain values."""
         return [[*place, track.snapshot(self.numbers.keys)] for place, track in self.tracks.items()]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> SessionQueries:
-        """The inverse of `snapshot`."""
         made = cls()
         for query, revision, node, found in state:
             made.tracks[QueryPlace(query, revision, node)] = OpenSessions.restore(found, made.numbers.keys)

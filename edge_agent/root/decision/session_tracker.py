@@ -255,7 +255,6 @@ class OpenSessions:
             self.touched = (min(low for low, _ in ranges), max(high for _, high in ranges))
 
     def snapshot(self, names: TextNumbers) -> dict[str, object]:
-        """Plain values."""
         codes, place = np.unique(self.code, return_inverse=True)
         return {
             "keys": [names.texts[code] for code in codes.tolist()],

@@ -50,7 +50,6 @@ class PositionRows:
     """The positions that were given, and the rows of windows of them."""
 
     def __init__(self, numbers: Renumbering) -> None:
-        """numbers: of the rows."""
         self._numbers = numbers
         self._positions: dict[tuple[str, str], KeyPositions] = {}  # by query and node: revisions go on from each other
 

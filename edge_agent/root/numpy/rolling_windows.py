@@ -27,7 +27,6 @@ class RollingWindows:
     """What one query has closed, and what its next windows need."""
 
     def __init__(self) -> None:
-        """Nothing closed."""
         self._roll: Rolling | None = None
         self._source: tuple[object, ...] = ()
         self._closed_us = 0
