@@ -27,7 +27,7 @@ def values(sensors: Sensors, now_us: int) -> dict[str, int]:
 
 def test_a_driver_is_imported_only_when_a_sensor_needs_it() -> None:
     code = (
-        "import sys; from edge_agent.ports.sensors.sensors import Sensors;"
+        "import sys; from edge_agent.ports.sensors.node_sensors import Sensors;"
         "from edge_agent.ports.clock import SystemClock;"
         "s = Sensors(SystemClock()); s.configure([], {}); s.poll(0);"
         "print([m for m in sys.modules if m.startswith('edge_agent.ports.sensors.') or m.startswith('paho')][1:])"
