@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.coverage import session_coverage
-from edge_agent.algebra.frame import BEGAN, LOST, Gap
+from edge_agent.algebra.frame import BEGAN, LOST, NEVER_US, Gap
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.root.completeness import GroupView
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
-from edge_agent.root.decision.session_tracker import SessionBounds
+from edge_agent.root.decision.session_tracker import SessionBounds, behind
 from edge_agent.root.decision.window_ranges import CoverageRef
 
 SECOND = 1_000_000
@@ -35,7 +35,7 @@ VIEWS = st.builds(
     st.dictionaries(st.sampled_from(["x", "y"]), TIMES),
 )
 KNOWN = st.builds(
-    lambda view, gaps, begins: CoverageSources(GROUP, view, gaps, begins, -1),
+    lambda view, gaps, begins: CoverageSources(GROUP, view, gaps, begins, -1, behind(view, {}, NEVER_US)),
     VIEWS,
     st.lists(GAPS, max_size=6),
     st.dictionaries(st.sampled_from(LEAVES), TIMES),
@@ -79,7 +79,7 @@ def test_a_thousand_gap_records_make_few_cells() -> None:
     gaps = [Gap((GROUP,), i * HOUR, i * HOUR + SECOND, -1, (f"gw-{i}",), "stopped") for i in range(1_000)]
     now = 1_000 * HOUR
     view = GroupView(now, {}, {}, {}, {}, {f"gw-{i}": now for i in range(1_000)}, {})
-    known = CoverageSources(GROUP, view, gaps, {}, 0)
+    known = CoverageSources(GROUP, view, gaps, {}, 0, behind(view, {}, NEVER_US))
     recent = SessionBounds((now - HOUR, now), (now - HOUR, now), HOUR, None)
     cells, covers = grid(known, recent, None)
     assert len(cells) <= 4
@@ -92,5 +92,5 @@ def test_a_thousand_gap_records_make_few_cells() -> None:
 def test_rows_made_again_have_cells_of_their_own() -> None:
     view = GroupView(50, {}, {}, {}, {}, dict.fromkeys(LEAVES, 50), {})
     where = SessionBounds((0, 40), (5, 45), 45, None)
-    cells, _ = grid(CoverageSources(GROUP, view, [], {}, 0), where, where)
+    cells, _ = grid(CoverageSources(GROUP, view, [], {}, 0, behind(view, {}, NEVER_US)), where, where)
     assert [cell.revising for cell in cells] == [False, True]

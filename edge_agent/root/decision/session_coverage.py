@@ -19,7 +19,7 @@ from edge_agent.algebra.frame import NEVER_US, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.root.completeness import GroupView
-from edge_agent.root.decision.session_tracker import SessionBounds, behind
+from edge_agent.root.decision.session_tracker import SessionBounds
 from edge_agent.root.decision.window_ranges import CoverageRef, join
 from edge_agent.root.decision.work import CoverageCell
 
@@ -28,7 +28,7 @@ from edge_agent.root.decision.work import CoverageCell
 class CoverageSources:
     """What coverage follows from. gaps: all known; those before floor_us, the horizon, touch no row.
 
-    begins: leaf -> first reading that it serves.
+    begins: leaf -> first reading that it serves. registers: leaf -> those that make it miss rows, see `behind`.
     """
 
     group: Group
@@ -36,6 +36,7 @@ class CoverageSources:
     gaps: Sequence[Gap]
     begins: Mapping[str, int]
     floor_us: int
+    registers: Mapping[str, Mapping[str, int]]
 
 
 def grid(
@@ -45,7 +46,7 @@ def grid(
 
     first, again: where rows come for the first time, and where rows are made again: each has cells of its own.
     """
-    view, special = known.view, behind(known.view)
+    view, special = known.view, known.registers
     near = _runs(known)
     own_keys = {key for own in special.values() for key in own}
     found: list[tuple[CoverageCell, CoverageRef]] = []

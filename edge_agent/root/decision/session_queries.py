@@ -73,7 +73,8 @@ class SessionQueries:
     ) -> tuple[Islands, tuple[CoverageRef, ...]]:
         """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
         serving: Serving = now.serving
-        known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us)
+        registers = self.tracks[QueryPlace(*query.key, now.group.node)].registers
+        known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us, registers)
         cells, covers = grid(known, ended.first, ended.again)
         islands = Islands(
             query=query.id,

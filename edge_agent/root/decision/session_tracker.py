@@ -240,7 +240,7 @@ class OpenSessions:
                 lows += [min(old_us, new_us)] * (old_us != new_us)
                 before_us = self.begins.get(leaf, NEVER_US)
                 lows += [min(before_us, begin_us)] * (before_us != begin_us)
-        registers = behind(view)
+        registers = behind(view, self.shut, shut_us)
         for leaf in {*self.registers, *registers}:
             old, new = self.registers.get(leaf, {}), registers.get(leaf, {})
             if old != new:
@@ -288,14 +288,20 @@ def _by_code(names: TextNumbers, some: Mapping[str, int], rest_us: int) -> Ints:
     return out
 
 
-def behind(view: GroupView) -> dict[str, dict[str, int]]:
-    """Leaf -> registers that make it miss rows of a key which other leaves allow: those of members left out."""
+def behind(view: GroupView, shut: Mapping[str, int], shut_us: int) -> dict[str, dict[str, int]]:
+    """Leaf -> registers that make it miss rows of a key which other leaves allow, or have allowed: of members left out.
+
+    shut, shut_us: the greatest bounds so far, by key and of the others. A member that is back counts again, and its
+    register may lie before rows that were written without it.
+    """
     found: dict[int, dict[str, int]] = {}
     out: dict[str, dict[str, int]] = {}
     for leaf, own in view.registers.items():
         mine = found.get(id(own))  # the leaves of one member share them
         if mine is None:
-            mine = found[id(own)] = {key: us for key, us in own.items() if us < view.bound_us(key)}
+            mine = found[id(own)] = {
+                key: us for key, us in own.items() if us < max(view.bound_us(key), shut.get(key, shut_us))
+            }
         if mine:
             out[leaf] = mine
     return out
