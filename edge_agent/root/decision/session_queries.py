@@ -16,7 +16,13 @@ from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
-from edge_agent.root.decision.session_tracker import ClosableSessions, OpenSessions, Pieces, SessionDecisionView
+from edge_agent.root.decision.session_tracker import (
+    ClosableSessions,
+    OpenSessions,
+    Pieces,
+    SessionDecisionView,
+    behind,
+)
 from edge_agent.root.decision.window_ranges import CoverageRef
 from edge_agent.root.decision.work import Islands, SessionKey
 
@@ -73,7 +79,8 @@ class SessionQueries:
     ) -> tuple[Islands, tuple[CoverageRef, ...]]:
         """What has ended as work, and the coverages in it. shape, orders: see Islands. gaps: all known."""
         serving: Serving = now.serving
-        registers = self.tracks[QueryPlace(*query.key, now.group.node)].registers
+        track = self.tracks[QueryPlace(*query.key, now.group.node)]
+        registers = behind(now.view, track.shut, track.shut_us)
         known = CoverageSources(now.group, now.view, gaps, now.begins, now.floor_us, registers)
         cells, covers = grid(known, ended.first, ended.again)
         islands = Islands(

@@ -240,7 +240,7 @@ class OpenSessions:
                 lows += [min(old_us, new_us)] * (old_us != new_us)
                 before_us = self.begins.get(leaf, NEVER_US)
                 lows += [min(before_us, begin_us)] * (before_us != begin_us)
-        registers = behind(view, self.shut, shut_us)
+        registers = behind(view, {}, NEVER_US)
         for leaf in {*self.registers, *registers}:
             old, new = self.registers.get(leaf, {}), registers.get(leaf, {})
             if old != new:

@@ -113,7 +113,7 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
         if key in view.serving:
             place = QueryPlace(*key, group.node)
             track = state.sessions.tracks.get(place)  # a session that may change is made again from its first piece
-            reach_us = longest_us + (0 if track is None else track.longest_us)
+            reach_us = longest_us + (0 if track is None else min(track.longest_us, state.limits.horizon_us))
             needed += [state.needs(place), state.settled_us(place, view.frontier_us) - reach_us]
         if key in state.markers.windows:  # a window that is made again needs its rows from the first on
             needed.append(state.markers.windows[key].kept_us)
