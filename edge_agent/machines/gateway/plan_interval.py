@@ -79,7 +79,10 @@ class PlanInterval(ABC):
         return []
 
     def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Adds slices that `cut` of another interval returned. Returns how many readings are in no window."""
+        """Adds slices that `cut` of another interval returned. Returns how many readings are in no window.
+
+        Only for intervals whose `cut` returns slices; the others are never asked.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -112,7 +112,9 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
         key = query.key
         if key in view.serving:
             place = QueryPlace(*key, group.node)
-            track = state.sessions.tracks.get(place)  # a session that may change is made again from its first piece
+            # A session that may change is made again from its first piece. longest_us also covers ranges that were
+            # touched, so it only grows: without a bound nothing would be dropped.
+            track = state.sessions.tracks.get(place)
             reach_us = longest_us + (0 if track is None else min(track.longest_us, state.limits.horizon_us))
             needed += [state.needs(place), state.settled_us(place, view.frontier_us) - reach_us]
         if key in state.markers.windows:  # a window that is made again needs its rows from the first on
