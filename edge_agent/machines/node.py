@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Gap
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_HORIZON_US, MAX_KEYS, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
@@ -52,7 +52,7 @@ class NodeSettings:
     """Who a node is and how often it speaks. Durations in us.
 
     frontier_step_us: frontiers are multiples of it where all window edges are, which keeps frames short
-    (schemas/frame.cddl).
+    (schemas/frame.cddl). frame_bytes: size limit of its frames. max_keys: how many keys one of its epochs numbers.
     """
 
     node: str
@@ -61,6 +61,8 @@ class NodeSettings:
     heartbeat_us: int = 1_000_000
     in_flight: int = 20
     frontier_step_us: int = 1_000
+    frame_bytes: int = MAX_FRAME_BYTES
+    max_keys: int = MAX_KEYS
 
 
 class Node(ABC):
@@ -71,7 +73,14 @@ class Node(ABC):
     ) -> None:
         """load: the content of a spooled frame by (epoch, seq), asked for only when one must be given up."""
         self.settings = settings
-        self.outbox = Outbox(settings.node, random, version=settings.version, in_flight=settings.in_flight)
+        self.outbox = Outbox(
+            settings.node,
+            random,
+            version=settings.version,
+            in_flight=settings.in_flight,
+            frame_bytes=settings.frame_bytes,
+            max_keys=settings.max_keys,
+        )
         self._load = load
         self._committing = False
         self._committed_us: int | None = None
@@ -90,10 +99,13 @@ class Node(ABC):
         self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
         outbox, known = slots.OUTBOX.read(restored.state), slots.NUMBERS.read(restored.state)
         if outbox is not None:
-            numbering = EpochEncoder()
+            numbering = self.outbox.new_encoder()
             if known is not None:
                 hints = [(n, AppendOnlyTable.read(f"{slots.REGISTERS}/{n}", restored.state)) for n in sorted(numbers)]
-                numbering = EpochEncoder.restore(known, AppendOnlyTable.read(slots.KEYS, restored.state), hints)
+                keys = AppendOnlyTable.read(slots.KEYS, restored.state)
+                numbering = EpochEncoder.restore(
+                    known, keys, hints, frame_bytes=settings.frame_bytes, max_keys=settings.max_keys
+                )
             self.outbox.restore(outbox, numbering, restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import COLUMNS, FUNCTIONS, Readings, basis_of
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame
 from edge_agent.algebra.partials import multisets, row_splitting
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.partial import Partials, combine, concat
@@ -22,7 +22,6 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
-from edge_agent.machines.uplink.frame_packer import BUDGET_BYTES
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
 from tests.oracle import central_computer
@@ -143,7 +142,7 @@ def test_a_bag_larger_than_a_frame_travels_in_several_rows_of_its_range() -> Non
     step = Step(groups=(GroupStep(query.group, 10**6, (StepRows(made, False, rows, [""], [""]),)),))
     sent = EpochEncoder().encode_step(7, 0, step)
     payloads = [frames.encode(frame) for frame in sent]
-    assert len(sent) * BUDGET_BYTES > 60_000 * 8
+    assert len(sent) * MAX_FRAME_BYTES * 3 // 4 > 60_000 * 8
     heard = [frame for frame in map(frames.decode, payloads) if isinstance(frame, Frame)]
     got = [s.named(made).partials for frame in heard for g in frame.groups for s in g.sections]
     whole = combine(concat(got), made.basis)

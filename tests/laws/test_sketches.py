@@ -21,7 +21,6 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.sketches import hll, kll, theta
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.uplink import frame_packer
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire import frames
@@ -249,13 +248,11 @@ def harmless(cell: bytes) -> None:
         assert made.estimates(both)[0] >= 1
 
 
-@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("frame_bytes", [MAX_FRAME_BYTES, 13_000])
 def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_too_large(
-    budget: int | None, monkeypatch: pytest.MonkeyPatch
+    frame_bytes: int,
 ) -> None:
     """protocol 2.1: at most 128 kB by construction, whatever a row holds."""
-    if budget is not None:
-        monkeypatch.setattr(frame_packer, "BUDGET_BYTES", budget)
     query = Query("q", 1, "s", Tumbling(10**6), tuple(Aggregate(fn, fn) for fn in ("theta_distinct", "approx_median")))
     made = plan((query,), None)[0].plan
     values = np.random.default_rng(1).normal(size=7 * 9_000)
@@ -264,10 +261,10 @@ def test_rows_of_large_sketches_are_spread_over_frames_and_one_alone_is_never_to
     start = np.arange(7) * 10**6
     rows = Partials(start, start + 10**6, np.zeros(7, np.int64), states)
     step = Step(groups=(GroupStep(query.group, 7 * 10**6, (StepRows(made, False, rows, [""], [""]),)),))
-    sent = EpochEncoder().encode_step(7, 0, step)
+    sent = EpochEncoder(frame_bytes=frame_bytes).encode_step(7, 0, step)
     assert max(len(frames.encode(frame)) for frame in sent) <= MAX_FRAME_BYTES
     held = [len(s.partials) for frame in sent for part in frame.groups for s in part.sections]
-    assert held == ([2, 2, 2, 1] if budget is None else [1] * 7)
+    assert held == ([2, 2, 2, 1] if frame_bytes == MAX_FRAME_BYTES else [1] * 7)
 
 
 # --- the library that other tools read them with ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
@@ -33,7 +33,9 @@ class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a 
 class EpochEncoder:
     """The numbers of one epoch and the definition texts sent in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, frame_bytes: int = MAX_FRAME_BYTES, max_keys: int = MAX_KEYS) -> None:
+        """frame_bytes: the size limit of a frame. max_keys: how many keys an epoch numbers."""
+        self.frame_bytes, self.max_keys = frame_bytes, max_keys
         self.keys: dict[str, int] = {}
         self.nodes: dict[str, int] = {}
         self.groups: dict[Group, int] = {}
@@ -51,7 +53,7 @@ class EpochEncoder:
         Raises: KeysExhausted before anything was numbered.
         """
         self._check_room(step)
-        packer = FramePacker()
+        packer = FramePacker(self.frame_bytes)
         for text in step.queries:
             self._send_text(packer, "queries", text)
         for text in step.sensors:
@@ -73,7 +75,7 @@ class EpochEncoder:
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
-        packer = FramePacker()
+        packer = FramePacker(self.frame_bytes)
         for key in self.keys:
             packer.define_key(key)
         for node in self.nodes:
@@ -99,7 +101,7 @@ class EpochEncoder:
                 hints = group_step.hints
                 fresh = hints.codes[self._map("keys", hints.keys)[hints.codes] < 0]
                 texts.update(hints.keys[code] for code in distinct(fresh).tolist())
-        if len(self.keys) + len(texts - self.keys.keys()) > MAX_KEYS:
+        if len(self.keys) + len(texts - self.keys.keys()) > self.max_keys:
             raise KeysExhausted
 
     def _map(self, kind: str, table: Sequence[str]) -> Ints:
@@ -207,10 +209,16 @@ class EpochEncoder:
 
     @classmethod
     def restore(
-        cls, state: NumbersState, keys: Sequence[str], registers: Iterable[tuple[int, Sequence[int]]]
+        cls,
+        state: NumbersState,
+        keys: Sequence[str],
+        registers: Iterable[tuple[int, Sequence[int]]],
+        *,
+        frame_bytes: int = MAX_FRAME_BYTES,
+        max_keys: int = MAX_KEYS,
     ) -> EpochEncoder:
         """From what `snapshot` returns. registers: as `SessionHints.snapshot` returns them."""
-        numbering = cls()
+        numbering = cls(frame_bytes=frame_bytes, max_keys=max_keys)
         numbering.keys = {text: n for n, text in enumerate(keys)}
         numbering.nodes = {text: n for n, text in enumerate(state.nodes)}
         numbering.groups = {group: n for n, group in enumerate(state.groups)}

@@ -25,10 +25,9 @@ from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.uplink import size_bounds
 
-BUDGET_BYTES: Final = MAX_FRAME_BYTES * 3 // 4  # sizes are upper bounds of the parts; the rest is headers
-LEAVES_A_FRAME: Final = 1_000  # about 50 bytes each
-SERVINGS_A_FRAME: Final = 500
+LEAF_BYTES: Final = 16  # of a leaf beside its name
 SERVING_BYTES: Final = 40  # revision and three times at their longest
+LISTED_BYTES: Final = 100  # of a leaf or a serving range at most, where they are cut into frames
 
 
 @dataclass(slots=True)
@@ -49,17 +48,24 @@ class DraftFrame:
 class FramePacker:
     """Adds each part to the last frame, or to a new one where that has no room."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        """frame_bytes: what a frame may take. Sizes of parts are upper estimates; a quarter is left for headers."""
         self._all = [DraftFrame()]
+        self._budget_bytes = frame_bytes * 3 // 4
 
     def _fit(self, size_bytes: int) -> DraftFrame:
         """The draft with room for size_bytes more."""
         last = self._all[-1]
-        if last.size_bytes and last.size_bytes + size_bytes > BUDGET_BYTES:
+        if last.size_bytes and last.size_bytes + size_bytes > self._budget_bytes:
             last = DraftFrame()
             self._all.append(last)
         last.size_bytes += size_bytes
         return last
+
+    @property
+    def _listed(self) -> int:
+        """How many leaves or serving ranges go into one frame at most."""
+        return max(self._budget_bytes // LISTED_BYTES, 1)
 
     # --- definitions --------------------------------------------------------------------------------------------
 
@@ -84,14 +90,14 @@ class FramePacker:
 
     def list_leaves(self, number: int, leaves: Sequence[Leaf]) -> None:
         """Leaves of the group of that number."""
-        for start in range(0, len(leaves), LEAVES_A_FRAME):
-            some = tuple(leaves[start : start + LEAVES_A_FRAME])
-            self._fit(sum(len(leaf.node) + 16 for leaf in some)).members.append(Members(number, some))
+        for start in range(0, len(leaves), self._listed):
+            some = tuple(leaves[start : start + self._listed])
+            self._fit(sum(len(leaf.node) + LEAF_BYTES for leaf in some)).members.append(Members(number, some))
 
     def list_serving(self, number: int, serving: Sequence[Serving]) -> None:
         """Which queries of the group of that number are fed, and when."""
-        for start in range(0, len(serving), SERVINGS_A_FRAME):
-            some = tuple(serving[start : start + SERVINGS_A_FRAME])
+        for start in range(0, len(serving), self._listed):
+            some = tuple(serving[start : start + self._listed])
             size_bytes = sum(len(each.query) + SERVING_BYTES for each in some)
             self._fit(size_bytes).members.append(Members(number, (), (), some))
 
@@ -100,7 +106,7 @@ class FramePacker:
         row_bytes = size_bounds.of_row(plan.basis)
         if row_splitting.is_cut(plan.basis):
             value_bytes = size_bounds.of_value(rows)
-            rows = row_splitting.cut(rows, plan.basis, plan.scale, BUDGET_BYTES // 2 // value_bytes)
+            rows = row_splitting.cut(rows, plan.basis, plan.scale, max(self._budget_bytes // 2 // value_bytes, 1))
             upto = np.cumsum(row_bytes + value_bytes * row_splitting.sizes(rows))
         else:
             upto = np.arange(row_bytes, row_bytes * (len(rows) + 1), row_bytes)
@@ -108,7 +114,7 @@ class FramePacker:
         done, done_bytes = 0, 0
         while done < len(rows):
             draft = self._all[-1]
-            room = BUDGET_BYTES - draft.size_bytes
+            room = self._budget_bytes - draft.size_bytes
             last = int(np.searchsorted(upto, done_bytes + room, side="right"))
             if last <= done and draft.size_bytes:
                 self._all.append(DraftFrame())

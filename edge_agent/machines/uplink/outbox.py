@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import OutboxState
 from edge_agent.machines.events import Note, Publish, SpooledFrame
@@ -44,15 +44,27 @@ class Pending:
 class Outbox:
     """One node's frames to its parent."""
 
-    def __init__(self, node: str, random: Random, *, version: str, in_flight: int = 20) -> None:
-        """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed."""
+    def __init__(
+        self,
+        node: str,
+        random: Random,
+        *,
+        version: str,
+        in_flight: int = 20,
+        frame_bytes: int = MAX_FRAME_BYTES,
+        max_keys: int = MAX_KEYS,
+    ) -> None:
+        """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed. frame_bytes,
+        max_keys: see EpochEncoder.
+        """
         self.node, self.version, self.in_flight = node, version, in_flight
+        self.frame_bytes, self.max_keys = frame_bytes, max_keys
         self.random = random
         self.journal: int | None = None
         self.epoch_id = 0
         self.seq = 0
         self.predecessor: tuple[int, int] | None = None
-        self.encoder = EpochEncoder()
+        self.encoder = self.new_encoder()
         self.pending: dict[tuple[int, int], Pending] = {}
         self.forget: list[tuple[int, int]] = []
         self.replaced: list[Frame] = []
@@ -74,7 +86,11 @@ class Outbox:
         used = {epoch for epoch, _ in self.pending} | {self.epoch}
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
-        self.encoder, self.seq = EpochEncoder(), 0
+        self.encoder, self.seq = self.new_encoder(), 0
+
+    def new_encoder(self) -> EpochEncoder:
+        """An encoder with the limits of this node."""
+        return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys)
 
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
