@@ -91,9 +91,9 @@ class Intake:
 
     def _tick(self, received_us: int, payload: bytes) -> None:
         """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
-        journal, connected = landing.tick(payload)
-        self.decider.parent.inbox.journal = journal
-        self.decider.parent.children.link(received_us, up=connected)
+        tick = landing.tick(payload)
+        self.decider.parent.inbox.journal = tick.journal
+        self.decider.parent.children.link(received_us, up=tick.connected)
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
         return self.decider.parent.inbox.received(node, epoch, seq)

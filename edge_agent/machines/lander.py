@@ -3,19 +3,22 @@
 Rules (docs/protocol.md): a receipt follows the fsync of the landing file that holds the frame (3.2); it is repeated
 for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
 when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
-files; if the last of them are lost, a frame lands twice and the root drops one.
+files; if the last of them are lost, a frame lands twice and the root drops one. A file says from time to time what is
+received, so that the root can tell a frame that is on its way from one whose file is lost (3.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
+
+STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,21 @@ class Landed:
 class Land:
     """Write one landing file with these objects, fsync it, then keep `received` (slot -> plain value).
 
-    now_us: the receive time of the file's tick, so that an idle root knows the time.
+    now_us: the receive time of the file's tick, so that an idle root knows the time. statement: what of which child is
+    received in this file or an earlier one, from time to time.
     """
 
     objects: tuple[object, ...]
     received: Mapping[str, object]
     now_us: int
+    statement: tuple[tuple[str, Receipt], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LanderSettings:
     """When a file is closed: after flush_us, at most so many frames or bytes; a tick at least every tick_us.
 
-    horizon_us: the root's correction horizon, for the receipts.
+    horizon_us: the root's correction horizon, for the receipts. statement_us: at most this long without a statement.
     """
 
     flush_us: int = 500_000
@@ -69,6 +74,7 @@ class LanderSettings:
     flush_bytes: int = 32 << 20
     tick_us: int = 1_000_000
     horizon_us: int = HORIZON_US
+    statement_us: int = 30_000_000
 
 
 LanderEvent = Tick | MessagesArrived | Landed | ChildStatus
@@ -96,6 +102,8 @@ class Lander:
         self._flying = False
         self._flushed_us: int | None = None
         self._newest: dict[str, int] = {}
+        self._stated_us: int | None = None
+        self._unstated = dict.fromkeys(self.received, STATEMENTS)  # epoch -> statements to come that hold it
 
     def handle(self, event: LanderEvent, now_us: int) -> list[LanderAction]:
         """One event in, what to do about it out."""
@@ -127,6 +135,7 @@ class Lander:
                 continue
             key = EpochKey(message.node, message.epoch)
             self._newest[message.node] = message.epoch
+            self._unstated[key] = STATEMENTS
             if message.seq is None:
                 self._beats[message.node] = message.of
                 if key not in self.received:  # a child that asks for our journal (3.7)
@@ -167,7 +176,17 @@ class Lander:
         self._beats.clear()
         self._fresh.clear()
         self._flying, self._flushed_us = True, now_us
-        return Land(objects, slots, now_us)
+        return Land(objects, slots, now_us, self._statement(now_us))
+
+    def _statement(self, now_us: int) -> tuple[tuple[str, Receipt], ...]:
+        """What is received of the epochs that were heard since the last statement, and of those in it once more."""
+        since_us = None if self._stated_us is None else now_us - self._stated_us
+        if since_us is not None and 0 <= since_us < self.settings.statement_us:
+            return ()
+        self._stated_us = now_us
+        keys = sorted(key for key in self._unstated if key in self.received)
+        self._unstated = {key: left - 1 for key, left in self._unstated.items() if left > 1}
+        return tuple((key.node, self._receipt(key)) for key in keys)
 
     def _landed(self) -> list[LanderAction]:
         self._flying = False
@@ -177,9 +196,8 @@ class Lander:
         return out
 
     def _receipts(self, keys: Iterable[EpochKey]) -> list[LanderAction]:
-        out: list[LanderAction] = []
-        for node, epoch in sorted(keys):
-            received = self.received.get(EpochKey(node, epoch), ReceivedSeqs())
-            horizon_us = self.settings.horizon_us
-            out.append(SendReceipt(node, Receipt(epoch, self.journal, *received.receipt(), horizon_us=horizon_us)))
-        return out
+        return [SendReceipt(key.node, self._receipt(key)) for key in sorted(keys)]
+
+    def _receipt(self, key: EpochKey) -> Receipt:
+        received = self.received.get(key, ReceivedSeqs())
+        return Receipt(key.epoch, self.journal, *received.receipt(), horizon_us=self.settings.horizon_us)

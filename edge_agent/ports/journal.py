@@ -35,6 +35,8 @@ class Journal:
             try:
                 self._open()
             except (UnusableError, sqlite3.DatabaseError, WireError) as err:
+                if isinstance(err, sqlite3.OperationalError):  # disk full, read-only: the journal itself may be good
+                    raise PortError(f"cannot use the journal {folder / NAME}: {err}") from err
                 aside = self._file.set_aside("unusable")
                 log.error("journal.unusable", extra={"why": str(err), "kept_as": str(aside)})
                 self._open()
@@ -56,6 +58,11 @@ class Journal:
         db.execute("PRAGMA synchronous=NORMAL")  # from here on only content that may be lost is written
 
     def _check(self, about: Mapping[str, Any]) -> None:
+        if about["version"] > VERSION:
+            raise ConfigError(
+                f"{self.folder / NAME} is of version {about['version']}, this headwater reads up to {VERSION}: run the "
+                "newer one again, or choose another [lander] folder"
+            )
         if about["version"] != VERSION:
             raise WireError(f"journal of version {about['version']}: this lander reads version {VERSION}")
         if about["node"] != self.node:

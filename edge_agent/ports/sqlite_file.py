@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,8 +60,9 @@ class SqliteFile:
             owner = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(lock)
             raise PortError(f"{self.what} is in use by process {owner}: stop it, or choose another path") from None
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # a full disk: only the answer to the next process lacks the number
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
         return lock
 
     def open(self) -> sqlite3.Connection:

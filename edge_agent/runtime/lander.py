@@ -49,30 +49,47 @@ NUMBERER: Final = "numberer"
 
 
 class LandingFolder:
-    """Whole files only: written under a hidden name, fsynced, renamed, the folder fsynced."""
+    """Whole files only: written under a hidden name, fsynced, renamed, the folder fsynced (docs/protocol.md 3.2)."""
 
     def __init__(self, folder: Path) -> None:
-        """Files that an earlier run left half-written go."""
+        """Files that an earlier run left half-written go. Raises: PortError."""
         self.folder = folder
         self.count = 0
         for part in folder.glob(f".*{landing.SUFFIX}.tmp"):
-            part.unlink()
+            _remove(part)
 
     def write(self, now_us: int, records: Iterable[bytes]) -> Path:
-        """One landing file. Names sort by time and are never used again. Raises: PortError."""
+        """One landing file. Names sort by time and are never used again. Raises: PortError, and there is no file."""
         name = f"{now_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
         part, whole = self.folder / f".{name}.tmp", self.folder / name
         try:
-            with part.open("wb", buffering=0) as file:
-                file.write(b"".join(records))
-                os.fsync(file.fileno())
+            _write(part, b"".join(records))
             part.rename(whole)
             sync_folder(self.folder)
         except OSError as err:
-            part.unlink(missing_ok=True)
+            _remove(part)  # the disk may be full: a part of a file would keep it so
             raise PortError(f"landing file {name}: {err.strerror}") from err
         self.count += 1
         return whole
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it, fsynced. A disk that is nearly full takes a part of a write and says how much. Raises: OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:  # a disk that can only be read: it is in nobody's way
+        log.warning("landing.not_removed", extra={"file": str(path), "why": err.strerror})
 
 
 class LanderLoop(Loop[LanderEvent, LanderAction]):
@@ -98,10 +115,11 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         super().__init__(self.machine, SystemClock(), Waiter(), self.connection)
         filters = (topics.frames_of_children(self._node), topics.status(), topics.state(), *topics.definitions_below())
         self.connection.subscribe(dict.fromkeys(filters, 1))
-        self.messages = self.files = self.bytes = 0
+        self.messages = self.files = self.bytes = self.attempts = 0
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
-        self._unsaved = False
+        self._unsaved = False  # numbers of definitions
+        self._save_us = 0  # when to try again to save them
         self._logged_us = 0
 
     # --- a turn ----------------------------------------------------------------------------------------------------
@@ -119,12 +137,20 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 self.connection.publish(publication.topic, publication.payload, retain=True)
                 log.info("definition.numbered", extra={"topic": publication.topic})
                 self._unsaved = True
-        if self._unsaved:
-            self._unsaved = False
-            self.journal.keep(NUMBERER, {"": self.numberer.snapshot()})
+        if self._unsaved and now_us >= self._save_us:
+            self._save(now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
+
+    def _save(self, now_us: int) -> None:
+        """The numbers of definitions. The broker retains them too, so they may wait for a full disk."""
+        try:
+            self.journal.keep(NUMBERER, {"": self.numberer.snapshot()})
+            self._unsaved = False
+        except PortError as err:
+            log.error("journal.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
+            self._save_us = now_us + RETRY_US
 
     def _finish(self, now_us: int) -> None:
         self.connection.publish(topics.status(self._node), self._status(online=False), retain=True)
@@ -150,8 +176,12 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         return []
 
     def _land(self, land: Land, now_us: int) -> list[LanderEvent]:
-        tick = landing.encode_tick(land.now_us, self.journal.id, connected=self.connection.up)
-        records = [tick, *(record for record in land.objects if isinstance(record, bytes))]
+        records = [record for record in land.objects if isinstance(record, bytes)]
+        connected = self.connection.up
+        records.insert(
+            0, landing.encode_tick(land.now_us, self.journal.id, records, land.statement, connected=connected)
+        )
+        self.attempts += 1
         try:
             self.folder.write(land.now_us, records)
         except PortError as err:

@@ -49,3 +49,16 @@ def each(read: Callable[[object], T], value: object, what: str) -> tuple[T, ...]
 def names(value: object, what: str, longest: int = NAME) -> tuple[str, ...]:
     """Texts. Raises: WireError."""
     return each(lambda item: a_text(item, what, longest), value, what)
+
+
+def seq_ranges(value: object, upto: int, most: int | None = None) -> tuple[tuple[int, int], ...]:
+    """Inclusive ranges of sequence numbers, ascending, above `upto`, the first that is missing. Raises: WireError."""
+    out: list[tuple[int, int]] = []
+    beyond = upto
+    for pair in an_array(value, "ranges above", 0, most):
+        first, last = an_array(pair, "range", 2, 2)
+        out.append(
+            (an_int(first, beyond + 1, MAX_SEQ, "first of a range"), an_int(last, first, MAX_SEQ, "last of a range"))
+        )
+        beyond = last
+    return tuple(out)

@@ -1,20 +1,42 @@
 """Landing files: a CBOR sequence (RFC 8742) of [topic, receive time, payload]; schemas/landing.cddl.
 
-Written by the lander, read by the root. A file may end in the middle of a record (a power cut before its fsync); the
-records before the damage are valid.
+Written by the lander, read by the root. The first record of a file, the lander's own, holds a checksum of every other
+one, so that a file that was cut short or changed on its disk is recognised; the whole records of such a file are valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
+from edge_agent.algebra.frame import Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
-from edge_agent.wire.fields import ID_LIMIT
+from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ, a_node, each, seq_ranges
 
 SUFFIX: Final = ".cborseq"  # of a landing file
-TICK_TOPIC: Final = "tick"  # marks a record of the lander itself, not of a child
+TICK_TOPIC: Final = "tick"  # marks the lander's own record, not of a child
+CHECK: Final = np.dtype(">u4")  # a CRC-32
+
+Record = tuple[str, int, bytes]  # topic, receive time [us], payload
+
+
+@dataclass(frozen=True, slots=True)
+class LanderTick:
+    """The lander's own record: its journal, and whether it is connected to its broker (docs/protocol.md 3.7, 4.4).
+
+    checks: CRC-32 of each record after it in the file; None in a file of a lander that wrote none. received: what the
+    lander has received of epochs of its children, in this file or an earlier one, as (child, receipt).
+    """
+
+    journal: int
+    connected: bool
+    checks: tuple[int, ...] | None = None
+    received: tuple[tuple[str, Receipt], ...] = ()
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:
@@ -22,31 +44,77 @@ def encode(topic: str, received_us: int, payload: bytes) -> bytes:
     return dumps([topic, received_us, payload])
 
 
-def encode_tick(received_us: int, journal: int, *, connected: bool) -> bytes:
-    """The lander's own record: its journal id, and whether it is connected to its broker (docs/protocol.md 3.7,
-    4.4).
+def encode_tick(
+    received_us: int,
+    journal: int,
+    records: Iterable[bytes] | None = None,
+    received: Iterable[tuple[str, Receipt]] = (),
+    *,
+    connected: bool,
+) -> bytes:
+    """The lander's own record, the first of a file. records: those that follow it; None: without checksums."""
+    content: list[object] = [journal, int(connected)]
+    if records is not None:
+        content.append(np.fromiter(map(zlib.crc32, records), CHECK).tobytes())
+        content += [[[node, r.epoch, r.upto, [list(pair) for pair in r.above]] for node, r in received]]
+    return encode(TICK_TOPIC, received_us, dumps(content))
+
+
+def tick(payload: bytes) -> LanderTick:
+    """The content of a record whose topic is TICK_TOPIC. Raises: WireError."""
+    fields = an_array(loads(payload, "tick"), "tick", 2, 4)
+    journal, connected = an_int(fields[0], 0, ID_LIMIT, "journal"), an_int(fields[1], 0, 1, "connected") == 1
+    if len(fields) == 2:
+        return LanderTick(journal, connected)
+    if len(fields) != 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK.itemsize:
+        raise WireError("tick: wanted the checksums of the records, 4 bytes each, and what was received")
+    checks = tuple(np.frombuffer(fields[2], CHECK).tolist())
+    received = each(lambda item: _received(item, journal), fields[3], "received")
+    return LanderTick(journal, connected, checks, received)
+
+
+def _received(item: object, journal: int) -> tuple[str, Receipt]:
+    fields = an_array(item, "received", 4, 4)
+    upto = an_int(fields[2], 0, MAX_SEQ, "upto")
+    above = seq_ranges(fields[3], upto)
+    return a_node(fields[0], "child"), Receipt(an_int(fields[1], 0, EPOCH_LIMIT, "epoch"), journal, upto, above)
+
+
+def iterate(content: bytes) -> Iterator[Record]:
+    """The records of a file in order, without those that fail their checksum.
+
+    Raises: WireError after the good records: naming the offset from which on the content is no record, the number of
+    records that a file which was cut short lacks, and the records that fail their checksum.
     """
-    return encode(TICK_TOPIC, received_us, dumps([journal, int(connected)]))
-
-
-def tick(payload: bytes) -> tuple[int, bool]:
-    """(journal, connected) of a record whose topic is TICK_TOPIC. Raises: WireError."""
-    journal, connected = an_array(loads(payload, "tick"), "tick", 2, 2)
-    return an_int(journal, 0, ID_LIMIT, "journal"), an_int(connected, 0, 1, "connected") == 1
-
-
-def iterate(content: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """The records of a file in order. Raises: WireError naming the offset of a damaged record, after the good ones."""
-    at = 0
+    at, count = 0, 0
+    checks: Sequence[int] | None = None
+    changed: list[int] = []
     while at < len(content):
         try:
-            record, at = _record(content, at)
+            record, end = _record(content, at)
         except (WireError, UnicodeDecodeError) as err:
             raise WireError(f"landing file damaged at byte {at} of {len(content)}: {err}") from None
-        yield record
+        if count and checks is not None and (count > len(checks) or zlib.crc32(content[at:end]) != checks[count - 1]):
+            changed.append(count)
+        else:
+            if not count and record[0] == TICK_TOPIC:
+                checks = _checks(record[2])
+            yield record
+        at, count = end, count + 1
+    if checks is not None and count <= len(checks):
+        raise WireError(f"landing file cut short: {len(checks) + 1 - count} of {len(checks) + 1} records are missing")
+    if changed:
+        raise WireError(f"landing file damaged: records {changed[:10]} fail their checksums ({len(changed)} in all)")
 
 
-def _record(content: bytes, at: int) -> tuple[tuple[str, int, bytes], int]:
+def _checks(payload: bytes) -> tuple[int, ...] | None:
+    try:
+        return tick(payload).checks
+    except WireError:  # whoever reads the record finds out
+        return None
+
+
+def _record(content: bytes, at: int) -> tuple[Record, int]:
     major, size, at = head(content, at)
     if (major, size) != (ARRAY, 3):
         raise WireError(f"wanted an array of 3 items, got major type {major} with {size}")

@@ -10,7 +10,7 @@ from typing import Final
 from edge_agent.algebra.frame import HORIZON_US, MAX_FRAME_BYTES, MAX_HORIZON_US, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
-from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ
+from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ, seq_ranges
 
 VERSION: Final = 1
 MAX_RANGES: Final = 1_000  # a receipt may leave frames out: they are sent again and receipted then
@@ -39,20 +39,13 @@ def decode(payload: bytes) -> Receipt:
     if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
         raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
     upto = an_int(fields[3], 0, MAX_SEQ, "upto")
-    above: list[tuple[int, int]] = []
-    beyond = upto  # seq `upto` itself is the first that is missing
-    for pair in an_array(fields[4], "ranges above", 0, MAX_RANGES):
-        first, last = an_array(pair, "range", 2, 2)
-        above.append(
-            (an_int(first, beyond + 1, MAX_SEQ, "first of a range"), an_int(last, first, MAX_SEQ, "last of a range"))
-        )
-        beyond = last
+    above = seq_ranges(fields[4], upto, MAX_RANGES)
     quarantined = an_array(fields[5], "quarantined", 0, MAX_RANGES)
     return Receipt(
         an_int(fields[1], 0, EPOCH_LIMIT, "epoch"),
         an_int(fields[2], 0, ID_LIMIT, "journal"),
         upto,
-        tuple(above),
+        above,
         tuple(an_int(seq, 0, MAX_SEQ, "quarantined seq") for seq in quarantined),
         an_int(fields[6], 0, MAX_HORIZON_US, "horizon") if len(fields) > 6 else HORIZON_US,
     )

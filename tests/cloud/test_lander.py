@@ -19,6 +19,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
 from tests.support.fakes import Mosquitto
+from tests.support.ports.small_disk import small_disk
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -167,7 +168,7 @@ def test_of_heartbeats_the_newest_of_a_flush_lands_and_a_tick_when_idle(
         files = loop.files
         eventually(lambda: loop.files > files)
         ticks = [landing.tick(payload) for topic, payload in landed(tmp_path) if topic == landing.TICK_TOPIC]
-        assert ticks[-1] == (loop.journal.id, True)
+        assert (ticks[-1].journal, ticks[-1].connected) == (loop.journal.id, True)
 
 
 def test_a_definition_without_revision_is_published_again_with_the_next_number(
@@ -199,3 +200,26 @@ def test_an_unusable_journal_is_set_aside_and_a_new_one_begins(mosquitto: Mosqui
     with landing_in(tmp_path, mosquitto) as loop:
         assert loop.journal.id > 0
     assert (tmp_path / ".lander.db.unusable-1").exists()
+
+
+def test_a_full_disk_ends_no_lander_and_what_it_could_not_land_is_not_receipted(
+    mosquitto: Mosquitto, child: Child, tmp_path: Path
+) -> None:
+    """protocol 3.2: definitions are heard meanwhile; with room, everything lands once and is receipted."""
+    topic = "hw/1/all/cfg/query/boiler-10m"
+    with small_disk(tmp_path / "disk", 512 * 1024) as disk, landing_in(disk.folder, mosquitto) as loop:
+        child.send(frame(0))
+        eventually(lambda: any(r.upto == 1 for r in child.receipts))
+        disk.fill()
+        child.client.publish(topic, b'{"source":"boiler"}', 1, True).wait_for_publish(10)
+        eventually(lambda: b'"revision":1' in child.retained.get(topic, b""))
+        for seq in range(1, 4):
+            child.send(frame(seq))
+        files, turns = loop.files, loop.attempts
+        eventually(lambda: loop.attempts >= turns + 3)
+        assert loop.files == files
+        assert {r.upto for r in child.receipts} == {1}
+        disk.make_room()
+        eventually(lambda: any(r.upto == 4 for r in child.receipts))
+        assert landed_frames(disk.folder) == [frame(seq) for seq in range(4)]
+        assert not list(disk.folder.glob("*unusable*"))

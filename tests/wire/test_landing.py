@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,44 @@ def test_a_file_cut_short_gives_the_records_before_the_cut(written: list[Record]
     got, why = read(content[:at])
     assert got == written[:whole]
     assert why.startswith(f"landing file damaged at byte {end} of {at}: ") == (end != at)
+
+
+def whole(written: list[Record]) -> bytes:
+    """A file as the lander writes it."""
+    pieces = [landing.encode(*record) for record in written]
+    return landing.encode_tick(5, 7, pieces, connected=True) + b"".join(pieces)
+
+
+@given(records)
+def test_a_whole_file_is_read_without_a_word(written: list[Record]) -> None:
+    (tick, *got), why = read(whole(written))
+    assert (got, why) == (written, "")
+    assert landing.tick(tick[2]) == landing.LanderTick(
+        7, True, tuple(zlib.crc32(landing.encode(*record)) for record in written)
+    )
+
+
+@given(records.filter(bool), st.data())
+def test_a_file_that_lacks_records_says_how_many(written: list[Record], data: st.DataObject) -> None:
+    """Cut between two records, nothing else tells it."""
+    kept = data.draw(st.integers(0, len(written) - 1))
+    pieces = [landing.encode(*record) for record in written]
+    content = landing.encode_tick(5, 7, pieces, connected=True) + b"".join(pieces[:kept])
+    got, why = read(content)
+    assert got[1:] == written[:kept]
+    assert why == f"landing file cut short: {len(written) - kept} of {len(written) + 1} records are missing"
+
+
+@given(records.filter(bool), st.data())
+def test_a_bit_that_flips_on_the_disk_costs_its_record_and_is_named(written: list[Record], data: st.DataObject) -> None:
+    content = bytearray(whole(written))
+    at = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[at // 8] ^= 1 << at % 8
+    got, why = read(bytes(content))
+    first = len(content) - len(b"".join(landing.encode(*record) for record in written))
+    if at // 8 >= first:
+        assert why
+        assert {*got[1:]} <= {*written}
 
 
 @pytest.mark.parametrize(

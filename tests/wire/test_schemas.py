@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads, landing, readings, receipts
+from edge_agent.wire.fields import NODE_ID
 from tests.support.effort import examples
 from tests.support.wire import frame_strategies as any_
 from tests.support.wire import meaning
@@ -109,14 +111,27 @@ def test_what_the_code_reads_the_schema_allows(frame: Frame, data: st.DataObject
     assert conforms(FRAME, bytes(payload), "message")
 
 
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.booleans())
-def test_the_landers_own_record_comes_back_and_conforms(received_us: int, journal: int, connected: bool) -> None:
-    record = landing.encode_tick(received_us, journal, connected=connected)
-    [(topic, time, payload)] = landing.iterate(record)
-    assert (topic, time) == (landing.TICK_TOPIC, received_us)
-    assert landing.tick(payload) == (journal, connected)
-    assert conforms(LANDING, record)
-    assert conforms(LANDING, payload, "tick")
+RECEIVED: Final = st.lists(st.tuples(st.from_regex(NODE_ID, fullmatch=True), any_.receipts()), max_size=4)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.booleans(), st.lists(st.binary()), RECEIVED)
+def test_the_landers_own_record_comes_back_and_conforms(
+    received_us: int, journal: int, connected: bool, others: list[bytes], received: list[tuple[str, Receipt]]
+) -> None:
+    known = tuple((node, Receipt(r.epoch, journal, r.upto, r.above)) for node, r in received)
+    checks = tuple(map(zlib.crc32, others))
+    for wanted, record in (
+        (
+            landing.LanderTick(journal, connected, checks, known),
+            landing.encode_tick(received_us, journal, others, known, connected=connected),
+        ),
+        (landing.LanderTick(journal, connected), landing.encode_tick(received_us, journal, connected=connected)),
+    ):
+        (topic, time, payload) = next(landing.iterate(record))
+        assert (topic, time) == (landing.TICK_TOPIC, received_us)
+        assert landing.tick(payload) == wanted
+        assert conforms(LANDING, record)
+        assert conforms(LANDING, payload, "tick")
 
 
 # --- vectors ----------------------------------------------------------------------------------------------------------

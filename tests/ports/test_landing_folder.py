@@ -1,0 +1,126 @@
+"""Landing files and the lander's journal on disks that are full, cut a write short, or can only be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.ports.journal import LOCK, NAME, Journal
+from edge_agent.runtime.lander import LandingFolder
+from edge_agent.wire import landing
+from tests.support.ports.small_disk import no_file_beyond, small_disk
+
+RECORDS = [landing.encode("hw/1/root/up/gw-1/f", n, bytes(1000)) for n in range(20)]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_that_was_cut_short_never_gets_its_name(tmp_path: Path) -> None:
+    """protocol 3.2: a write that crosses the end of the disk succeeds, and says that it was less than asked for."""
+    folder = LandingFolder(tmp_path)
+    with no_file_beyond(10_000), pytest.raises(PortError, match=r"landing file .*: File too large"):
+        folder.write(5, RECORDS)
+    assert files(tmp_path) == []
+    path = folder.write(5, RECORDS)
+    assert path.read_bytes() == b"".join(RECORDS)
+
+
+def test_a_write_in_pieces_is_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.2: what a system call took is looked at, and the rest is written too."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, content: write(handle, bytes(content)[:777]))
+    assert LandingFolder(tmp_path).write(5, RECORDS).read_bytes() == b"".join(RECORDS)
+
+
+def test_a_full_disk_takes_no_part_of_a_file(tmp_path: Path) -> None:
+    """protocol 3.2"""
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        folder = LandingFolder(disk.folder)
+        kept = folder.write(1, RECORDS)
+        disk.fill()
+        for _ in range(3):
+            with pytest.raises(PortError, match="No space left"):
+                folder.write(2, RECORDS)
+        assert files(disk.folder) == [kept.name, "filler"]
+        disk.make_room()
+        assert folder.write(2, RECORDS).read_bytes() == b"".join(RECORDS)
+
+
+def test_a_journal_on_a_full_disk_is_opened_as_it_is(tmp_path: Path) -> None:
+    """protocol 3.7: a new id would be a new parent for every child."""
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        journal = Journal(disk.folder, "root")
+        journal.keep("received/", {"gw-1/5": [7, []]})
+        journal.close()
+        (disk.folder / LOCK).unlink()
+        disk.fill()
+        again = Journal(disk.folder, "root")
+        assert again.id == journal.id
+        assert again.slots("received/") == {"gw-1/5": [7, []]}
+        with pytest.raises(PortError, match="journal of the lander: database or disk is full"):
+            again.keep("received/", {f"gw-1/{n}": [8, [*range(1000)]] for n in range(100)})
+        again.close()
+        disk.make_room()
+        assert Journal(disk.folder, "root").slots("received/") == {"gw-1/5": [7, []]}
+        assert not [name for name in files(disk.folder) if "unusable" in name]
+
+
+def test_a_journal_that_can_only_be_read_is_refused_and_not_set_aside(tmp_path: Path) -> None:
+    """protocol 3.7: the disk is at fault, the journal is good."""
+    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+        journal = Journal(disk.folder, "root")
+        journal.close()
+        before = files(disk.folder)
+        disk.read_only(True)
+        with pytest.raises(PortError, match="Read-only file system"):
+            Journal(disk.folder, "root")
+        disk.read_only(False)
+        assert files(disk.folder) == before
+        again = Journal(disk.folder, "root")
+        assert again.id == journal.id
+        again.close()
+
+
+def test_a_journal_that_its_disk_does_not_open_is_not_set_aside(tmp_path: Path) -> None:
+    """protocol 3.7: what SQLite calls operational (disk full, I/O error, no write-ahead log) is no damage."""
+    journal = Journal(tmp_path, "root")
+    journal.close()
+    in_the_way = tmp_path / f"{NAME}-wal"
+    in_the_way.mkdir()
+    with pytest.raises(PortError, match="cannot use the journal"):
+        Journal(tmp_path, "root")
+    in_the_way.rmdir()
+    assert not [name for name in files(tmp_path) if "unusable" in name]
+    again = Journal(tmp_path, "root")
+    assert again.id == journal.id
+    again.close()
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as later:
+        later.setattr("edge_agent.ports.journal.VERSION", 99)
+        journal = Journal(tmp_path, "root")
+        journal.close()
+    content = (tmp_path / NAME).read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"\.lander\.db is of version 99, this headwater reads up to 1: run the newer"
+    ):
+        Journal(tmp_path, "root")
+    assert (tmp_path / NAME).read_bytes() == content
+
+
+def test_a_first_start_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64 * 1024) as disk:
+        disk.fill()
+        with pytest.raises(PortError, match=r"cannot use the journal .*: database or disk is full"):
+            Journal(disk.folder, "root")
+        disk.make_room()
+        Journal(disk.folder, "root").close()
+        assert files(disk.folder) == [NAME, LOCK]
