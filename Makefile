@@ -4,13 +4,14 @@ ONLY ?=
 ARGS ?=
 MINUTES ?= 10
 
-.PHONY: help demo test quick explore bench lint format docs setup lock clean
+.PHONY: help demo test quick explore mutants bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
 	@echo "make test   lint and all tests                                        (ARGS='tests/laws -k sum' for some)"
 	@echo "make quick  algebra, machines, wire and layers with few examples: under two minutes on two cores"
 	@echo "make explore  the property tests with new seeds; prints what to add   (MINUTES=60; ARGS='tests/laws' for some)"
+	@echo "make mutants  breaks single lines of custody and completeness; prints which tests caught them   (ONLY='lander')"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
@@ -26,6 +27,9 @@ quick:
 
 explore:
 	@MINUTES=$(MINUTES) scripts/explore $(ARGS)
+
+mutants:
+	@scripts/setup python && nice .venv/bin/python -m tests.mutants $(ONLY)
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)

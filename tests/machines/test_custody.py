@@ -1,0 +1,318 @@
+"""Custody at its edges: stops, gap records passed on, what waits for a commit, what a restart must remember."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from edge_agent.algebra.frame import LOST, Birth, Frame, Gap, Receipt
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Query
+from edge_agent.algebra.windows import Session, Tumbling
+from edge_agent.machines.checkpoint.slots import SOURCE
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.events import (
+    Ack,
+    Action,
+    Arrived,
+    BadFrame,
+    Beat,
+    Commit,
+    Committed,
+    LowerLink,
+    Publish,
+    Read,
+    Receipted,
+    Restored,
+    SendReceipt,
+    Tick,
+)
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from tests.support.machines.scripted_child import SUM, Sender, root_of
+from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read
+
+LIVE = replace(SENSOR, rereadable=False, own_clock=False)
+SUMS = Query("sums", 1, "door", Tumbling(S), SUM)
+VISITS = Query("visits", 1, "door", Session(5 * S), SUM)
+
+
+def region_of(*senders: Sender, restored: Restored | None = None) -> SimulatedHost[Merger]:
+    """A merger that its parent has accepted, and whose children know its journal."""
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(3), restored, grace_us=600 * S))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    for sender in senders:
+        sender.outbox.journal = host.machine.journal
+    return host
+
+
+def came(*frames: tuple[str, Frame | BadFrame], token: object = None) -> Arrived:
+    return Arrived(tuple((child, frame, token) for child, frame in frames))
+
+
+# --- a stop -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_stop_of_a_source_that_cannot_be_read_again_is_a_gap_record_in_the_flush() -> None:
+    """protocol 3.1: from the last commit to the start, before any frontier of the new epoch."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S, 1, T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    again = gateway_host(host.disk, T0 + 60 * S, sensors=(LIVE,))
+    (gap,) = (gap for frame in again.frames if frame.flush is not None for gap in frame.gaps)
+    assert (gap.groups, gap.start_us, gap.end_us) == ((QUERY.group,), T0 + 2 * S, T0 + 60 * S)
+    assert (gap.nodes, gap.readings) == (("a",), -1)
+
+
+def test_a_source_that_is_read_again_leaves_no_gap_record_of_a_stop() -> None:
+    """protocol 3.1."""
+    host = gateway_host()
+    read(host, T0 + S, 1, T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    assert not [gap for frame in gateway_host(host.disk, T0 + 60 * S).frames for gap in frame.gaps]
+
+
+def test_a_source_first_heard_now_leaves_a_gap_record_of_what_was_under_way() -> None:
+    """protocol 3.1: `began`, from the delay and the lateness before the first moment on."""
+    host = gateway_host(sensors=(LIVE,))
+    (gap,) = (gap for frame in host.frames for gap in frame.gaps)
+    assert (gap.reason, gap.end_us, gap.nodes) == ("began", T0, ("a",))
+    assert gap.start_us < T0
+
+
+# --- a merger ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_merger_passes_gap_records_on_unchanged_and_once() -> None:
+    """protocol 3.5: with the frame that carries the frontier, or earlier."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    birth = child.birth(T0)
+    lost = child.lose(T0 + S, T0 + 2 * S)
+    region.do(came(("a", birth), ("a", lost), ("a", lost), ("a", child.send(frontier_us=T0 + 9 * S))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    region.do(Tick(), T0 + 6 * S)
+    assert [gap for frame in region.frames for gap in frame.gaps] == list(lost.gaps)
+    promised = [f.seq for f in region.frames if any((p.frontier_us or 0) > T0 + 2 * S for p in f.groups)]
+    (passed,) = (frame.seq for frame in region.frames if frame.gaps)
+    assert passed <= min(promised)
+
+
+def test_a_merger_sends_a_gap_record_for_a_frame_that_it_could_not_read() -> None:
+    """protocol 3.6, 3.5: from the frontier that its sender had promised on."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    bad = BadFrame(0, 0, "not CBOR", b"x")
+    region.do(came(("a", child.birth(T0)), ("a", replace(bad, epoch=child.outbox.epoch, seq=1))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    (gap,) = (gap for frame in region.frames for gap in frame.gaps)
+    assert (gap.start_us, gap.end_us, gap.nodes) == (T0, T0 + S + 1, ("a",))
+    assert "not CBOR" in gap.reason
+
+
+def test_a_merger_owes_a_receipt_for_every_duplicate_until_the_next_commit() -> None:
+    """protocol 3.2: the child may have missed the first."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    birth = child.birth(T0)
+    for second in (1, 3, 5):
+        region.do(came(("a", birth)), T0 + second * S)
+        region.do(Tick(), T0 + (second + 2) * S)
+    upto = [a.receipt.upto for a in region.done if isinstance(a, SendReceipt) and a.receipt.epoch]
+    assert upto.count(1) >= 3
+
+
+def test_rows_of_a_merger_and_marks_against_duplicates_come_back_together() -> None:
+    """protocol 3.1, 3.4: what was receipted is neither lost nor counted again by another process."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    frames = [child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.send((T0 + S, T0 + 2 * S, "", 4.0))]
+    region.do(came(*(("a", frame) for frame in frames[:2])), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    again = region_of(restored=region.disk.restored())
+    again.do(came(*(("a", frame) for frame in frames)), T0 + 5 * S)
+    again.do(came(("a", child.send(frontier_us=T0 + 60 * S))), T0 + 6 * S)
+    again.do(Tick(), T0 + 9 * S)
+    sections = [s for f in (*region.frames, *again.frames) for p in f.groups for s in (*p.sections, *p.late)]
+    assert sorted(value for s in sections for value in s.partials.states["sum"].tolist()) == [3.0, 4.0]
+
+
+def test_a_frame_that_waits_for_its_turn_survives_a_restart_of_the_merger() -> None:
+    """protocol 2.2, 3.2: it is receipted, so the child has let it go."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    birth, first, second = child.birth(T0), child.send((T0, T0 + S, "", 3.0)), child.send((T0, T0 + S, "", 4.0))
+    region.do(came(("a", birth), ("a", second)), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    receipts = [a.receipt for a in region.done if isinstance(a, SendReceipt) and a.receipt.epoch]
+    assert receipts[-1].above == ((2, 2),)
+    again = region_of(restored=region.disk.restored())
+    again.do(came(("a", first), ("a", child.send(frontier_us=T0 + 60 * S))), T0 + 5 * S)
+    again.do(Tick(), T0 + 9 * S)
+    sections = [s for f in (*region.frames, *again.frames) for p in f.groups for s in (*p.sections, *p.late)]
+    assert sum(value for s in sections for value in s.partials.states["sum"].tolist()) == 7.0
+
+
+# --- a commit under way -----------------------------------------------------------------------------------------------
+
+
+def test_while_a_commit_is_under_way_nothing_of_it_leaves_and_no_other_begins() -> None:
+    """protocol 3.1, 2.5: a heartbeat names what is committed, and that is not known yet."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 1, T0, token="m1")
+    machine, out = host.machine, list[Action]()
+    for second in range(9, 20):
+        out += machine.handle(Tick(), T0 + second * S)
+    (commit,) = (action for action in out if isinstance(action, Commit))
+    frames = {(frame.epoch, frame.seq) for frame in commit.frames}
+    assert frames
+    assert not [a for a in out if isinstance(a, (Beat, Ack))]
+    assert not [a for a in out if isinstance(a, Publish) and (a.epoch, a.seq) in frames]
+    host.disk.commit(commit)
+    after = machine.handle(Committed(), T0 + 20 * S)
+    assert Ack(("m1",)) in after
+    assert {(a.epoch, a.seq) for a in after if isinstance(a, Publish)} >= frames
+
+
+def test_a_merger_sends_no_receipt_while_the_commit_is_under_way() -> None:
+    """protocol 3.2: a merger receipts what its committed transaction holds."""
+    child = Sender("a", SUMS)
+    machine = region_of(child).machine
+    out = machine.handle(came(("a", child.birth(T0)), token="t"), T0 + S)
+    out += machine.handle(Tick(), T0 + 3 * S)
+    assert [a for a in out if isinstance(a, Commit)]
+    for second in range(4, 9):
+        out += machine.handle(came(("a", child.birth(T0))), T0 + second * S)
+    assert not [a for a in out if isinstance(a, (SendReceipt, Ack))]
+    after = machine.handle(Committed(), T0 + 9 * S)
+    assert Ack(("t",)) in after
+    assert [a for a in after if isinstance(a, SendReceipt)]
+
+
+# --- a restart --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_gateway_promised_holds_after_a_restart_also_where_no_row_changed() -> None:
+    """protocol 4.1, 4.2: an older reading is late, whoever promised."""
+    host = gateway_host(sensors=(LIVE,))
+    read(host, T0, 1, T0)
+    for second in range(1, 30):
+        host.do(Tick(), T0 + second * S)
+    promised_us = max(host.machine._frontiers().values())
+    assert promised_us > T0 + 20 * S
+    again = gateway_host(host.disk, T0 + 30 * S, sensors=(LIVE,))
+    assert max(again.machine._frontiers().values()) == promised_us
+    read(again, T0 + 5 * S, 2, T0 + 30 * S)
+    again.do(Tick(), T0 + 31 * S)
+    late = [s for f in again.frames for p in f.groups for s in p.late]
+    assert [s.partials.start.tolist() for s in late] == [[T0 + 5 * S]]
+
+
+def test_the_position_of_a_source_stays_over_restarts_without_a_reading() -> None:
+    """protocol 3.1: else the second restart would read from the start again, and count twice."""
+    host = gateway_host()
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + S)
+    for second in (10, 20):
+        host = gateway_host(host.disk, T0 + second * S)
+        host.do(Tick(), T0 + (second + 2) * S)
+        found = SOURCE.read(host.disk.restored().state, "s")
+        assert found is not None
+        assert found.position == 1
+
+
+def test_the_flush_after_a_restart_goes_on_with_the_numbers_of_its_epoch() -> None:
+    """protocol 1.3, 2.4: its rows are of the keys that they were, at a parent that knows the epoch."""
+    query = replace(QUERY, by=("k",))
+    labels = [(("k", "x"),), (("k", "y"),)]
+    host, parent = gateway_host(queries=(query,)), ChildFrames(JOURNAL, 60 * S)
+    host.accepted(T0)
+    for second, series in ((1, 0), (20, 1)):
+        one = np.ones(1, np.int64)
+        host.do(Read("s", Batch(one * (T0 + second * S), one, one * series, labels), position=1), T0 + second * S)
+        host.do(Tick(), T0 + (second + 9) * S if not series else T0 + 21 * S)
+    again = gateway_host(host.disk, T0 + 22 * S, queries=(query,))
+    again.accepted(T0 + 22 * S)
+    sums: dict[str, int] = {}
+    for frame, _ in again.disk.frames.values():
+        for applied in parent.take("a", frame, T0):
+            assert applied.effect.frame is not None, applied.effect.why
+            for section in (s for part in applied.effect.frame.groups for s in part.sections):
+                for key, total in zip(section.partials.key, section.partials.states["sum"], strict=True):
+                    text = applied.dictionary.keys[key]
+                    sums[text] = sums.get(text, 0) + int(total)
+    assert sums == {"k=x": 1, "k=y": 1}
+
+
+def test_what_a_merger_promised_holds_after_a_restart() -> None:
+    """protocol 4.4: what comes below it leaves as late rows, and is never promised again."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    region.do(came(("a", child.birth(T0)), ("a", child.send(frontier_us=T0 + 50 * S))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    assert max(region.machine._frontiers().values()) == T0 + 50 * S
+    again = region_of(restored=region.disk.restored())
+    again.do(Tick(), T0 + 5 * S)
+    assert max(again.machine._frontiers().values()) == T0 + 50 * S
+    again.do(came(("a", child.send((T0 + 7 * S, T0 + 8 * S, "", 3.0)))), T0 + 6 * S)
+    again.do(Tick(), T0 + 9 * S)
+    parts = [part for frame in again.frames for part in frame.groups]
+    assert [len(part.late) for part in parts if part.sections or part.late] == [1]
+
+
+def test_frames_of_a_lost_epoch_count_once_also_after_a_restart() -> None:
+    """protocol 1.2, 3.4."""
+    inbox = Inbox(7)
+    inbox.take("a", Frame(1, 0, Birth(1 << 32, 7, None, "1")))
+    inbox.take("a", Frame(2, 0, Birth(2 << 32, 7, LOST, "1")))
+    for seq in (2, 4, 1):
+        assert [e.seq for e in inbox.take("a", Frame(1, seq))] == [seq]
+    fresh = Inbox(7)
+    for key in inbox.epochs:
+        state = inbox.snapshot(key)
+        assert state is not None
+        fresh.restore(key, state, {})
+    for box in (inbox, fresh):
+        for seq in (1, 2, 4):
+            assert box.take("a", Frame(1, seq, gaps=(Gap((), 0, 1, 1, (), "poison"),))) == []
+        assert [e.seq for e in box.take("a", Frame(1, 3))] == [3]
+        assert box.receipt("a", 1).upto == 5
+
+
+# --- registers of the epoch before ------------------------------------------------------------------------------------
+
+
+def test_a_session_open_in_the_epoch_before_holds_until_the_new_one_promises() -> None:
+    """protocol 1.2: when a birth has no registers, its predecessor's hold until the first frontier."""
+    a, b = Sender("a", VISITS), Sender("b", VISITS)
+    root = root_of(a, b)
+    opened = a.send((T0, T0 + 1, "", 1.0), frontier_us=T0 + 60 * S)
+    (part,) = opened.groups
+    root.take("a", replace(opened, groups=(replace(part, registers=((0, T0 + 3 * S),)),)), T0)
+    root.take("b", b.send(frontier_us=T0 + 60 * S), T0)
+    assert root.step(T0) == []
+    root.take("a", a.birth(), T0)  # the next epoch of a; it names the one before
+    assert root.step(T0) == []
+    root.take("a", a.send((T0 + 3 * S, T0 + 3 * S + 1, "", 2.0), frontier_us=T0 + 61 * S), T0)
+    assert [row.values["sum"] for row in root.step(T0)] == [3.0]
+
+
+def test_a_receipt_reaches_the_spool_with_the_next_commit() -> None:
+    """protocol 3.3: what is receipted is deleted, the rest stays."""
+    host = gateway_host()
+    host.accepted(T0)
+    read(host, T0, 1, T0)
+    host.do(Tick(), T0 + 9 * S)
+    epoch = host.machine.outbox.epoch
+    held = [seq for of, seq in host.disk.frames if of == epoch]
+    assert len(held) > 1
+    journal = host.machine.outbox.journal
+    assert journal is not None
+    host.do(Receipted(Receipt(epoch, journal, 1)), T0 + 10 * S)
+    host.do(Tick(), T0 + 12 * S)
+    assert [seq for of, seq in host.disk.frames if of == epoch][: len(held) - 1] == held[1:]

@@ -1,0 +1,136 @@
+"""A spool that cannot commit: what was asked for after the commit waits, in its order (docs/protocol.md 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import Birth, Frame
+from edge_agent.config import topics
+from edge_agent.machines.events import Ack, Commit, Committed, Event, Note, Publish, Quarantine, SendReceipt
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.runtime.action_executor import RETRY_US, ActionExecutor
+from edge_agent.runtime.region import RegionLoop
+from edge_agent.wire import frames, receipts
+from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection, parts
+
+S = 1_000_000
+EPOCH = 5
+
+
+class Region:
+    """A merger's process on two brokers, one of children, with one child "a"."""
+
+    def __init__(self, folder: Path) -> None:
+        merger = Merger(NodeSettings("m", commit_interval_us=S), Random(1), grace_us=60 * S)
+        made, self.spool = parts(merger, folder, "root", "region")
+        assert isinstance(made.clock, ScriptedClock)
+        self.clock, self.journal = made.clock, merger.journal
+        self.lower = ScriptedConnection("m")
+        self.loop = RegionLoop(made, restored={}, lower=self.lower)
+
+    def hears(self, frame: Frame, token: int) -> None:
+        self.lower.message(topics.frames("a", "m"), frames.encode(frame), token)
+        self.turn()
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.clock.pass_s(seconds)
+        self.loop.turn(0.0)
+
+    def birth(self) -> Frame:
+        return Frame(EPOCH, 0, Birth(EPOCH << 32, self.journal, None, "1"))
+
+    def receipts(self) -> list[int]:
+        """`upto` of every receipt for the child's epoch."""
+        decoded = [receipts.decode(payload) for payload in self.lower.sent(topics.ack("a"))]
+        return [receipt.upto for receipt in decoded if receipt.epoch == EPOCH]
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    made = Region(tmp_path)
+    made.turn()
+    yield made
+    made.loop.close()
+    made.spool.close()
+
+
+def test_a_merger_acknowledges_and_receipts_a_frame_after_the_commit_that_holds_it(region: Region) -> None:
+    """protocol 3.1, 3.2: neither on arrival, nor while the commit waits for its disk."""
+    region.spool.full = True
+    region.hears(region.birth(), token=7)
+    region.turn(2.0)
+    assert region.loop.executor.stuck
+    for _ in range(3):
+        region.turn(2.0)
+        assert (region.lower.acked, region.receipts()) == ([], [])
+    region.spool.full = False
+    region.turn(2.0)
+    assert region.lower.acked == [7]
+    assert region.receipts() == [1]
+
+
+def test_what_a_merger_acknowledged_is_in_its_spool(region: Region) -> None:
+    """protocol 3.1: the marks against duplicates are in the transaction that the acknowledgement waits for."""
+    region.hears(region.birth(), token=7)
+    assert region.lower.acked == []
+    region.turn(2.0)
+    assert region.lower.acked == [7]
+    found = region.spool._file.db.execute("SELECT name FROM slots").fetchall()
+    assert any(f"a/{EPOCH}" in name for (name,) in found)
+
+
+class Executed:
+    """An executor alone, with its spool and its connection upward."""
+
+    def __init__(self, folder: Path) -> None:
+        merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S)
+        made, self.spool = parts(merger, folder, "root")
+        assert isinstance(made.up, ScriptedConnection)
+        self.up, self.acknowledged = made.up, list[object]()
+        self.executor = ActionExecutor(made, dict, self.acknowledged.extend)
+
+    def perform(self, *actions: Commit | Publish | Ack | SendReceipt | Note | Quarantine) -> list[Event]:
+        return [event for action in actions for event in self.executor.perform(action, S)]
+
+
+@pytest.fixture
+def executed(tmp_path: Path) -> Iterator[Executed]:
+    made = Executed(tmp_path)
+    yield made
+    made.spool.close()
+
+
+def test_a_commit_that_failed_is_not_reported_and_what_came_after_it_is_done_in_order(executed: Executed) -> None:
+    """protocol 3.1, 3.3: nothing that was asked for is forgotten, and nothing is done before the commit."""
+    receipt = Merger(NodeSettings("m"), Random(1), grace_us=S).parent.inbox.receipt("a", EPOCH)
+    executed.perform(Commit(frames=(Frame(1, 0),)))
+    executed.spool.full = True
+    after = (Publish(1, 0), Publish(1, 1), Ack(("t",)), SendReceipt("a", receipt), Quarantine("a", "bad", b"x"))
+    assert executed.perform(Commit({"n": 1}, frames=(Frame(1, 1),)), *after) == []
+    assert executed.executor.retry(S + RETRY_US) == []  # still full
+    assert (executed.up.published, executed.acknowledged) == ([], [])
+    executed.spool.full = False
+    assert executed.executor.retry(S + RETRY_US + 1) == []  # not so soon again
+    assert executed.executor.retry(S + 2 * RETRY_US) == [Committed()]
+    assert not executed.executor.stuck
+    assert [topic for topic, _ in executed.up.published] == [topics.frames("m", "root")] * 2 + [topics.ack("a")]
+    assert executed.acknowledged == ["t"]
+    assert executed.spool.frames == 2
+
+
+def test_actions_behind_a_second_failed_commit_wait_on(executed: Executed) -> None:
+    """protocol 3.1: of what was held back, all that stands behind another commit stays behind it."""
+    executed.spool.full = True
+    executed.perform(Commit({"n": 1}, frames=(Frame(1, 0),)), Publish(1, 0))
+    executed.spool.full = False
+    executed.executor.retry(S + RETRY_US)
+    assert len(executed.up.published) == 1
+    executed.spool.full = True
+    executed.perform(Commit({"n": 2}), Ack(("t",)))
+    executed.executor.retry(2 * S + 2 * RETRY_US)
+    assert executed.acknowledged == []

@@ -1,0 +1,139 @@
+"""The lander's receipts stand on files that survive a power cut (docs/protocol.md 3.2)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_agent.algebra.frame import Birth, Frame
+from edge_agent.config import topics
+from edge_agent.config.node_file.settings import parse
+from edge_agent.runtime.lander import LanderLoop
+from edge_agent.wire import frames, landing, receipts
+from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection
+
+EPOCH = 5
+
+
+class Lander:
+    """A lander's process without a broker. synced: inode -> size of a file, names in a folder, at its last fsync."""
+
+    def __init__(self, folder: Path) -> None:
+        text = '[node]\nid = "root"\nrole = "root"\n[lower]\nbroker = "mqtt://127.0.0.1:9"\n'
+        text += f'[lander]\nfolder = "{folder}"\n'
+        self.folder = folder
+        self.loop = LanderLoop(parse(text), "0")
+        self.clock, self.up = ScriptedClock(), ScriptedConnection("root")
+        self.loop.clock, self.loop.connection, self.loop.connections = self.clock, self.up, [self.up]
+        self.synced: dict[int, int | set[str]] = {}
+
+    def hears(self, *seqs: int) -> None:
+        """Frames of the child "a"; the token of each is 100 + its seq."""
+        for seq in seqs:
+            birth = Birth(EPOCH << 32, self.loop.journal.id, None, "1") if seq == 0 else None
+            payload = frames.encode(Frame(EPOCH, seq, birth))
+            self.up.message(topics.frames("a", "root"), payload, 100 + seq)
+        self.turns(3)
+
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            self.clock.pass_s(1.0)
+            self.loop.turn(0.0)
+
+    @property
+    def receipts(self) -> list[int]:
+        return [receipts.decode(payload).upto for payload in self.up.sent(topics.ack("a"))]
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{landing.SUFFIX}"))
+
+    def landed(self) -> list[int]:
+        """The seqs of frames in files that have their name."""
+        found = [record for path in self.files() for record in landing.iterate(path.read_bytes())]
+        topic = topics.frames("a", "root")
+        return [frames.envelope(payload).seq or 0 for name, _, payload in found if name == topic]
+
+    def undurable(self) -> list[str]:
+        """What a power cut could take of the files there are: content or the name."""
+        names = self.synced.get(self.folder.stat().st_ino, set())
+        out = [path.name for path in self.files() if self.synced.get(path.stat().st_ino) != path.stat().st_size]
+        return out + [path.name for path in self.files() if not isinstance(names, set) or path.name not in names]
+
+
+@pytest.fixture
+def lander(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lander]:
+    made, fsync = Lander(tmp_path / "landing"), os.fsync
+
+    def recorded(file: int) -> None:
+        fsync(file)
+        state = os.fstat(file)
+        folder = Path(f"/proc/self/fd/{file}")
+        made.synced[state.st_ino] = {path.name for path in folder.iterdir()} if folder.is_dir() else state.st_size
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(os, "fdatasync", recorded)
+    yield made
+    made.loop.close()
+
+
+def when_receipted(lander: Lander, look: Callable[[], list[str]]) -> list[list[str]]:
+    """What `look` finds at every receipt from here on."""
+    found: list[list[str]] = []
+    publish = lander.up.publish
+
+    def watched(topic: str, payload: bytes, **more: object) -> int:
+        if topic == topics.ack("a"):
+            found.append(look())
+        return publish(topic, payload, **more)  # type: ignore[arg-type]
+
+    lander.up.publish = watched  # type: ignore[method-assign]
+    return found
+
+
+def test_a_file_is_whole_and_named_on_disk_before_its_frames_are_receipted(lander: Lander) -> None:
+    """protocol 3.2: fsync of the file, its name, fsync of the folder, then the receipt."""
+    found = when_receipted(lander, lander.undurable)
+    lander.hears(0, 1)
+    lander.hears(2)
+    assert lander.receipts[-1] == 3
+    assert lander.landed() == [0, 1, 2]
+    assert found
+    assert not any(found)
+
+
+def test_a_file_that_cannot_be_written_is_neither_receipted_nor_acknowledged_until_it_can(
+    lander: Lander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 3.2: the broker and the child keep what no disk has."""
+    lander.turns(2)
+    with monkeypatch.context() as full:
+
+        def no_room(file: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        full.setattr(os, "fsync", no_room)
+        full.setattr(os, "fdatasync", no_room)
+        lander.hears(0, 1)
+        assert (lander.receipts, lander.up.acked, lander.landed()) == ([], [], [])
+    lander.turns(4)
+    assert lander.landed() == [0, 1]
+    assert lander.receipts[-1] == 2
+    assert lander.up.acked == [100, 101]
+
+
+def test_what_the_disk_refused_stays_one_file_and_later_frames_have_their_own(
+    lander: Lander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 3.2: no frame is in two files, none is receipted with another's file."""
+    lander.turns(2)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", lambda _file: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        lander.hears(0)
+        lander.hears(1)
+    lander.turns(6)
+    assert lander.landed() == [0, 1]
+    assert lander.receipts[-1] == 2

@@ -1,0 +1,1 @@
+"""Loops of gateway, region and lander without a broker and with a clock that a test sets."""
