@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Readings, basis_of
-from edge_agent.algebra.aggregates.base import decimals
+from edge_agent.algebra.aggregates.lowered import decimals
 from tests.oracle import central_computer
 from tests.support import algebra_strategies
 from tests.support.laws.split_readings import EVERY, lifted, naive, terms_of

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edge_agent.algebra.aggregates.base import HUGE
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
     MAX_HORIZON_US,
@@ -26,6 +25,7 @@ from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import HUGE
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts

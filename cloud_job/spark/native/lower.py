@@ -20,8 +20,8 @@ from cloud_job.spark.native import in_numpy, multisets, series
 from cloud_job.spark.native.answers import answers as answered
 from cloud_job.spark.native.plan import WIDE_TYPE, Shape, is_native, spark_name
 from edge_agent.algebra.aggregates import FUNCTIONS, central_moments, histogram, params_of, weighted
-from edge_agent.algebra.aggregates.base import HUGE, Params
-from edge_agent.algebra.partials.units import EXACT
+from edge_agent.algebra.aggregates.base import Params
+from edge_agent.algebra.partials.units import EXACT, HUGE
 from edge_agent.algebra.query.query import Aggregate
 
 

@@ -4,9 +4,9 @@ Readings are lifted into state columns, columns of disjoint readings combine, an
 columns that a group of queries needs are its basis. Functions share them: avg, sum, count and stddev send count, sum
 and m2 once.
 
-- base: the parts of a family
+- base: the parts of a family; lowered: results, and how functions make them
 - non_commutative: computes components that do not commute, at the root
-- plugins: checks and guards the families of other packages
+- package_families: checks and guards the families of other packages
 """
 
 from __future__ import annotations

@@ -8,29 +8,18 @@ algebra/sketches; for frequent values see `_thinned`.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Param,
-    Params,
-    Readings,
-    States,
-    answered,
-    by_row,
-    decimals,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, by_row, decimals
 from edge_agent.algebra.columns.cells import hll_size, kll_size, multiset_size, theta_size
 from edge_agent.algebra.columns.kind import RowSize
 from edge_agent.algebra.partials import multisets
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.multisets import Multiset
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.sketches import hll, kll, theta
@@ -41,12 +30,6 @@ MOST_FREQUENT: Final = 255  # values kept: a count is too low by at most reading
 def _sketch(name: str, made: ModuleType) -> Component:
     """The component of a module of algebra.sketches: one column of that name."""
 
-    def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
-        return {name: made.lift(decimals(readings.value, scale).value, groups)}
-
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-        return {name: made.combine(states[name], groups)}
-
     def of_bag(column: Array, scale: int | None) -> dict[str, Array]:
         found = multisets.flat(column)
         values = decimals(found.values, scale).value
@@ -54,25 +37,27 @@ def _sketch(name: str, made: ModuleType) -> Component:
             return {name: kll.of_bags(values, found.counts, found.starts)}
         return {name: made.lift(values, Segments.runs(found.starts, len(values)))}
 
-    return Component(name, (name,), lift, combine, of_bag=of_bag)
+    component = Component.of_column(
+        name,
+        lambda readings, groups, scale: made.lift(decimals(readings.value, scale).value, groups),
+        lambda groups, column: made.combine(column, groups),
+    )
+    return replace(component, of_bag=of_bag)
 
 
-def _lift_frequent(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"frequent": _thinned(multisets.lift(readings.value, groups))}
-
-
-def _combine_frequent(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    return {"frequent": _thinned(multisets.combine(states["frequent"], groups))}
+def _frequent() -> Component:
+    component = Component.of_column(
+        "frequent",
+        lambda readings, groups, _scale: _thinned(multisets.lift(readings.value, groups)),
+        lambda groups, column: _thinned(multisets.combine(column, groups)),
+    )
+    return replace(component, of_bag=lambda column, _scale: {"frequent": _thinned(column)})
 
 
 def _frequent_size(degree: int, scale: int | None, readings: float) -> RowSize:
     """Floats that hardly repeat cancel each other where there are too many."""
     expected = 250.0 if scale is None and readings > MOST_FREQUENT else multiset_size(degree, scale, readings).expected
     return RowSize(expected, 16.0 * min(readings, MOST_FREQUENT))  # counts may be 8 bytes
-
-
-def _frequent_of_bag(column: Array, _scale: int | None) -> dict[str, Array]:
-    return {"frequent": _thinned(column)}
 
 
 def _thinned(column: Array) -> Array:
@@ -129,12 +114,7 @@ FAMILY: Final = Family(
         Column("kll", "sketch", size=kll_size),
         Column("frequent", "bag", 1, _frequent_size),
     ),
-    components=(
-        _sketch("hll", hll),
-        _sketch("theta", theta),
-        _sketch("kll", kll),
-        Component("frequent", ("frequent",), _lift_frequent, _combine_frequent, of_bag=_frequent_of_bag),
-    ),
+    components=(_sketch("hll", hll), _sketch("theta", theta), _sketch("kll", kll), _frequent()),
     functions=(
         Function(
             "approx_distinct",

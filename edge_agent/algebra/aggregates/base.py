@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
+from edge_agent.algebra.aggregates.lowered import Lowered, answered
 from edge_agent.algebra.columns.kind import Size
-from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
 
-Cell = TypeVar("Cell")
+__all__ = ["Column", "Component", "Family", "Function", "Lowered", "Param", "Params", "Readings", "States", "answered"]
+
 States = Mapping[str, Array]
 Value = str | int | float | bool | tuple[float, ...]  # of a parameter
 Params = Mapping[str, Any]  # values as its Param allows them
 
-HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
-WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it
 ANY: Final = (-1e300, 1e300)  # bounds of a parameter that may be any number
 
 
@@ -58,6 +57,13 @@ class Readings:
 
 
 Combine = Callable[[States, Segments, States, Ints | None], dict[str, Array]]
+LiftColumn = Callable[[Readings, Segments, int | None], Array]
+CombineColumn = Callable[[Segments, Array], Array]
+_BY_FOLD: Final[dict[np.ufunc, CombineColumn]] = {
+    np.add: Segments.sum,
+    np.minimum: Segments.min,
+    np.maximum: Segments.max,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,20 @@ class Component:
     fold: np.ufunc | None = None
     commutative: bool = True
     of_bag: Callable[[Array, int | None], dict[str, Array]] | None = None
+
+    @classmethod
+    def of_column(cls, name: str, lift: LiftColumn, combine: np.ufunc | CombineColumn, column: str = "") -> Component:
+        """A component of one column, which is named like it. combine: np.add, np.minimum, np.maximum, or a function."""
+        column = column or name
+        fold = combine if isinstance(combine, np.ufunc) else None
+        together: CombineColumn = _BY_FOLD[combine] if isinstance(combine, np.ufunc) else combine
+        return cls(
+            name,
+            (column,),
+            lambda readings, groups, scale, _lifted: {column: lift(readings, groups, scale)},
+            lambda states, groups, _combined, _ranks: {column: together(groups, states[column])},
+            fold=fold,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +171,6 @@ class Param:
         return f"one of {', '.join(map(repr, self.choices))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """Results. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
-
-    details: JSON text per row, None for rows that need none; None instead of the list if no row needs one.
-    """
-
-    value: Floats
-    null: Mask
-    details: list[str | None] | None = None
-
-
 Lower = Callable[[States, int | None, Params], Lowered]
 
 
@@ -200,114 +208,3 @@ class Family:
     components: tuple[Component, ...]
     functions: tuple[Function, ...]
     templates: tuple[ComponentTemplate, ...] = ()
-
-
-def adding(column: str) -> Combine:
-    """The `combine` of a component that adds up its one column."""
-
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-        return {column: groups.sum(states[column])}
-
-    return combine
-
-
-def value_of(column: str) -> Lower:
-    """The `lower` of a function whose answer is one column in multiples of 10**scale."""
-    return lambda states, scale, _params: decimals(states[column], scale)
-
-
-def time_of(column: str) -> Lower:
-    """The `lower` of a function whose answer is one column of times."""
-    return lambda states, _scale, _params: answered(states[column])
-
-
-def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
-    """A Lowered from any numeric array: null rows become NaN."""
-    floats = value.astype(np.float64)
-    if null is None:
-        return Lowered(floats, np.zeros(len(floats), np.bool_), details)
-    if null.any():
-        floats[null] = np.nan
-    return Lowered(floats, null, details)
-
-
-def by_row(items: Sequence[Cell], sizes: Ints) -> Iterator[Sequence[Cell]]:
-    """The items of each row. items: those of all rows, row after row. sizes: how many each row has."""
-    ends = np.cumsum(sizes).tolist()
-    return (items[first:end] for first, end in zip([0, *ends], ends, strict=False))
-
-
-def in_details(texts: Iterable[str]) -> Lowered:
-    """A Lowered without numbers: one JSON text per row, in the details."""
-    details: list[str | None] = list(texts)
-    return Lowered(np.full(len(details), np.nan), np.ones(len(details), np.bool_), details)
-
-
-def plain_numbers(units: Array, scale: int | None) -> list[Any]:
-    """Values as Python numbers for JSON: integers if scale >= 0."""
-    if scale is None or scale < 0:
-        return list(decimals(units, scale).value.tolist())
-    return [value * 10**scale for value in units.tolist()]
-
-
-def decimals(units: Array, scale: int | None) -> Lowered:
-    """Values or sums as numbers: units times 10**scale, correctly rounded; in full in details beyond 2**53 units.
-
-    units: shape (n,), float64 if scale is None, else int64 or object. Divides by 10**-scale rather than multiplying
-    by 0.1, so that 0.1-resolution values print like decimals.
-    """
-    power = 10 ** max(scale or 0, 0)
-    if scale is None or units.dtype == np.float64 or fits_floats(units, power):
-        return answered(as_floats(units, scale))
-    exact, places = [int(unit) * power for unit in units.tolist()], max(-scale, 0)
-    texts = [_decimal_text(unit, places) if abs(unit) > EXACT else None for unit in exact]
-    return answered(as_floats(units, scale), None, texts)
-
-
-def ratio(numerator: Array, denominator: Array) -> Floats:
-    """Exact integers divided, rounded once. shape (n,), int64 or object; denominators positive."""
-    small = numerator.dtype == np.int64 and denominator.dtype == np.int64 and len(numerator) > 0
-    if small and max(-int(numerator.min()), int(numerator.max()), int(denominator.max())) <= EXACT:
-        return numerator / denominator
-    pairs = zip(numerator.tolist(), denominator.tolist(), strict=True)
-    return np.array([above / below for above, below in pairs], np.float64)
-
-
-def within_reach(sums: Array) -> Array:
-    """Sums of floats, clipped to HUGE so that a state stays finite."""
-    if not len(sums) or (np.isfinite(sums).all() and max(-sums.min(), sums.max()) <= HUGE):
-        return sums
-    near: Array = np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
-    return near
-
-
-def out_of_reach(*sums: Array) -> Mask:
-    """Rows without a result, because one of these sums is too large for a state or for a decimal(38,0)."""
-    out = np.zeros(len(sums[0]), np.bool_)
-    for column in sums:
-        if column.dtype == object:
-            out |= np.array([abs(value) >= WIDEST for value in column.tolist()], np.bool_)
-        elif column.dtype == np.float64:
-            out |= np.abs(column) >= HUGE
-    return out
-
-
-def difference(values: Array, others: Array) -> Array:
-    """Values - others: integers exactly, int64 where that surely fits, else object. shape (n,) each."""
-    if values.dtype == np.int64 and others.dtype == np.int64 and len(values):
-        reach = max(-int(values.min()), int(values.max())) + max(-int(others.min()), int(others.max()))
-        if reach >= 2**63:
-            values = values.astype(object)
-    less: Array = values - others
-    return less
-
-
-def number_name(value: float) -> str:
-    """A number as the key of a JSON object: 1, not 1.0."""
-    return str(int(value)) if value.is_integer() and abs(value) <= EXACT else repr(value)
-
-
-def _decimal_text(units: int, places: int) -> str:
-    digits = str(abs(units)).rjust(places + 1, "0")
-    whole, part = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")
-    return ("-" if units < 0 else "") + whole + ("." + part if part else "")

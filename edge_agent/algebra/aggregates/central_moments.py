@@ -13,24 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    HUGE,
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Param,
-    Params,
-    Readings,
-    States,
-    answered,
-    out_of_reach,
-    within_reach,
-)
-from edge_agent.algebra.aggregates.moments import mean
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered
+from edge_agent.algebra.aggregates.moments import DDOF, UPTO_M2, mean
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import HUGE, out_of_reach, within_reach
 
 MOST: Final = 5
 NOISE: Final = 1e-13  # a spread below this share of the mean is rounding: all readings are equal
@@ -108,32 +96,29 @@ def _lower_moment(states: States, scale: int | None, params: Params) -> Lowered:
     return answered(value, null)
 
 
-_DDOF: Final = (("ddof", Param((0, 1), 1)),)
-_UPTO: Final = ("count", "sum", "m2")
-
 FAMILY = Family(
     columns=tuple(Column(f"m{power}", "real", power) for power in range(3, MOST + 1)),
     components=tuple(_central(power) for power in range(3, MOST + 1)),
     functions=(
         Function(
             "skewness",
-            (*_UPTO, "m3"),
+            (*UPTO_M2, "m3"),
             _lower_skewness,
             "how lopsided; ddof 1: of a sample of at least 3 (as pandas and Excel have it), 0: of a population (as "
             "Spark SQL); null if all readings are equal",
-            _DDOF,
+            DDOF,
         ),
         Function(
             "kurtosis",
-            (*_UPTO, "m3", "m4"),
+            (*UPTO_M2, "m3", "m4"),
             _lower_kurtosis,
             "how heavy the tails, less the 3 of a normal distribution; ddof 1: of a sample of at least 4, 0: of a "
             "population; null if all readings are equal",
-            _DDOF,
+            DDOF,
         ),
         Function(
             "moment",
-            _UPTO,
+            UPTO_M2,
             _lower_moment,
             "the mean of (reading - mean)^order; standardized: over the standard deviation (ddof 0) to that power",
             (

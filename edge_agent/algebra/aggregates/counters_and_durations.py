@@ -15,29 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    ANY,
-    Family,
-    Function,
-    Lowered,
-    Param,
-    Params,
-    States,
-    answered,
-    decimals,
-    difference,
-    in_details,
-    number_name,
-    out_of_reach,
-    ratio,
-    within_reach,
-)
+from edge_agent.algebra.aggregates.base import ANY, Family, Function, Param, Params, States
 from edge_agent.algebra.aggregates.histogram import OPS, holding
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, in_details
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.series import FlatSeries
-from edge_agent.algebra.partials.units import times
+from edge_agent.algebra.partials.units import difference, number_name, out_of_reach, ratio, times, within_reach
 
 SECOND_US: Final = 1_000_000
 

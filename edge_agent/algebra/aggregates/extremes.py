@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Params,
-    Readings,
-    States,
-    decimals,
-    difference,
-    time_of,
-    value_of,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, decimals, time_of, value_of
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-
-def _extreme(name: str) -> Component:
-    """The component `min` or `max`: one column of that name."""
-
-    def lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-        return {name: groups.min(readings.value) if name == "min" else groups.max(readings.value)}
-
-    def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-        return {name: groups.min(states[name]) if name == "min" else groups.max(states[name])}
-
-    return Component(name, (name,), lift, combine, fold=np.minimum if name == "min" else np.maximum)
+from edge_agent.algebra.partials.units import difference
 
 
 def _extreme_time(name: str) -> Component:
@@ -64,7 +41,12 @@ FAMILY = Family(
         Column("argmax_value", "value", 1),
         Column("argmax_time", "time"),
     ),
-    components=(_extreme("min"), _extreme("max"), _extreme_time("argmin"), _extreme_time("argmax")),
+    components=(
+        Component.of_column("min", lambda readings, groups, _scale: groups.min(readings.value), np.minimum),
+        Component.of_column("max", lambda readings, groups, _scale: groups.max(readings.value), np.maximum),
+        _extreme_time("argmin"),
+        _extreme_time("argmax"),
+    ),
     functions=(
         Function("min", ("min",), value_of("min"), "the smallest value", gives="value"),
         Function("max", ("max",), value_of("max"), "the greatest value", gives="value"),

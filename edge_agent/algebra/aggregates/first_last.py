@@ -9,24 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Params,
-    Readings,
-    States,
-    answered,
-    decimals,
-    difference,
-    time_of,
-    value_of,
-    within_reach,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, time_of, value_of
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import difference, within_reach
 
 
 def _end(name: str) -> Component:

@@ -19,15 +19,12 @@ from edge_agent.algebra.aggregates.base import (
     ComponentTemplate,
     Family,
     Function,
-    Lowered,
     Param,
     Params,
     Readings,
     States,
-    adding,
-    answered,
-    in_details,
 )
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, in_details
 from edge_agent.algebra.partials.arrays import Array, Mask
 from edge_agent.algebra.partials.segments import Segments
 
@@ -53,13 +50,13 @@ def _counting(word: str) -> ComponentTemplate:
     def make(argument: str) -> tuple[Component, Column]:
         name, edge = f"{word}:{argument}", float(argument)
 
-        def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+        def lift(readings: Readings, groups: Segments, scale: int | None) -> Array:
             value = readings.value
             limit = edge if scale is None else _units(argument, scale, below=word == "below")
             inside = value < limit if word == "below" else value <= limit
-            return {name: groups.sum(inside.astype(np.int64))}
+            return groups.sum(inside.astype(np.int64))
 
-        return Component(name, (name,), lift, adding(name), fold=np.add), Column(name, "count")
+        return Component.of_column(name, lift, np.add), Column(name, "count")
 
     return ComponentTemplate(word, NUMBER, make)
 

@@ -10,35 +10,11 @@ import json
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Param,
-    Params,
-    Readings,
-    States,
-    answered,
-    by_row,
-    decimals,
-    difference,
-    in_details,
-    number_name,
-    plain_numbers,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, by_row, decimals, in_details, plain_numbers
 from edge_agent.algebra.partials import multisets
-from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
-
-
-def _lift(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"bag": multisets.lift(readings.value, groups)}
-
-
-def _combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-    return {"bag": multisets.combine(states["bag"], groups)}
+from edge_agent.algebra.partials.units import difference, number_name
 
 
 def _median(states: States, scale: int | None, params: Params) -> Lowered:
@@ -113,7 +89,13 @@ _COUNT_ABOUT = "how many different values there are, exactly"
 
 FAMILY = Family(
     columns=(Column("bag", "bag", 1),),
-    components=(Component("bag", ("bag",), _lift, _combine),),
+    components=(
+        Component.of_column(
+            "bag",
+            lambda readings, groups, _scale: multisets.lift(readings.value, groups),
+            lambda groups, column: multisets.combine(column, groups),
+        ),
+    ),
     functions=(
         Function(
             "median",

@@ -8,46 +8,19 @@ Source: Chan, Golub & LeVeque (1983), "Algorithms for Computing the Sample Varia
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Param,
-    Params,
-    Readings,
-    States,
-    adding,
-    answered,
-    decimals,
-    out_of_reach,
-    ratio,
-    within_reach,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, narrow
-from edge_agent.algebra.partials.units import times
-
-
-def _lift_count(_readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"count": groups.count()}
-
-
-def _lift_sum(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    return {"sum": groups.sum(readings.value)}
-
-
-def _lift_squares(readings: Readings, groups: Segments, _scale: int | None, _lifted: States) -> dict[str, Array]:
-    value = readings.value
-    return {"sq": groups.sum_of_squares(value)}
+from edge_agent.algebra.partials.units import out_of_reach, ratio, times, within_reach
 
 
 def _lift_m2(readings: Readings, groups: Segments, _scale: int | None, lifted: States) -> dict[str, Array]:
-    value = readings.value
-    distance = value - groups.spread(mean(lifted))
+    distance = readings.value - groups.spread(mean(lifted))
     with np.errstate(over="ignore"):
         return {"m2": within_reach(groups.sum(distance * distance))}
 
@@ -60,9 +33,8 @@ def mean(states: States) -> Floats:
 
 def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints | None) -> dict[str, Array]:
     away = mean(states) - groups.spread(mean(combined))
-    m2 = states["m2"]
     with np.errstate(over="ignore"):
-        return {"m2": within_reach(groups.sum(m2 + states["count"] * away * away))}
+        return {"m2": within_reach(groups.sum(states["m2"] + states["count"] * away * away))}
 
 
 def _lower_count(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -109,36 +81,24 @@ def _lower_stddev(states: States, scale: int | None, params: Params) -> Lowered:
     return Lowered(np.sqrt(variance.value), variance.null)
 
 
-_DDOF = (("ddof", Param((0, 1), 1)),)  # 1 as in every statistics package of the field; 0 for a whole population
-_ROUNDING = (("rounding", Param(("exact", "truncate"), "exact")),)
+UPTO_M2: Final = ("count", "sum", "m2")
+UPTO_SQUARES: Final = ("count", "sum", "square")  # in its place for scaled integers
+DDOF: Final = (("ddof", Param((0, 1), 1)),)  # 1 as in every statistics package of the field; 0 for a whole population
+_ROUNDING: Final = (("rounding", Param(("exact", "truncate"), "exact")),)
 
 FAMILY = Family(
     columns=(Column("count", "count"), Column("sum", "wide", 1), Column("sq", "wide", 2), Column("m2", "real", 2)),
     components=(
-        Component("count", ("count",), _lift_count, adding("count"), fold=np.add),
-        Component("sum", ("sum",), _lift_sum, adding("sum"), fold=np.add),
-        Component("square", ("sq",), _lift_squares, adding("sq"), fold=np.add),
+        Component.of_column("count", lambda _readings, groups, _scale: groups.count(), np.add),
+        Component.of_column("sum", lambda readings, groups, _scale: groups.sum(readings.value), np.add),
+        Component.of_column("square", lambda r, groups, _scale: groups.sum_of_squares(r.value), np.add, "sq"),
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(
         Function("count", ("count",), _lower_count, "how many readings", gives="count"),
         Function("sum", ("sum",), _lower_sum, "their sum", gives="value"),
         Function("avg", ("count", "sum"), _lower_avg, "sum / count; rounding = 'truncate': toward zero", _ROUNDING),
-        Function(
-            "var",
-            ("count", "sum", "m2"),
-            _lower_var,
-            "variance; ddof 1 (sample) or 0 (population)",
-            _DDOF,
-            ("count", "sum", "square"),
-        ),
-        Function(
-            "stddev",
-            ("count", "sum", "m2"),
-            _lower_stddev,
-            "square root of the variance",
-            _DDOF,
-            ("count", "sum", "square"),
-        ),
+        Function("var", UPTO_M2, _lower_var, "variance; ddof 1 (sample) or 0 (population)", DDOF, UPTO_SQUARES),
+        Function("stddev", UPTO_M2, _lower_stddev, "square root of the variance", DDOF, UPTO_SQUARES),
     ),
 )

@@ -7,24 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Params,
-    Readings,
-    States,
-    answered,
-    decimals,
-    out_of_reach,
-    ratio,
-    within_reach,
-)
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals
+from edge_agent.algebra.aggregates.moments import UPTO_M2, UPTO_SQUARES
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
-from edge_agent.algebra.partials.units import times
+from edge_agent.algebra.partials.units import out_of_reach, ratio, times, within_reach
 
 
 def _lower_squares(states: States, scale: int | None, _params: Params) -> Lowered:
@@ -48,18 +36,18 @@ def _lower_rms(states: States, scale: int | None, _params: Params) -> Lowered:
     return answered(np.sqrt(ratio(above, below)), out_of_reach(states["sq"]))
 
 
-def _lift_inverse(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+def _inverse_sum(readings: Readings, groups: Segments, scale: int | None) -> Array:
     value = readings.value
     with np.errstate(over="ignore", divide="ignore"):
         inverse = 1.0 / np.where(value > 0, value, 1).astype(np.float64)
         if scale:
             inverse = inverse / 10.0**scale if scale > 0 else inverse * 10.0**-scale
-        return {"inverse_sum": within_reach(groups.sum(inverse))}
+        return within_reach(groups.sum(inverse))
 
 
-def _combine_inverse(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
+def _summed(groups: Segments, column: Array) -> Array:
     with np.errstate(over="ignore"):
-        return {"inverse_sum": within_reach(groups.sum(states["inverse_sum"]))}
+        return within_reach(groups.sum(column))
 
 
 def _lower_harmonic(states: States, _scale: int | None, _params: Params) -> Lowered:
@@ -69,23 +57,17 @@ def _lower_harmonic(states: States, _scale: int | None, _params: Params) -> Lowe
 
 FAMILY = Family(
     columns=(Column("inverse_sum", "real"),),
-    components=(Component("inverse", ("inverse_sum",), _lift_inverse, _combine_inverse),),
+    components=(Component.of_column("inverse", _inverse_sum, _summed, "inverse_sum"),),
     functions=(
         Function(
             "sum_of_squares",
-            ("count", "sum", "m2"),
+            UPTO_M2,
             _lower_squares,
             "the sum of the squares",
-            scaled=("count", "sum", "square"),
+            scaled=UPTO_SQUARES,
             gives="value",
         ),
-        Function(
-            "rms",
-            ("count", "sum", "m2"),
-            _lower_rms,
-            "root mean square",
-            scaled=("count", "sum", "square"),
-        ),
+        Function("rms", UPTO_M2, _lower_rms, "root mean square", scaled=UPTO_SQUARES),
         Function(
             "harmonic",
             ("count", "inverse", "nonpos"),

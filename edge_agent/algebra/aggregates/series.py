@@ -9,20 +9,8 @@ import json
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Params,
-    Readings,
-    States,
-    answered,
-    by_row,
-    in_details,
-    plain_numbers,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, by_row, in_details, plain_numbers
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments

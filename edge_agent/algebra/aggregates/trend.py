@@ -13,21 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.aggregates.base import (
-    Column,
-    Component,
-    Family,
-    Function,
-    Lowered,
-    Params,
-    Readings,
-    States,
-    answered,
-    out_of_reach,
-    within_reach,
-)
+from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.lowered import Lowered, answered
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import INT64_MAX, Segments
+from edge_agent.algebra.partials.units import out_of_reach, within_reach
 
 SECOND_US: Final = 1_000_000.0
 COLUMNS: Final = (

@@ -6,6 +6,7 @@ floats.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -17,17 +18,15 @@ from edge_agent.algebra.aggregates.base import (
     ComponentTemplate,
     Family,
     Function,
-    Lowered,
     Param,
     Params,
     Readings,
     States,
-    answered,
-    out_of_reach,
-    within_reach,
 )
-from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.aggregates.lowered import Lowered, answered
+from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
+from edge_agent.algebra.partials.units import out_of_reach, within_reach
 
 LABEL: Final = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 WEIGHTS: Final = ("weight", "weighted")  # templates whose argument is a label that is read as a number
@@ -39,7 +38,7 @@ def _summing(word: str) -> ComponentTemplate:
     def make(label: str) -> tuple[Component, Column]:
         name = f"{word}:{label}"
 
-        def lift(readings: Readings, groups: Segments, scale: int | None, _lifted: States) -> dict[str, Array]:
+        def lift(readings: Readings, groups: Segments, scale: int | None) -> Array:
             numbers = readings.numbers.get(label)
             weight = np.zeros(len(readings.value)) if numbers is None else np.nan_to_num(numbers, nan=0.0)
             if word == "weighted":
@@ -48,12 +47,10 @@ def _summing(word: str) -> ComponentTemplate:
                 with np.errstate(over="ignore"):
                     weight = weight * (value / 10.0**-scale if scale and scale < 0 else value * 10.0 ** (scale or 0))
                 weight = within_reach(weight)
-            return {name: within_reach(groups.sum(weight))}
+            return within_reach(groups.sum(weight))
 
-        def combine(states: States, groups: Segments, _combined: States, _ranks: Ints | None) -> dict[str, Array]:
-            return {name: within_reach(groups.sum(states[name]))}
-
-        return Component(name, (name,), lift, combine, apart=True), Column(name, "real")
+        component = Component.of_column(name, lift, lambda groups, column: within_reach(groups.sum(column)))
+        return replace(component, apart=True), Column(name, "real")
 
     return ComponentTemplate(word, LABEL, make)
 

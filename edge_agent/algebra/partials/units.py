@@ -1,4 +1,4 @@
-"""Units of a scale as units of another one, or as floats: exact up to the last rounding."""
+"""Arithmetic of states: units of a scale as units of another one or as floats, exact up to the last rounding."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.arrays import Array, Floats, Mask
 
+HUGE: Final = 1e307  # sums of floats stop here, short of infinity: there is no answer then
+WIDEST: Final = 10**38  # nor from an integer of so many digits: a decimal(38,0) does not hold it
 EXACT: Final = 2**53  # integers up to here are float64 without loss
 
 
@@ -44,3 +46,46 @@ def times(values: Array, factor: int) -> Array:
 def rescaling(scale: int, to: int | None) -> Callable[[Array], Array]:
     """Units of one scale as units of a finer one, or as floats (to None)."""
     return lambda units: as_floats(units, scale) if to is None else times(units, 10 ** (scale - to))
+
+
+def ratio(numerator: Array, denominator: Array) -> Floats:
+    """Exact integers divided, rounded once. shape (n,), int64 or object; denominators positive."""
+    small = numerator.dtype == np.int64 and denominator.dtype == np.int64 and len(numerator) > 0
+    if small and max(-int(numerator.min()), int(numerator.max()), int(denominator.max())) <= EXACT:
+        return numerator / denominator
+    pairs = zip(numerator.tolist(), denominator.tolist(), strict=True)
+    return np.array([above / below for above, below in pairs], np.float64)
+
+
+def within_reach(sums: Array) -> Array:
+    """Sums of floats, clipped to HUGE so that a state stays finite."""
+    if not len(sums) or (np.isfinite(sums).all() and max(-sums.min(), sums.max()) <= HUGE):
+        return sums
+    near: Array = np.clip(np.nan_to_num(sums, nan=HUGE, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+    return near
+
+
+def out_of_reach(*sums: Array) -> Mask:
+    """Rows without a result, because one of these sums is too large for a state or for a decimal(38,0)."""
+    out = np.zeros(len(sums[0]), np.bool_)
+    for column in sums:
+        if column.dtype == object:
+            out |= np.array([abs(value) >= WIDEST for value in column.tolist()], np.bool_)
+        elif column.dtype == np.float64:
+            out |= np.abs(column) >= HUGE
+    return out
+
+
+def difference(values: Array, others: Array) -> Array:
+    """Values - others: integers exactly, int64 where that surely fits, else object. shape (n,) each."""
+    if values.dtype == np.int64 and others.dtype == np.int64 and len(values):
+        reach = max(-int(values.min()), int(values.max())) + max(-int(others.min()), int(others.max()))
+        if reach >= 2**63:
+            values = values.astype(object)
+    less: Array = values - others
+    return less
+
+
+def number_name(value: float) -> str:
+    """A number as the key of a JSON object: 1, not 1.0."""
+    return str(int(value)) if value.is_integer() and abs(value) <= EXACT else repr(value)

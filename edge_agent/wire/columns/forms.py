@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra import sketches as cells_of_sketches
-from edge_agent.algebra.aggregates.base import within_reach
 from edge_agent.algebra.columns.kind import Form
 from edge_agent.algebra.partials import multisets as cells_of_multisets
 from edge_agent.algebra.partials import series as cells_of_series
 from edge_agent.algebra.partials.arrays import Array, Ints
+from edge_agent.algebra.partials.units import within_reach
 from edge_agent.wire.columns import multisets, numeric, series, sketches
 
 

@@ -1,0 +1,85 @@
+"""Results of functions: numbers, nulls and JSON details, from states in units of a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
+from edge_agent.algebra.partials.units import EXACT, as_floats, fits_floats
+
+Cell = TypeVar("Cell")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Results. value: shape (n,), float64, NaN where null. null: shape (n,), bool.
+
+    details: JSON text per row, None for rows that need none; None instead of the list if no row needs one.
+    """
+
+    value: Floats
+    null: Mask
+    details: list[str | None] | None = None
+
+
+def value_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
+    """The `lower` of a function whose answer is one column in multiples of 10**scale."""
+    return lambda states, scale, _params: decimals(states[column], scale)
+
+
+def time_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
+    """The `lower` of a function whose answer is one column of times."""
+    return lambda states, _scale, _params: answered(states[column])
+
+
+def answered(value: Array, null: Mask | None = None, details: list[str | None] | None = None) -> Lowered:
+    """A Lowered from any numeric array: null rows become NaN."""
+    floats = value.astype(np.float64)
+    if null is None:
+        return Lowered(floats, np.zeros(len(floats), np.bool_), details)
+    if null.any():
+        floats[null] = np.nan
+    return Lowered(floats, null, details)
+
+
+def by_row(items: Sequence[Cell], sizes: Ints) -> Iterator[Sequence[Cell]]:
+    """The items of each row. items: those of all rows, row after row. sizes: how many each row has."""
+    ends = np.cumsum(sizes).tolist()
+    return (items[first:end] for first, end in zip([0, *ends], ends, strict=False))
+
+
+def in_details(texts: Iterable[str]) -> Lowered:
+    """A Lowered without numbers: one JSON text per row, in the details."""
+    details: list[str | None] = list(texts)
+    return Lowered(np.full(len(details), np.nan), np.ones(len(details), np.bool_), details)
+
+
+def plain_numbers(units: Array, scale: int | None) -> list[Any]:
+    """Values as Python numbers for JSON: integers if scale >= 0."""
+    if scale is None or scale < 0:
+        return list(decimals(units, scale).value.tolist())
+    return [value * 10**scale for value in units.tolist()]
+
+
+def decimals(units: Array, scale: int | None) -> Lowered:
+    """Values or sums as numbers: units times 10**scale, correctly rounded; in full in details beyond 2**53 units.
+
+    units: shape (n,), float64 if scale is None, else int64 or object. Divides by 10**-scale rather than multiplying
+    by 0.1, so that 0.1-resolution values print like decimals.
+    """
+    power = 10 ** max(scale or 0, 0)
+    if scale is None or units.dtype == np.float64 or fits_floats(units, power):
+        return answered(as_floats(units, scale))
+    exact, places = [int(unit) * power for unit in units.tolist()], max(-scale, 0)
+    texts = [_decimal_text(unit, places) if abs(unit) > EXACT else None for unit in exact]
+    return answered(as_floats(units, scale), None, texts)
+
+
+def _decimal_text(units: int, places: int) -> str:
+    digits = str(abs(units)).rjust(places + 1, "0")
+    whole, part = digits[: len(digits) - places], digits[len(digits) - places :].rstrip("0")
+    return ("-" if units < 0 else "") + whole + ("." + part if part else "")
