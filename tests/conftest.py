@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from edge_agent.algebra import windows
 from edge_agent.config.definitions import window_table
 from tests.support.fakes import FakeClock, Mosquitto, find_mosquitto
 
@@ -34,8 +35,8 @@ def pytest_configure() -> None:
 @pytest.fixture
 def without_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a version that does not carry count_tumbling yet: what is of a later one is no mistake."""
-    known = {word: keys for word, keys in window_table.WINDOWS.items() if word != "count_tumbling"}
-    monkeypatch.setattr(window_table, "WINDOWS", known)
+    known = {word: cls for word, cls in windows.ALL.items() if word != "count_tumbling"}
+    monkeypatch.setattr(window_table, "ALL", known)
     monkeypatch.setattr(window_table, "LATER_WINDOWS", ("count_tumbling",))
 
 

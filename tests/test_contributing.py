@@ -26,8 +26,8 @@ from edge_agent.algebra.partials.row_validation import check_column
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.row_sizes import of_row
 from edge_agent.config.definitions.definitions import parse_definition, parse_sensor
-from edge_agent.config.published.reference import drivers, functions, windows
-from edge_agent.config.published.schema import schemas, text_of
+from tests.support.published.reference import drivers, functions, windows
+from tests.support.published.schema import schemas, text_of
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.wire.columns import forms
@@ -57,6 +57,11 @@ assert all(word in "".join(map(text_of, schemas().values())) for word in ("uptim
 """
 
 
+def copied(tree: Path) -> None:
+    for room in ("edge_agent", "tests/support"):
+        shutil.copytree(TOP / room, tree / room, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 def applied(tree: Path) -> None:
     """The examples, written into a copy of the tree."""
     for path, content in FILES:
@@ -77,7 +82,7 @@ def test_each_example_is_one_file_and_one_line() -> None:
 
 
 def test_the_examples_are_all_there_is_to_do(tmp_path: Path) -> None:
-    shutil.copytree(TOP / "edge_agent", tmp_path / "edge_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    copied(tmp_path)
     applied(tmp_path)
     done = subprocess.run([sys.executable, "-c", USED], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -86,7 +91,7 @@ def test_the_examples_are_all_there_is_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fact", ["grows=False,", "ends=False,"])
 def test_a_fact_that_is_forgotten_fails(tmp_path: Path, fact: str) -> None:
     """Of aggregates and window types the laws over the registry hold the facts (tests/laws)."""
-    shutil.copytree(TOP / "edge_agent", tmp_path / "edge_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    copied(tmp_path)
     applied(tmp_path)
     (path,) = [tmp_path / path for path, content in FILES if fact in content]
     path.write_text(path.read_text().replace(fact, ""))

@@ -4,6 +4,5 @@ checking     documents, tables of declared keys, types of values; collects every
 definitions  sensors and queries: text to frozen values and back
 in_force     which definitions count on a node, and their numbering at a parent
 node_file    the settings file of a node, and the one that `headwater init` writes
-published    JSON Schemas and the tables of docs/configure.md, generated from the checker
 topics       the topics of the protocol
 """

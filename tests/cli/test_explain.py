@@ -13,7 +13,7 @@ from edge_agent.algebra.query.query import Sensor
 from edge_agent.algebra.query.wire_costs import FRAME_BYTES
 from edge_agent.cli.main import main
 from edge_agent.cli.support.size_estimates import often, rate_of
-from edge_agent.config.definitions.definitions import parse_query
+from tests.support.config.parsing import parse_query
 
 QUERY = {
     "source": "boiler",

@@ -11,8 +11,9 @@ import pytest
 
 from edge_agent.cli.main import main
 from edge_agent.cli.simulate import Simulated
-from edge_agent.config.definitions.definitions import parse_query, parse_sensor
+from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.ports.sensors.simulated import Simulation
+from tests.support.config.parsing import parse_query
 
 BEGIN = "2026-11-21T09:00:00Z"
 BEGIN_US = 1_795_251_600_000_000

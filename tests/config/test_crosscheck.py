@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_agent.config.definitions.definitions import parse_query, parse_sensor
+from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.config.in_force.crosscheck import warnings
+from tests.support.config.parsing import parse_query
 
 SENSOR = parse_sensor("boiler", {"driver": "mqtt", "topic": "a/+", "labels": {"site": "a", "area": "{topic[1]}"}})
 QUERY: dict[str, Any] = {"source": "boiler", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["avg"]}

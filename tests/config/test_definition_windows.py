@@ -8,14 +8,16 @@ import pytest
 
 from edge_agent.algebra.windows import ALL
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
-from edge_agent.config.definitions.definitions import canonical_query, parse_query, parse_recording_query, query_of
-from edge_agent.config.definitions.window_table import WINDOWS
+from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query, query_of
+from edge_agent.config.definitions.window_table import keys_of_window
 from edge_agent.errors import ConfigError, NotSupported
+from tests.support.config.parsing import parse_query
 from tests.support.config.query_tables import COUNT, query
 
 
 def test_every_window_type_of_the_registry_can_be_asked_for() -> None:
-    assert set(WINDOWS) == set(ALL)
+    for word, window in ALL.items():
+        assert [key.name for key in keys_of_window(word)] == [setting.name for setting in window.KEYS]
 
 
 @pytest.mark.usefixtures("without_counts")

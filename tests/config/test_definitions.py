@@ -18,13 +18,13 @@ from edge_agent.config.definitions.definitions import (
     canonical_query,
     canonical_sensor,
     parse_definition,
-    parse_query,
     parse_sensor,
     query_of,
     sensor_of,
 )
 from edge_agent.errors import ConfigError
 from tests.support.config.definition_strategies import queries, sensors
+from tests.support.config.parsing import parse_query
 from tests.support.config.query_tables import query
 
 QUERY = """{"source": "boiler", "where": "value > 0 and site = 'a'", "by": ["site"], "window": {"type": "sliding",

@@ -15,10 +15,10 @@ import pytest
 from edge_agent.config import topics
 from edge_agent.config.definitions.definitions import parse_definition
 from edge_agent.config.node_file.settings import parse
-from edge_agent.config.published.reference import PAGE, page
-from edge_agent.config.published.schema import FOLDER, schemas, text_of
 from edge_agent.errors import ConfigError
 from tests.support.config.mistakes import FILES, QUERIES, SENSORS
+from tests.support.published.reference import PAGE, page
+from tests.support.published.schema import FOLDER, schemas, text_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("schemas/*.md")])

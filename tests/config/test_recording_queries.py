@@ -7,8 +7,9 @@ import pytest
 from edge_agent.algebra.query.query import Aggregate
 from edge_agent.algebra.windows.sliding import Sliding
 from edge_agent.algebra.windows.tumbling import Tumbling
-from edge_agent.config.definitions.definitions import canonical_query, parse_query, parse_recording_query, query_of
+from edge_agent.config.definitions.definitions import canonical_query, parse_recording_query, query_of
 from edge_agent.errors import ConfigError, NotSupported
+from tests.support.config.parsing import parse_query
 from tests.support.config.query_tables import COUNT
 
 

@@ -11,8 +11,8 @@ from edge_agent.algebra.frame import HORIZON_US, MAX_HORIZON_US
 from edge_agent.config.node_file.node_tables import FOR_ROLE, ROLES, TABLES, keys_of
 from edge_agent.config.node_file.sample import sample
 from edge_agent.config.node_file.settings import Settings, load, notes, parse
-from edge_agent.config.published.schema import schemas
 from edge_agent.errors import ConfigError
+from tests.support.published.schema import schemas
 
 GATEWAY = """
 [node]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from edge_agent.cli.main import main
-from edge_agent.config.definitions.definitions import parse_query
 from edge_agent.config.in_force import crosscheck, registry
 from edge_agent.config.in_force.crosscheck import too_many
 from edge_agent.config.in_force.registry import MOST_WAITING
@@ -20,6 +19,7 @@ from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.node_file.settings import load, parse
 from edge_agent.errors import ConfigError, Problem
 from edge_agent.runtime.build import build
+from tests.support.config.parsing import parse_query
 
 HEAD = '[node]\nid = "g"\n[uplink]\nbroker = "mqtt://127.0.0.1:{port}"\n[sensor.s]\ndriver = "simulated"\n'
 BODY = '[query.q{n}]\nsource = "s"\nwindow = {{ type = "{type}", length = "{length}"{more} }}\naggregates = ["avg"]\n'

@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.config.definitions.definitions import parse_query
 from edge_agent.demo.compare import Comparison, DeltaRow, compare
 from edge_agent.demo.fleet_plan import QUERIES, SECOND_US, query_messages, seats
 from edge_agent.ports.sensors.simulated import Simulation
 from tests.oracle import central_computer
+from tests.support.config.parsing import parse_query
 
 BEGIN = 1_795_256_000 * SECOND_US
 UNTIL = BEGIN + 14 * SECOND_US

@@ -22,11 +22,11 @@ from edge_agent.config.definitions import drivers
 from edge_agent.config.definitions.definitions import canonical_sensor, parse_definition, parse_sensor
 from edge_agent.config.definitions.drivers import DRIVERS, FILES, LATER_DRIVERS, TEMPLATES, Driver
 from edge_agent.config.definitions.sensors import COMMON
-from edge_agent.config.published.reference import drivers as drivers_page
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Read
 from edge_agent.ports.sensors.node_sensors import RETRY_US, Sensors
 from tests.support.fakes import BEGIN_US, FakeClock
+from tests.support.published.reference import drivers as drivers_page
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / "edge_agent/ports/sensors"

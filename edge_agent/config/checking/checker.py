@@ -1,6 +1,6 @@
 """The checker: reads tables of declared keys, collects every mistake with its place, and says what to do.
 
-A table is declared once, as `Key`s; the checker, the JSON Schemas and the tables of the docs all come from that.
+A table is declared once, as `Key`s; the JSON Schemas and the tables of the docs come from them too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LISTED: Final = 24  # words that a hint lists; where there are more, the page do
 
 
 class ValueType(Protocol):
-    """What may stand at a key: one check, one way back to text, one schema. suffix: the unit of the value inside."""
+    """What may stand at a key: one check, one way back to text. suffix: the unit of the value inside."""
 
     @property
     def suffix(self) -> str:
@@ -44,9 +44,6 @@ class ValueType(Protocol):
 
     def write(self, value: Any) -> object:
         """What people write for a value inside; JSON-able. read(write(x)) is x."""
-
-    def schema(self) -> dict[str, object]:
-        """JSON Schema, draft 2020-12, of what people write."""
 
 
 @dataclass(frozen=True, slots=True)

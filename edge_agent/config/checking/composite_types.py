@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, ValueType, type_of
+from edge_agent.config.checking.checker import BAD, Key, Report, ValueType, type_of
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.value_types import Number, Text
+from edge_agent.config.checking.value_types import AsWritten, Number, Text
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(AsWritten):
     """A list of one kind; a tuple inside."""
 
     kind: ValueType
     least: int = 0
     most: int = 1000
     unique: bool = True
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, list | tuple):
@@ -39,19 +37,13 @@ class ListOf:
     def write(self, value: Any) -> object:
         return [self.kind.write(item) for item in value]
 
-    def schema(self) -> dict[str, object]:
-        made = {"type": "array", "items": self.kind.schema(), "minItems": self.least, "maxItems": self.most}
-        return {**made, "uniqueItems": True} if self.unique else made
-
 
 @dataclass(frozen=True, slots=True)
-class Rising:
+class Rising(AsWritten):
     """A list of 1 to `most` numbers, each greater than the one before; a tuple of floats inside."""
 
     number: Number
     most: int
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         read = ListOf(self.number, 1, self.most, unique=False).read(value, at, report)
@@ -65,19 +57,14 @@ class Rising:
     def write(self, value: Any) -> object:
         return list(value)
 
-    def schema(self) -> dict[str, object]:
-        return {**ListOf(self.number, 1, self.most).schema()}
-
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(AsWritten):
     """A table with free names; a tuple of pairs sorted by name inside."""
 
     name: Text
     kind: ValueType
     most: int = 64
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, Mapping):
@@ -90,14 +77,6 @@ class MapOf:
     def write(self, value: Any) -> object:
         return {name: self.kind.write(item) for name, item in value}
 
-    def schema(self) -> dict[str, object]:
-        return {
-            "type": "object",
-            "propertyNames": self.name.schema(),
-            "additionalProperties": self.kind.schema(),
-            "maxProperties": self.most,
-        }
-
 
 def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, object]:
     """The table people would write for these values (by their names inside): what equals its default is left out."""
@@ -106,14 +85,3 @@ def write_table(keys: Sequence[Key], values: Mapping[str, Any]) -> dict[str, obj
         for key in keys
         if key.inside in values and values[key.inside] != key.default
     }
-
-
-def object_schema(keys: Sequence[Key], more: Mapping[str, object] | None = None) -> dict[str, object]:
-    """JSON Schema of a table. more: further properties."""
-    properties: dict[str, object] = dict(more or {})
-    for key in keys:
-        if not key.later:
-            properties[key.name] = {**key.kind.schema(), **({"description": key.doc} if key.doc else {})}
-    required = [key.name for key in keys if key.default is REQUIRED]
-    made: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**made, "required": required} if required else made

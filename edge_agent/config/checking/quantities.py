@@ -10,14 +10,7 @@ from typing import Any, ClassVar, Final
 from edge_agent.algebra.zones import names
 from edge_agent.config.checking.checker import Report, nearest, type_of
 from edge_agent.config.checking.documents import Path
-from edge_agent.config.checking.durations import (
-    DURATION,
-    SIZE,
-    format_duration,
-    format_size,
-    parse_duration,
-    parse_size,
-)
+from edge_agent.config.checking.durations import format_duration, format_size, parse_duration, parse_size
 from edge_agent.config.checking.value_types import AsWritten, Number
 
 DAY_US: Final = 86_400_000_000
@@ -70,9 +63,6 @@ class Duration:
         """Write it with its longest unit."""
         return format_duration(value)
 
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "pattern": f"^{DURATION}$"}
-
 
 @dataclass(frozen=True, slots=True)
 class ByteSize:
@@ -96,9 +86,6 @@ class ByteSize:
 
     def write(self, value: Any) -> object:
         return format_size(value)
-
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "pattern": f"^{SIZE}$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +114,10 @@ class Instant:
     def write(self, value: Any) -> object:
         return (EPOCH + datetime.timedelta(microseconds=value)).isoformat().replace("+00:00", "Z")
 
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "format": "date-time"}
-
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(AsWritten):
     """Replay speed: a factor, or 'max' for as fast as possible, which is 0 inside."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if value == "max":
@@ -145,9 +127,6 @@ class Speed:
 
     def write(self, value: Any) -> object:
         return value or "max"
-
-    def schema(self) -> dict[str, object]:
-        return {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1e9}, {"const": "max"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,27 +147,22 @@ class Zone(AsWritten):
         cities = {name.rpartition("/")[2]: name for name in sorted(names())}
         return cities.get(nearest(value.rpartition("/")[2].replace(" ", "_"), cities, 0.75), "")
 
-    def schema(self) -> dict[str, object]:
-        """A string; which names there are changes with the years."""
-        return {"type": "string", "minLength": 1, "maxLength": 64}
+
+_UNIT_WORDS: Final = {  # unit -> what else people write for it
+    "s": ("", "sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("hr", "hour", "hours"),
+    "d": ("day", "days"),
+    "w": ("week", "weeks"),
+    "ms": ("millis", "msec"),
+    "us": ("µs", "usec"),
+}
 
 
 def _unit_hint(text: str) -> str:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*", text)
     if not found:
         return ""
-    words = {"": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m"}
-    words |= {"minutes": "m", "hour": "h", "hours": "h", "hr": "h", "day": "d", "days": "d", "week": "w", "weeks": "w"}
-    words |= {
-        "µs": "us",
-        "millis": "ms",
-        "msec": "ms",
-        "usec": "us",
-        "S": "s",
-        "M": "m",
-        "H": "h",
-        "D": "d",
-        "MS": "ms",
-    }
-    unit = words.get(found[2]) or words.get(found[2].lower()) or (found[2] if found[2] in {*words.values()} else "")
+    said = {found[2], found[2].lower()}
+    unit = next((unit for unit, words in _UNIT_WORDS.items() if said & {unit, *words}), "")
     return f"{found[1]}{unit}" if unit else ""

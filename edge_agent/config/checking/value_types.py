@@ -15,7 +15,7 @@ from edge_agent.config.checking.documents import Path
 
 
 class AsWritten:
-    """A value type whose value inside is what people write."""
+    """Base of value types without a unit. The value inside is what people write unless `write` says otherwise."""
 
     __slots__ = ()
     suffix: ClassVar[str] = ""
@@ -30,9 +30,6 @@ class Anything(AsWritten):
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         return value
-
-    def schema(self) -> dict[str, object]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +46,12 @@ class Text(AsWritten):
         if not isinstance(value, str):
             return report.wrong(at, value, f"wanted {self.what}, got {type_of(value)}", self.hint)
         if len(value) > self.longest or (not value and not self.empty) or any(c < " " for c in value):
-            why = (
-                "longer than " + str(self.longest) + " characters" if len(value) > self.longest else "no printable text"
-            )
+            long = len(value) > self.longest
+            why = f"longer than {self.longest} characters" if long else "no printable text"
             return report.wrong(at, value, why, self.hint)
         if self.pattern and value and not re.fullmatch(self.pattern, value):
             return report.wrong(at, value, f"no {self.what.partition(' ')[2]}", self.hint or f"like {self.pattern}")
         return value
-
-    def schema(self) -> dict[str, object]:
-        made: dict[str, object] = {"type": "string", "maxLength": self.longest}
-        if not self.empty:
-            made["minLength"] = 1
-        if self.pattern:
-            made["pattern"] = f"^(?:{self.pattern}){'?' * self.empty}$"
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +89,6 @@ class Choice(AsWritten):
         hint = near or one_of(value, (*self.words, *self.later), others)
         return report.wrong(at, value, f'unknown {self.what} "{short(value)}"{self.absent}', hint)
 
-    def schema(self) -> dict[str, object]:
-        return {"enum": [*self.words, *self.brought]}
-
 
 BROUGHT: Final = ", or what an installed package brings"
 
@@ -126,21 +111,15 @@ class Pick(AsWritten):
         listed = ", ".join(json.dumps(choice) for choice in self.choices)
         return report.wrong(at, value, f"{said} is none of {listed}", nearest(str(value), map(str, self.choices)))
 
-    def schema(self) -> dict[str, object]:
-        return {"enum": list(self.choices)}
-
 
 @dataclass(frozen=True, slots=True)
 class Flag(AsWritten):
     """True or false."""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
-        return (
-            value if isinstance(value, bool) else report.wrong(at, value, f"wanted true or false, got {type_of(value)}")
-        )
-
-    def schema(self) -> dict[str, object]:
-        return {"type": "boolean"}
+        if isinstance(value, bool):
+            return value
+        return report.wrong(at, value, f"wanted true or false, got {type_of(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +151,6 @@ class Number(AsWritten):
             return report.wrong(at, value, f"must be at most {self.high:.12g}", percent)
         return int(value) if self.whole else value
 
-    def schema(self) -> dict[str, object]:
-        made: dict[str, object] = {"type": "integer" if self.whole else "number"}
-        if math.isfinite(self.low):
-            made["exclusiveMinimum" if self.above else "minimum"] = self.low
-        if math.isfinite(self.high):
-            made["maximum"] = self.high
-        return made
-
 
 @dataclass(frozen=True, slots=True)
 class Url(AsWritten):
@@ -204,9 +175,6 @@ class Url(AsWritten):
             return report.wrong(at, value, "more than scheme, host and port", hint)
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         return f"{url.scheme}://{host}:{port or (8883 if url.scheme == 'mqtts' else 1883)}"
-
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "pattern": "^mqtts?://[^/?#@]+/?$"}
 
 
 def _numeric(text: str) -> bool:

@@ -36,6 +36,3 @@ class Condition(AsWritten):
         if len(canonical) > MOST_FILTER:
             return report.wrong(at, value, f"longer than {MOST_FILTER} characters when written out")
         return canonical
-
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "maxLength": MOST_FILTER}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from edge_agent.algebra.query.query import Query, Sensor
 from edge_agent.config.checking.checker import BAD, Key, Report, complete, line_of, read_table
@@ -17,11 +17,12 @@ from edge_agent.config.checking.composite_types import ListOf
 from edge_agent.config.checking.documents import Document, Path, read
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.value_types import Flag, Number, Text
-from edge_agent.config.definitions.queries import query_schema, read_query, write_query
-from edge_agent.config.definitions.sensors import read_sensor, sensor_schema, write_sensor
+from edge_agent.config.definitions.queries import read_query, write_query
+from edge_agent.config.definitions.sensors import read_sensor, write_sensor
 from edge_agent.config.topics import ITEM_ID, TABLES
 from edge_agent.errors import ConfigError, NotSupported
 
+Value = TypeVar("Value", Sensor, Query)
 Payload = bytes | str | Mapping[str, object]
 
 MOST_PATTERNS: Final = 64  # of nodes, in a command to all of them
@@ -171,14 +172,6 @@ def parse_sensor(item: str, payload: Payload) -> Sensor:
     return value
 
 
-def parse_query(item: str, payload: Payload) -> Query:
-    """A query. Raises: ConfigError (a removal too), NotSupported."""
-    value = parse_definition("query", item, payload).value
-    if not isinstance(value, Query):
-        raise ConfigError(f'query "{item}": is a removal')
-    return value
-
-
 def parse_recording_query(query: Mapping[str, object], unit_us: int = 1000, **defaults: object) -> Query:
     """A query of a recording: plain numbers are durations in its unit, unknown keys are passed over.
 
@@ -229,31 +222,19 @@ def canonical_query(query: Query) -> str:
 
 def sensor_of(text: str) -> Sensor:
     """A sensor from its canonical text, which says the id. Raises: ConfigError."""
-    value = _parse("sensor", "", text, "a sensor's canonical text", unbounded=True).value
-    if not isinstance(value, Sensor):
-        raise ConfigError("a sensor's canonical text: is a removal")
-    return value
+    return _of_text("sensor", text, Sensor)
 
 
 def query_of(text: str) -> Query:
     """A query from its canonical text, which says the id. Raises: ConfigError."""
-    value = _parse("query", "", text, "a query's canonical text", unbounded=True).value
-    if not isinstance(value, Query):
-        raise ConfigError("a query's canonical text: is a removal")
+    return _of_text("query", text, Query)
+
+
+def _of_text(kind: str, text: str, wanted: type[Value]) -> Value:
+    value = _parse(kind, "", text, f"a {kind}'s canonical text", unbounded=True).value
+    if not isinstance(value, wanted):
+        raise ConfigError(f"a {kind}'s canonical text: is a removal")
     return value
-
-
-def schemas() -> dict[str, dict[str, object]]:
-    """JSON Schemas of a sensor and a query, removals included."""
-    removal: dict[str, object] = {
-        "type": "object",
-        "properties": {key.name: key.kind.schema() for key in SHARED} | {"removed": {"const": True}},
-        "required": ["removed"],
-        "additionalProperties": False,
-    }
-    shared = tuple(key for key in SHARED if key.name != "removed")
-    sensor, query = sensor_schema(shared), query_schema(shared)
-    return {"sensor": {"anyOf": [sensor, removal]}, "query": {"anyOf": [query, removal]}}
 
 
 def _table(value: Sensor | Query) -> dict[str, object]:

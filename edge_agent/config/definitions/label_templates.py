@@ -58,6 +58,3 @@ class LabelText(AsWritten):
         except ValueError as err:
             return report.wrong(at, value, str(err), 'like "{topic[1]}" or "{/ids/unit}"')
         return value
-
-    def schema(self) -> dict[str, object]:
-        return {"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST}, {"type": "integer"}]}

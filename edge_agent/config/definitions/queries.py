@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from edge_agent.algebra.aggregates import FUNCTIONS, basis_of
+from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
 from edge_agent.algebra.query.group_cut import OrderedCut
@@ -18,15 +18,15 @@ from edge_agent.algebra.query.query import LATE_POLICIES, ON_MISSING, SCOPES, Ag
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, dotted, read_table, type_of
-from edge_agent.config.checking.composite_types import ListOf, object_schema
+from edge_agent.config.checking.composite_types import ListOf, write_table
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.durations import format_duration
 from edge_agent.config.checking.quantities import DAY_US, Duration, Instant
 from edge_agent.config.checking.value_types import Choice, Text
-from edge_agent.config.definitions.aggregate_entries import PLACED, PLACES, AggregateEntry, unplaced, write_aggregate
+from edge_agent.config.definitions.aggregate_entries import PLACED, PLACES, AggregateEntry, unplaced
 from edge_agent.config.definitions.conditions import Condition
 from edge_agent.config.definitions.sensors import LABEL
-from edge_agent.config.definitions.window_table import WindowTable, write_window
+from edge_agent.config.definitions.window_table import WindowTable
 from edge_agent.config.topics import ITEM_ID
 
 MOST_AGGREGATES: Final = 64
@@ -88,20 +88,9 @@ def read_query(item: str, revision: int, table: Mapping[str, object], at: Path, 
     if values["scope"] == "local" and (window := getattr(window, "alone", window)) is None:
         why = "windows of a sensor's state merge over gateways, a scope local does not"
         return report.wrong((*at, "scope"), "local", why, 'interpretation = "local": from change to change')
-    query = Query(
-        id=item,
-        revision=revision,
-        source=values["source"],
-        window=window,
-        aggregates=values["aggregates"],
-        where=values["where"],
-        by=values["by"] if getattr(values["window"], "keyed", True) else (),
-        lateness_us=values["lateness"],
-        scope=values["scope"],
-        late=values["late"],
-        effective_from_us=values["effective_from"],
-        on_missing=values["on_missing"],
-    )
+    inside = {key.inside: values[key.name] for key in KEYS}
+    by = values["by"] if getattr(values["window"], "keyed", True) else ()
+    query = Query(id=item, revision=revision, **{**inside, "window": window, "by": by})
     sound = _travels(query, (*at, "aggregates"), report) and _fits_window(query, at, report)
     return query if sound else BAD
 
@@ -179,34 +168,5 @@ def _names_differ(aggregates: tuple[Aggregate, ...], at: Path, report: Report) -
 
 def write_query(query: Query) -> dict[str, object]:
     """The table that reads back to the query, without what equals its default; window and lateness always."""
-    made: dict[str, object] = {"source": query.source}
-    if query.where:
-        made["where"] = query.where
-    if query.by:
-        made["by"] = list(query.by)
-    made["window"] = write_window(query.window)
-    made["aggregates"] = [write_aggregate(a) for a in query.aggregates]
-    made["lateness"] = format_duration(query.lateness_us)
-    if query.scope != "global":
-        made["scope"] = query.scope
-    if query.late != "revise":
-        made["late"] = query.late
-    if query.on_missing != "hold":
-        made["on_missing"] = query.on_missing
-    if query.effective_from_us is not None:
-        made["effective_from"] = Instant().write(query.effective_from_us)
-    return made
-
-
-def query_schema(shared: tuple[Key, ...]) -> dict[str, object]:
-    """JSON Schema of a query. shared: the keys of every definition."""
-    short = {
-        "aggregate": {"enum": list(FUNCTIONS), "description": "short form of aggregates with one function"},
-        "param": {"type": "object", "description": "parameters of `aggregate`"},
-    }
-    made = object_schema((*shared, *KEYS), short)
-    return {
-        **made,
-        "required": ["source", "window"],
-        "oneOf": [{"required": ["aggregates"]}, {"required": ["aggregate"]}],
-    }
+    made = write_table(KEYS, {key.inside: getattr(query, key.inside) for key in KEYS})
+    return {**made, "lateness": format_duration(query.lateness_us)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.checking.checker import BAD, REQUIRED, Key, Report, complete, read_table, type_of
-from edge_agent.config.checking.composite_types import MapOf, object_schema, write_table
+from edge_agent.config.checking.composite_types import MapOf, write_table
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.quantities import DAY_US, Duration
-from edge_agent.config.checking.value_types import BROUGHT, Anything, Choice, Text, left_out
+from edge_agent.config.checking.value_types import BROUGHT, Anything, AsWritten, Choice, Text, left_out
 from edge_agent.config.definitions.drivers import DRIVERS, FILES, LATER_DRIVERS, REFUSED, Driver
 from edge_agent.config.definitions.label_templates import LabelText, parse
 
@@ -26,10 +26,8 @@ EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/p
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(AsWritten):
     """The sensor's smallest step; inside the exponent of the power of ten that represents it exactly."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         """Read 0.1 as -1, 0.25 as -2, 5 as 0, 100 as 2."""
@@ -45,15 +43,10 @@ class Resolution:
     def write(self, value: Any) -> object:
         return int(10**value) if value >= 0 else float(Decimal(1).scaleb(value))
 
-    def schema(self) -> dict[str, object]:
-        return {"type": "number", "exclusiveMinimum": 0}
-
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(AsWritten):
     """[lowest, highest] possible value of a sensor."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         numbers = isinstance(value, list | tuple) and all(
@@ -68,9 +61,6 @@ class Range:
 
     def write(self, value: Any) -> object:
         return list(value)
-
-    def schema(self) -> dict[str, object]:
-        return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 
 
 _DRIVER: Final = Key("driver", Anything(), REQUIRED, "where the readings come from")
@@ -160,13 +150,3 @@ def write_sensor(sensor: Sensor) -> dict[str, object]:
         **dict(sensor.options),
     }
     return write_table((_DRIVER, *DRIVERS[sensor.driver].keys, *COMMON), values)
-
-
-def sensor_schema(shared: tuple[Key, ...]) -> dict[str, object]:
-    """JSON Schema of a sensor: one branch a driver. shared: the keys of every definition."""
-    branches = []
-    for name, driver in DRIVERS.items():
-        branch = object_schema((*shared, *COMMON, *driver.keys), {"driver": {"const": name}})
-        required = branch.get("required", [])
-        branches.append({**branch, "required": ["driver", *(required if isinstance(required, list) else [])]})
-    return {"oneOf": branches}

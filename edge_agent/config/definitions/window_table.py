@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from edge_agent.algebra.plugin_calls import error_text
@@ -20,7 +21,7 @@ from edge_agent.config.checking.checker import (
     read_table,
     type_of,
 )
-from edge_agent.config.checking.composite_types import object_schema, write_table
+from edge_agent.config.checking.composite_types import write_table
 from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.quantities import Duration, Instant, Zone
 from edge_agent.config.checking.value_types import BROUGHT, AsWritten, Choice, Flag, Number, Text, left_out
@@ -39,7 +40,7 @@ _MEANT: Final = (  # words of other tools that no spelling distance brings here
 
 
 @dataclass(frozen=True, slots=True)
-class _Name(AsWritten):
+class ShortText(AsWritten):
     """A short text, which may be written as a number."""
 
     text: ClassVar[Text] = Text("a text", empty=True, longest=MOST_TEXT)
@@ -47,9 +48,6 @@ class _Name(AsWritten):
     def read(self, value: Any, at: Path, report: Report) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return self.text.read(str(value) if whole else value, at, report)
-
-    def schema(self) -> dict[str, object]:
-        return {**self.text.schema(), "type": ["string", "integer"]}
 
 
 def _kind(setting: Setting) -> ValueType:
@@ -63,13 +61,12 @@ def _kind(setting: Setting) -> ValueType:
         case "zone":
             return Zone()
         case "count":
-            return Number(
-                setting.low, setting.high, whole=True, hint=f"a plain number, {setting.low} to {setting.high}"
-            )
+            hint = f"a plain number, {setting.low} to {setting.high}"
+            return Number(setting.low, setting.high, whole=True, hint=hint)
         case "condition":
             return Condition("a condition", empty=setting.default is not NEEDED)
         case "text":
-            return _Name()
+            return ShortText()
         case "flag":
             return Flag()
     raise ValueError(f"window key {setting.name}: no kind {setting.kind!r}")
@@ -80,33 +77,18 @@ def _key(setting: Setting) -> Key:
     return Key(setting.name, _kind(setting), default, setting.about)
 
 
-class _Keys(Mapping[str, tuple[Key, ...]]):
-    """The keys of every window type there is, those that packages bring too."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[Key, ...]] = {}
-
-    def __getitem__(self, word: str) -> tuple[Key, ...]:
-        if word not in self._made:
-            self._made[word] = tuple(_key(setting) for setting in ALL[word].KEYS)
-        return self._made[word]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(ALL)
-
-    def __len__(self) -> int:
-        return len(ALL)
+@cache
+def keys_of_window(word: str) -> tuple[Key, ...]:
+    """The keys of a window type, of packages too."""
+    return tuple(_key(setting) for setting in ALL[word].KEYS)
 
 
-WINDOWS: Final[Mapping[str, tuple[Key, ...]]] = _Keys()
 LATER_WINDOWS: Final = tuple(word for word in WORDS if word not in ALL)
 
 
 @dataclass(frozen=True, slots=True)
-class WindowTable:
+class WindowTable(AsWritten):
     """The `window` table: `type` says which keys it has."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, value: Any, at: Path, report: Report) -> Any:
         if not isinstance(value, Mapping):
@@ -115,15 +97,11 @@ class WindowTable:
             )
         word = value.get("type")
         if word is None:
-            return report.wrong(at, None, '"type" is missing', one_of("", (*WINDOWS, *LATER_WINDOWS)))
-        if (
-            Choice(tuple(WINDOWS), LATER_WINDOWS, "window type", left_out(REFUSED), _MEANT, BROUGHT).read(
-                word, (*at, "type"), report
-            )
-            is BAD
-        ):
+            return report.wrong(at, None, '"type" is missing', one_of("", (*ALL, *LATER_WINDOWS)))
+        known = Choice(tuple(ALL), LATER_WINDOWS, "window type", left_out(REFUSED), _MEANT, BROUGHT)
+        if known.read(word, (*at, "type"), report) is BAD:
             return BAD
-        keys = WINDOWS[word]
+        keys = keys_of_window(word)
         own = {name: item for name, item in value.items() if name != "type"}
         if not report.lenient and (other := _elsewhere(word, own)) is not None:
             return report.unknown(at, *other)
@@ -151,19 +129,11 @@ class WindowTable:
     def write(self, value: Any) -> object:
         return write_window(value)
 
-    def schema(self) -> dict[str, object]:
-        branches = []
-        for word, keys in WINDOWS.items():
-            branch = object_schema(keys, {"type": {"const": word}})
-            required = branch.get("required")
-            branches.append({**branch, "required": ["type", *(required if isinstance(required, list) else [])]})
-        return {"oneOf": branches}
-
 
 def _elsewhere(word: str, own: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str] | None:
     """A key that window types of the same family have and this type lacks, with the hint for it."""
     family = word.rpartition("tumbling")[0] + "sliding" if word.endswith("tumbling") else ""
-    if family in WINDOWS and "slide" in own:
+    if family in ALL and "slide" in own:
         return "slide", (), f'a {word} window has none; use type = "{family}"'
     return None
 
@@ -179,6 +149,6 @@ def window_text(window: Spec) -> str:
 
 def write_window(window: Spec) -> dict[str, object]:
     """The table that reads back to the window."""
-    keys = WINDOWS[window.type]
+    keys = keys_of_window(window.type)
     values = {key.inside: getattr(window, key.inside) for key in keys}
     return {"type": window.type, **write_table(keys, values)}

@@ -54,16 +54,24 @@ class NodeTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UplinkTable:
-    """[uplink]: the broker and the parent above. Secrets come by file path."""
+class LinkTable:
+    """What the connections to the three brokers have in common. Secrets come by file path."""
 
-    broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
-    parent: str = setting(_ID, ROOT_ID, "id of the node that takes the frames", "small trees have no regions")
-    user: str | None = setting(_USER, None, "user name; the node's id where access rules go by %u")
+    broker: str | None = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
+    user: str | None = setting(_USER, None, "user name")
     password_file: str | None = setting(_PATH, None, "file with the password")
     ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
     cert_file: str | None = setting(_PATH, None, "certificate of this node")
     key_file: str | None = setting(_PATH, None, "key of the certificate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkTable(LinkTable):
+    """[uplink]: the broker and the parent above. Secrets come by file path."""
+
+    broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
+    user: str | None = setting(_USER, None, "user name; the node's id where access rules go by %u")
+    parent: str = setting(_ID, ROOT_ID, "id of the node that takes the frames", "small trees have no regions")
     keepalive_us: int = setting(
         Duration(SECOND, 3600 * SECOND), 30 * SECOND, "MQTT keepalive", "found dead within 60 s"
     )
@@ -76,15 +84,10 @@ class UplinkTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowerTable:
+class LowerTable(LinkTable):
     """[lower]: the broker on which a region or the root receives the frames of its children."""
 
     broker: str | None = setting(Url(), None, "as in [uplink]; left out: a region's own uplink broker")
-    user: str | None = setting(_USER, None, "user name")
-    password_file: str | None = setting(_PATH, None, "file with the password")
-    ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
-    cert_file: str | None = setting(_PATH, None, "certificate of this node")
-    key_file: str | None = setting(_PATH, None, "key of the certificate")
     members: tuple[str, ...] = setting(
         ListOf(_ID, most=10_000), (), "children that are expected before they announced themselves"
     )
@@ -99,15 +102,10 @@ class LowerTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTable:
+class LocalTable(LinkTable):
     """[local]: the broker on which local sensors publish (driver mqtt); client id `<node>-sensors`, MQTT 3.1.1."""
 
     broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
-    user: str | None = setting(_USER, None, "user name")
-    password_file: str | None = setting(_PATH, None, "file with the password")
-    ca_file: str | None = setting(_PATH, None, "certificates of the authority; left out: the system's")
-    cert_file: str | None = setting(_PATH, None, "certificate for this broker")
-    key_file: str | None = setting(_PATH, None, "key of the certificate")
     keepalive_us: int = setting(Duration(SECOND, 3600 * SECOND), 30 * SECOND, "MQTT keepalive", "as upward")
 
 

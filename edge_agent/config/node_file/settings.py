@@ -21,6 +21,7 @@ from edge_agent.config.node_file.node_tables import (
     TABLES,
     LanderTable,
     LimitsTable,
+    LinkTable,
     LocalTable,
     LogTable,
     LowerTable,
@@ -157,7 +158,7 @@ def _fits_role(role: str | None, value: Mapping[str, object], report: Report) ->
         report.wrong((), None, f"[{needed}] is missing", f'a {role} needs it: [{needed}] with broker = "mqtt://..."')
 
 
-def _credentials(table: UplinkTable | LowerTable | LocalTable, at: Path, report: Report) -> None:
+def _credentials(table: LinkTable, at: Path, report: Report) -> None:
     if table.password_file is not None and table.user is None:
         report.wrong((*at, "password_file"), table.password_file, "a password without a user", "add user = ...")
     if (table.cert_file is None) != (table.key_file is None):

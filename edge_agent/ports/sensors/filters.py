@@ -40,9 +40,6 @@ class TopicFilter(AsWritten):
             return report.wrong(at, value, "a shared subscription would lose readings", "/".join(levels[2:]))
         return value
 
-    def schema(self) -> dict[str, object]:
-        return {"type": "string", "minLength": 1, "maxLength": 1000}
-
 
 def matches(filter_: str, topic: str) -> bool:
     """Whether a topic is in a filter. Topics that begin with $ match no filter that begins with a wildcard."""

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 
 from edge_agent.config.in_force.registry import DefinitionRegistry
-from edge_agent.config.published.schema import schemas
+from tests.support.published.schema import schemas
 
 STATE = jsonschema.Draft202012Validator(schemas()["state"])
 

@@ -1,6 +1,6 @@
 """The tables of docs/configure.md, made from what the checker uses, so that they cannot say anything else.
 
-`python -m edge_agent.config.published.reference` rewrites them between their marks; a test holds them up to date.
+`python -m tests.support.published.reference` rewrites them between their marks; a test holds them up to date.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Final
 
 from edge_agent.algebra.aggregates import FUNCTIONS, Param
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
+from edge_agent.algebra.windows import ALL
 from edge_agent.config.checking.checker import REQUIRED, Key
 from edge_agent.config.definitions.definitions import SHARED
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.definitions.queries import KEYS
 from edge_agent.config.definitions.sensors import COMMON
-from edge_agent.config.definitions.window_table import WINDOWS
+from edge_agent.config.definitions.window_table import keys_of_window
 from edge_agent.config.node_file.node_tables import TABLES, keys_of
 from edge_agent.config.node_file.settings import GRACE_PER_TIER_US
 
@@ -39,9 +40,7 @@ def drivers() -> str:
 
 def windows() -> str:
     """The window types with their keys, and the defaults of those that may be left out."""
-    rows = [
-        (f"`{name}`", ", ".join(f"{_preset(key)} ({key.doc})" for key in listed)) for name, listed in WINDOWS.items()
-    ]
+    rows = [(f"`{name}`", ", ".join(f"{_preset(key)} ({key.doc})" for key in keys_of_window(name))) for name in ALL]
     return _table(("type", "keys"), rows)
 
 
