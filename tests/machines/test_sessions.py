@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session
 from edge_agent.root.numpy.rows import Row
-from tests.support.machines.scripted_child import SUM, S, Sender, root_of
+from tests.support.machines.scripted_child import GRACE, SUM, S, Sender, root_of
 
 VISITS = Query("visits", 1, "door", Session(5 * S), SUM, by=("k",))
 X = "k=x"
@@ -87,3 +89,43 @@ def test_rows_of_sessions_are_revised_no_more_often_than_revise_every() -> None:
     root.take("a", late[3], 63 * S)
     assert root.step(63 * S) == []
     assert told(root.step(63 * S, flush=True)) == [(10, 21, 5.0, 3, False)]
+
+
+@pytest.mark.parametrize("horizon_s", [20, 100])
+def test_a_session_that_is_still_within_the_horizon_keeps_its_first_piece(horizon_s: int) -> None:
+    """protocol 5.4: it is made again from all its pieces, however long it lasts."""
+    a = Sender("a", VISITS)
+    root = root_of(a, horizon_us=horizon_s * S)
+    for at in range(10, 114, 4):
+        root.take("a", a.send(piece(at, at, 1.0), frontier_us=(at + 1) * S), S)
+        assert root.step(S) == []
+    root.take("a", a.send(piece(300, 300, 1.0), frontier_us=(114 + horizon_s) * S), S)
+    assert told(root.step(S)) == [(10, 115, 26.0, 0, False)]
+    root.take("a", a.send(piece(112, 112, 1.0), late=True), S)
+    assert told(root.step(S)) == [(10, 117, 27.0, 1, False)]
+
+
+def test_pieces_of_a_session_beyond_the_horizon_are_dropped() -> None:
+    a = Sender("a", VISITS)
+    root = root_of(a, horizon_us=20 * S)
+    for at in range(0, 4000, 10):
+        root.take("a", a.send(piece(at, at + 2, 1.0), frontier_us=(at + 3) * S), at * S)
+        if at % 100 == 50:
+            root.take("a", a.lose((at - 5) * S, at * S), at * S)
+        root.step(at * S)
+    assert sum(len(index) for index in root.kept.indexes.values()) <= 10
+
+
+def test_a_session_made_again_still_lacks_a_member_that_holds_a_piece_of_it() -> None:
+    """protocol 4.7 and 5.2: a member that is back counts, and its register lies before a row written without it."""
+    a, b = Sender("a", VISITS), Sender("b", VISITS)
+    root = root_of(a, b)
+    root.take("b", hinted(b.send(piece(1, 1, 1.0), frontier_us=12 * S), 11 * S), S)
+    root.take("a", a.send(piece(10, 12, 1.0), frontier_us=60 * S), GRACE + 2 * S)
+    (_, row) = root.step(GRACE + 2 * S)
+    assert (row.start, row.coverage.missing) == (10 * S, (("b", "behind"),))
+    root.take("b", b.send(frontier_us=60 * S), GRACE + 3 * S)
+    assert root.step(GRACE + 3 * S) == []
+    root.take("b", hinted(b.send(piece(11, 13, 2.0)), None), GRACE + 4 * S)
+    (again,) = root.step(GRACE + 4 * S)
+    assert (told([again]), again.complete) == ([(10, 18, 3.0, 1, False)], True)

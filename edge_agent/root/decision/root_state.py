@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.frame import HORIZON_US, NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut, PunctuationCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
@@ -32,7 +32,7 @@ class RootLimits:
     """revise_every_us, horizon_us: docs/protocol.md 8.3, 4.2. revise_every_us 0: at once."""
 
     revise_every_us: int = 60_000_000
-    horizon_us: int = 7 * 86_400_000_000
+    horizon_us: int = HORIZON_US
 
 
 @dataclass(slots=True)

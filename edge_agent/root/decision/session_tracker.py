@@ -89,7 +89,7 @@ class OpenSessions:
     code, start, end, again: one row per waiting island; again: it holds a piece that came after rows near it had been
     written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, registers: what
     the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
-    longest_us: no row's last + gap lies further from its first reading; `stretch` tells of rows that were joined.
+    longest_us: how far a row of it reaches at most, from its first reading to last + gap; `stretch` raises it.
     """
 
     code: Ints = field(default_factory=lambda: NO_INTS)

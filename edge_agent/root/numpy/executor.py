@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
-from edge_agent.algebra.frame import MAX_HORIZON_US, Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import HORIZON_US, MAX_HORIZON_US, Frame, Heartbeat, Receipt
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Query
@@ -26,8 +25,6 @@ from edge_agent.root.numpy.rolling_windows import RollingWindows
 from edge_agent.root.numpy.rows import Row, TooLateReadings, WindowStates
 from edge_agent.root.numpy.session_rows import SessionRows, SessionSource
 from edge_agent.wire.heads import parts_of
-
-HORIZON_US: Final = 7 * 86_400_000_000  # how long results are revised (docs/operate.md)
 
 
 class NumpyRoot:
@@ -167,4 +164,4 @@ class NumpyRoot:
         for group in decision.ended:
             for key in decision.groups[group].serving:
                 self._rolling.pop(QueryPlace(*key, group.node), None)
-        self.kept.free(self.state, decision)
+        self.kept.free(self.state, decision, self._sessions)

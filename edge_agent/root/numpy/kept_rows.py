@@ -21,6 +21,7 @@ from edge_agent.root.instant_slices import basis_of_all, reaches, slices_of
 from edge_agent.root.numpy.ordered_rows import RawRows
 from edge_agent.root.numpy.partial_index import PartialIndex
 from edge_agent.root.numpy.rows import TooLateReadings
+from edge_agent.root.numpy.session_rows import SessionRows
 from edge_agent.root.work_rows import too_late_rows
 
 
@@ -82,13 +83,13 @@ class KeptRows:
             return rows
         return rows.take(~beyond.concerns(rows.start, rows.end))
 
-    def free(self, state: RootState, decision: Decision) -> None:
-        """Drop rows that no window needs any more, and those of groups that have ended."""
+    def free(self, state: RootState, decision: Decision, sessions: SessionRows) -> None:
+        """Drop rows that no window needs any more, and those of groups that have ended. sessions: rows that stand."""
         for name in [name for name in (*self.indexes, *self.raw) if name not in state.plans]:
             self.indexes.pop(name, None)
             self.raw.pop(name, None)
         for name, index in self.indexes.items():
-            below_us = _needed_us(*state.plans[name], state, decision)
+            below_us = _needed_us(*state.plans[name], state, decision, sessions)
             if below_us is not None:
                 index.free(below_us)
         for name, raw in self.raw.items():
@@ -100,7 +101,7 @@ class KeptRows:
                 raw.free(min(state.closed_us(QueryPlace(*query.key, group.node)) for query in known))
 
 
-def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -> int | None:
+def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, sessions: SessionRows) -> int | None:
     """No row of the plan that ends before is needed any more; None: not known."""
     view: GroupView | None = decision.groups.get(group)
     queries = state.of(plan)
@@ -112,11 +113,14 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision) -
         key = query.key
         if key in view.serving:
             place = QueryPlace(*key, group.node)
-            # A session that may change is made again from its first piece. longest_us also covers ranges that were
-            # touched, so it only grows: without a bound nothing would be dropped.
+            settled_us = state.settled_us(place, view.frontier_us)
+            needed += [state.needs(place), settled_us - longest_us]
             track = state.sessions.tracks.get(place)
-            reach_us = longest_us + (0 if track is None else min(track.longest_us, state.limits.horizon_us))
-            needed += [state.needs(place), state.settled_us(place, view.frontier_us) - reach_us]
+            if track is not None:  # a session that may change is made again from its first piece
+                needed.append(sessions.low_us(place))
+                start_us = view.serving[key].start_from_us
+                if start_us is not None and settled_us <= track.crossing_us:  # pieces that show that it gives no row
+                    needed.append(start_us - longest_us)
         if key in state.markers.windows:  # a window that is made again needs its rows from the first on
             needed.append(state.markers.windows[key].kept_us)
     return min(us for us in needed if us is not None)

@@ -19,6 +19,7 @@ from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.partials.sessions import join
+from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.renumbering import Renumbering
@@ -133,6 +134,11 @@ class SessionRows:
             if row.end < low_us:
                 return  # what stands does not overlap: rows before it end before it
             yield row
+
+    def low_us(self, place: QueryPlace) -> int:
+        """Where the first session begins whose row is not forgotten, of any revision; FAR_US: there is none."""
+        keys = self._starts.get((place.query, place.node), {})
+        return min((starts[0] for starts in keys.values()), default=FAR_US)
 
     def forget(self, rows: Iterator[Row]) -> None:
         """Rows that stand no more."""

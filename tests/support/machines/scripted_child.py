@@ -105,9 +105,9 @@ SUM = (Aggregate("sum", "sum"),)
 GRACE = 60 * S
 
 
-def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0) -> NumpyRoot:
-    """A root that has heard the birth of each."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us)
+def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0, **more: int) -> NumpyRoot:
+    """A root that has heard the birth of each. more: horizon_us."""
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us, **more)
     for sender in senders:
         root.take(sender.node, sender.birth(), 0)
     assert root.step(0) == []
