@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import ExcludedLeaf, Frame, Serving
+from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Serving
 from edge_agent.algebra.query.query import Aggregate, Query
-from edge_agent.algebra.windows import Sliding, Tumbling
-from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
+from edge_agent.algebra.windows import Punctuation, Sliding, Tumbling
+from edge_agent.root.completeness import Decision, GroupView
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
+from edge_agent.root.punctuation_state import PunctuationWindows
 from tests.support.machines.scripted_child import GRACE, JOURNAL, SUM, S, Sender, root_of
 
 TEN = Query("ten", 1, "boiler", Tumbling(10 * S), SUM, by=("k",))
@@ -299,3 +302,15 @@ def test_order_repetition_and_batches_change_no_final_row(seed: int) -> None:
     final |= {(row.query, row.key, row.start): row for row in root.step(S)}
     assert {place: row.values["sum"] for place, row in final.items()} == want
     assert all(row.complete for row in final.values())
+
+
+def test_windows_between_markers_are_forgotten_with_the_last_gateway_that_serves_the_query() -> None:
+    asked = replace(TEN, window=Punctuation(interpretation="local", markers="state"))
+    here, there = asked.group_at("a"), asked.group_at("b")
+    state = RootState(RootLimits())
+    state.markers.windows[asked.key] = PunctuationWindows()
+    views = {group: GroupView(0, {}, {asked.key: Serving("ten", 1)}, {}) for group in (here, there)}
+    state.forget(Decision(0, (), views, {}, (), (), (), ended=(here,)))
+    assert asked.key in state.markers.windows
+    state.forget(Decision(0, (), {there: views[there]}, {}, (), (), (), ended=(there,)))
+    assert not state.markers.windows

@@ -78,13 +78,6 @@ class PlanInterval(ABC):
             self.until_us = max(at_us, self.from_us)
         return []
 
-    def rehome(self, low: Ints, high: Ints, slices: Partials) -> int:
-        """Adds slices that `cut` of another interval returned. Returns how many readings are in no window.
-
-        Only for intervals whose `cut` returns slices; the others are never asked.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def snapshot(self) -> IntervalState:
         """The state for the spool."""

@@ -137,6 +137,7 @@ class PlanTimeline:
         self._all = [interval for interval in self._all if interval.from_us < at_us] + fresh
         for low, high, slices in moved:
             for interval, first, last in self.by_time(low):
+                assert isinstance(interval, TimeSlicer)  # the others return no slices from `cut`
                 rows = slice(first, last)
                 outside += interval.rehome(low[rows], high[rows], slices.take(rows))
         return outside

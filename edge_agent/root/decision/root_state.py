@@ -158,6 +158,9 @@ class RootState:
             for place in [QueryPlace(*key, group.node) for key in decision.groups[group].serving]:
                 for known in (self.closed, self.revised, self.pending, self.sessions.tracks):
                     known.pop(place, None)
+            for key in decision.groups[group].serving:  # gateways may have groups of their own of one query
+                if not any(key in view.serving for of, view in decision.groups.items() if of not in decision.ended):
+                    self.markers.windows.pop(key, None)
             for digest in [digest for digest, (of, _) in self.plans.items() if of == group]:
                 del self.plans[digest]
 

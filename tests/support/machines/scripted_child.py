@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, lift
-from edge_agent.algebra.frame import ExcludedLeaf, Frame, Gap, GroupPart, Leaf, Plan, Serving
+from edge_agent.algebra.frame import HORIZON_US, ExcludedLeaf, Frame, Gap, GroupPart, Leaf, Plan, Serving
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.query.planner import plan, plan_hash
@@ -105,9 +105,11 @@ SUM = (Aggregate("sum", "sum"),)
 GRACE = 60 * S
 
 
-def root_of(*senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0, **more: int) -> NumpyRoot:
-    """A root that has heard the birth of each. more: horizon_us."""
-    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us, **more)
+def root_of(
+    *senders: Sender, grace_us: int = GRACE, revise_every_us: int = 0, horizon_us: int = HORIZON_US
+) -> NumpyRoot:
+    """A root that has heard the birth of each."""
+    root = NumpyRoot(JOURNAL, grace_us=grace_us, revise_every_us=revise_every_us, horizon_us=horizon_us)
     for sender in senders:
         root.take(sender.node, sender.birth(), 0)
     assert root.step(0) == []

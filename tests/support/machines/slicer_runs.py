@@ -81,10 +81,14 @@ class Run:
     servings: tuple[Serving, ...] = ()
 
     def reach(self) -> float:
-        """The scale of float results: squares where variances are among them. Scaled integers are exact."""
-        if self.slicer.scale is not None:
-            return 0.0
-        return float(sum(float(r.value) ** 2 for r in (*self.readings, *(late for late, _ in self.late))))
+        """The scale of float results: squares for variances; a slope per second between readings some us apart.
+
+        Of scaled integers only slopes are sums of floats.
+        """
+        values = [float(r.value) for r in (*self.readings, *(late for late, _ in self.late))]
+        sloped = any(aggregate.fn == "slope" for query in self.queries.values() for aggregate in query.aggregates)
+        slopes = 1e6 * sum(map(abs, values)) if sloped else 0.0
+        return slopes if self.slicer.scale is not None else max(slopes, sum(value**2 for value in values))
 
     def change(self, queries: tuple[Query, ...]) -> None:
         self.queries.update({(q.id, q.revision): q for q in queries})

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.algebra.frame import NEVER_US
+from edge_agent.algebra.frame import HORIZON_US, NEVER_US
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
@@ -20,7 +20,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.decision.root_state import RootLimits
-from edge_agent.root.numpy.executor import HORIZON_US, NumpyRoot
+from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
 from tests.support.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World
