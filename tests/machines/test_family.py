@@ -28,16 +28,16 @@ def loud(family: GroupMembership) -> dict[str, bool]:
 def test_the_frontier_is_the_minimum_over_expected_members() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")
-    family.member("a").promise(10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S)
     assert family.advance_frontier(10 * S, loud(family)) == NEVER_US
-    family.member("b").promise(7 * S, 10 * S, anew=True)
+    family.member("b").promise(7 * S, 10 * S)
     assert family.advance_frontier(10 * S, loud(family)) == 7 * S
 
 
 def test_of_an_empty_set_the_frontier_is_minus_infinity() -> None:
     """protocol 4.5; and a child that lists no leaves is not counted (4.6)."""
     family = GroupMembership(GRACE)
-    family.member("a").promise(10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S)
     assert family.advance_frontier(10 * S, {"a": False}) == NEVER_US
 
 
@@ -45,16 +45,16 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
     """protocol 4.4: the published frontier never falls and waits for the returned one."""
     family = family_of("a", "b")
     for node in ("a", "b"):
-        family.member(node).promise(10 * S, 10 * S, anew=True)
+        family.member(node).promise(10 * S, 10 * S)
     family.advance_frontier(10 * S, loud(family))
-    family.member("a").promise(100 * S, 100 * S, anew=False)
+    family.member("a").promise(100 * S, 100 * S)
     assert family.advance_frontier(100 * S, {"a": False, "b": True}) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
-    family.member("b").promise(50 * S, 101 * S, anew=False)
-    family.member("a").promise(101 * S, 101 * S, anew=False)
+    family.member("b").promise(50 * S, 101 * S)
+    family.member("a").promise(101 * S, 101 * S)
     assert family.advance_frontier(101 * S, loud(family)) == 100 * S
     assert [e.node for e in family.exceptions_at(100 * S)] == ["b"]
-    family.member("b").promise(105 * S, 105 * S, anew=False)
+    family.member("b").promise(105 * S, 105 * S)
     assert family.advance_frontier(105 * S, loud(family)) == 101 * S
     assert family.exceptions_at(101 * S) == ()
 
@@ -62,10 +62,10 @@ def test_a_silent_member_is_left_out_and_counts_again_when_heard() -> None:
 def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None:
     """protocol 4.4: the others' minimum was past its present frontier one grace time ago."""
     family = family_of("a", "b")
-    family.member("b").promise(1 * S, 1 * S, anew=True)
+    family.member("b").promise(1 * S, 1 * S)
     published = NEVER_US
     for t in range(1, 63):
-        family.member("a").promise(t * S, t * S, anew=False)
+        family.member("a").promise(t * S, t * S)
         published = family.advance_frontier(t * S, loud(family))
         if t < 62:
             assert published == 1 * S
@@ -75,8 +75,8 @@ def test_a_member_that_lags_a_grace_time_behind_the_others_is_left_out() -> None
 def test_a_frontier_far_in_the_future_is_left_out() -> None:
     """protocol 4.4."""
     family = family_of("a", "b")
-    family.member("a").promise(10 * S, 10 * S, anew=True)
-    family.member("b").promise(10 * S + AHEAD_US + 1, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S)
+    family.member("b").promise(10 * S + AHEAD_US + 1, 10 * S)
     family.advance_frontier(10 * S, loud(family))
     assert family.advance_frontier(10 * S, loud(family)) == 10 * S
     assert family.members["b"].out
@@ -85,7 +85,7 @@ def test_a_frontier_far_in_the_future_is_left_out() -> None:
 def test_if_all_are_left_out_the_frontier_stays() -> None:
     """protocol 4.4."""
     family = family_of("a")
-    family.member("a").promise(10 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S)
     family.advance_frontier(10 * S, loud(family))
     assert family.advance_frontier(100 * S, {"a": True}) == 10 * S
 
@@ -94,7 +94,7 @@ def test_exceptions_of_a_child_merger_are_passed_on_with_their_own_frontier() ->
     """protocol 4.6."""
     family = family_of("m")
     family.member("m").change(Members(0, (Leaf("x", 1), Leaf("y", 1)), dropped=("m",)))
-    family.member("m").promise(20 * S, 20 * S, anew=True)
+    family.member("m").promise(20 * S, 20 * S)
     family.member("m").except_leaves((ExcludedLeaf("y", 5 * S, 5 * S),))
     assert family.advance_frontier(20 * S, loud(family)) == 20 * S
     assert family.exceptions_at(20 * S) == (ExcludedLeaf("y", 5 * S, 5 * S),)
@@ -139,10 +139,10 @@ def test_a_named_child_is_waited_for_until_the_grace_time_is_over() -> None:
     family = children.membership(GROUP)
     family.member("a").change(Members(0, (Leaf("a", 1),)))
     children.heard("a", 1 * S)
-    family.member("a").promise(1 * S, 1 * S, anew=True)
+    family.member("a").promise(1 * S, 1 * S)
     assert children.advance_frontiers(2 * S)[GROUP] == NEVER_US
     children.heard("a", 61 * S)
-    family.member("a").promise(61 * S, 61 * S, anew=False)
+    family.member("a").promise(61 * S, 61 * S)
     assert children.advance_frontiers(61 * S)[GROUP] == 61 * S
 
 
@@ -153,7 +153,7 @@ def test_a_retired_node_is_no_longer_expected() -> None:
     for node, frontier in (("a", 10 * S), ("b", 1 * S)):
         children.heard(node, 10 * S)
         family.member(node).change(Members(0, (Leaf(node, 1),)))
-        family.member(node).promise(frontier, 10 * S, anew=True)
+        family.member(node).promise(frontier, 10 * S)
     assert children.advance_frontiers(10 * S)[GROUP] == 1 * S
     children.retire("b")
     assert children.advance_frontiers(11 * S)[GROUP] == 10 * S
@@ -162,8 +162,8 @@ def test_a_retired_node_is_no_longer_expected() -> None:
 
 def test_a_snapshot_restores_to_the_same_decisions() -> None:
     family = family_of("a", "b")
-    family.member("a").promise(10 * S, 10 * S, anew=True)
-    family.member("b").promise(5 * S, 10 * S, anew=True)
+    family.member("a").promise(10 * S, 10 * S)
+    family.member("b").promise(5 * S, 10 * S)
     family.member("b").except_leaves((ExcludedLeaf("b", 4 * S, 3 * S),))
     family.advance_frontier(10 * S, loud(family))
     again = GroupMembership.restore(GRACE, family.snapshot())
@@ -175,7 +175,7 @@ def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_be
     """protocol 4.5, 6.3: who was offline when a query was added joins it later, and rows before say so."""
     family = family_of("a", "b")
     for node in ("a", "b"):
-        family.member(node).promise(10 * S, 10 * S, anew=True)
+        family.member(node).promise(10 * S, 10 * S)
     for _ in range(2):  # a new member is weighed once before it can be left out
         family.advance_frontier(10 * S, {"a": False, "b": True})
     family.member("a").change(Members(0, serving=(Serving("q", 1, 5 * S),)))
@@ -191,3 +191,42 @@ def test_a_leaf_that_serves_a_query_later_than_it_was_told_of_is_not_expected_be
     assert (early.expected, early.complete) == (("a",), True)
     later = window_coverage({"a": 99 * S, "b": 99 * S}, (), GROUP, 30 * S, 35 * S, begins={"b": 30 * S})
     assert later.expected == ("a", "b")
+
+
+def test_a_promise_ahead_of_its_receipt_is_not_taken_and_a_lower_one_of_a_new_epoch_is() -> None:
+    """protocol 4.1, 4.4: neither its coverage nor the frontier of the group runs ahead with a wrong clock."""
+    family = family_of("a")
+    member = family.member("a")
+    member.promise(10 * S, 10 * S)
+    assert family.advance_frontier(10 * S, loud(family)) == 10 * S
+    member.promise(3_610 * S, 11 * S)
+    assert family.advance_frontier(11 * S, loud(family)) == 10 * S
+    assert family.leaf_frontiers() == {"a": (10 * S, 10 * S)}
+    member.promise(15 * S, 16 * S)
+    assert family.advance_frontier(16 * S, loud(family)) == 15 * S
+    member.promise(12 * S, 17 * S)  # the clock went back by a few seconds: what is published stays
+    assert family.advance_frontier(17 * S, loud(family)) == 15 * S
+    assert family.exceptions_at(15 * S) == (ExcludedLeaf("a", 12 * S, 12 * S),)
+
+
+def test_a_new_member_whose_clock_is_ahead_never_counts() -> None:
+    """protocol 4.4."""
+    family = family_of("a")
+    family.member("a").promise(3_610 * S, 10 * S)
+    assert family.advance_frontier(10 * S, loud(family)) == NEVER_US
+    assert family.members["a"].out
+
+
+def test_a_parent_whose_clock_goes_back_promises_anew() -> None:
+    """protocol 4.1: it took its children's promises while its own clock was ahead."""
+    children = Children(GRACE)
+    children.link(0, up=True)
+    family = children.membership(GROUP)
+    family.member("a").change(Members(0, (Leaf("a", 1),)))
+    children.heard("a", 3_610 * S)
+    family.member("a").promise(3_610 * S, 3_610 * S)
+    assert children.advance_frontiers(3_610 * S)[GROUP] == 3_610 * S
+    children.stepped_back(12 * S)
+    assert children.advance_frontiers(12 * S)[GROUP] == 12 * S
+    family.member("a").promise(13 * S, 13 * S)
+    assert children.advance_frontiers(13 * S)[GROUP] == 13 * S

@@ -158,6 +158,10 @@ class Markers:
         start[outside] = end[outside] = NEVER_US
         return start, end
 
+    def cut_after(self, time_us: int) -> bool:
+        """Whether a window that is known here begins or ends after that time."""
+        return (self.open_us or NEVER_US) > time_us or bool(len(self.end) and self.end[-1] > time_us)
+
     def snapshot(self) -> dict[str, object]:
         return {
             "waiting": [[marker.time_us, marker.role, marker.id] for marker in self.waiting],

@@ -102,6 +102,12 @@ class Rolling:
         needed: Mask = last >= np.maximum(first, self._next)
         return needed
 
+    def reopen(self, end_us: int) -> None:
+        """Form windows that end after `end_us` again for rows that are added from here on; none may be held."""
+        assert not len(self)
+        window = self.window
+        self._next = min(self._next, (end_us - window.length_us - window.offset_us) // window.slide_us + 1)
+
     @property
     def formed_us(self) -> int:
         """Windows that start before this time have been formed."""
@@ -237,6 +243,11 @@ class WindowStore:
         for roll in self._rolls:
             roll.clear()
         return windows
+
+    def reopen(self, frontier_us: int) -> None:
+        """After `flush`: later slices below an earlier frontier are deltas for windows that end after this one."""
+        for roll in self._rolls:
+            roll.reopen(frontier_us)
 
     def view(self) -> Partials:
         """All windows that are open; they stay."""

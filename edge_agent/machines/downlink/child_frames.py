@@ -79,7 +79,7 @@ class ChildFrames:
             if dictionary is not None and number in dictionary.groups:
                 membership = self.children.membership(dictionary.groups[number])
                 if node in membership.members:
-                    membership.member(node).promise(frontier_us, received_us, anew=False)
+                    membership.member(node).beat(frontier_us, received_us)
 
     def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> list[Gap]:
         """What is lost with a message that could not be read, one record a group of its sender (3.6).
@@ -164,7 +164,7 @@ class ChildFrames:
         membership = self.children.membership(group)
         if part.frontier_us is not None or anew:
             frontier_us = NEVER_US if part.frontier_us is None else part.frontier_us
-            membership.member(node).promise(frontier_us, received_us, anew=anew)
+            membership.member(node).promise(frontier_us, received_us)
         if part.exceptions is not None:
             membership.member(node).except_leaves(part.exceptions)
 

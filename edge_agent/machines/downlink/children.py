@@ -54,14 +54,13 @@ class Children:
             self._link_up_us = now_us
 
     def stepped_back(self, now_us: int) -> None:
-        """The clock went back: silence and lag are counted anew."""
+        """The clock went back: silence and lag are counted anew, and nothing is promised ahead of it."""
         for child in self.known.values():
             child.heard_us = min(child.heard_us, now_us)
         if self._link_up_us is not None:
             self._link_up_us = min(self._link_up_us, now_us)
         for membership in self.memberships.values():
-            membership.forget_history()
-            membership.moved_us = min(membership.moved_us, now_us)
+            membership.stepped_back(now_us)
 
     def stuck(self, group: Group, now_us: int) -> bool:
         """Whether its frontier has not risen for the grace time, as far as this parent could hear."""

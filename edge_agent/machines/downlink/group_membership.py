@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
-from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 
 
@@ -60,7 +60,7 @@ class GroupMembership:
                 others = second if whose == node else lowest
                 behind = others > member.frontier_us
             if member.fresh:
-                member.out, member.fresh = member.frontier_us < self.published_us, False
+                member.out, member.fresh = member.ahead or member.frontier_us < self.published_us, False
             elif quiet or behind or member.ahead:
                 member.out = True
             elif member.out:
@@ -91,6 +91,15 @@ class GroupMembership:
         if now_us - self._history[0][0] < self.grace_us:
             return None
         return self._history[0][1:]
+
+    def stepped_back(self, now_us: int) -> None:
+        """The clock of this parent went back: what it promised while it was ahead holds in the epoch before only."""
+        self.forget_history()
+        self.moved_us = min(self.moved_us, now_us)
+        for member in self.members.values():
+            member.ahead = member.ahead or member.frontier_us > now_us + AHEAD_US
+        if self.published_us > now_us + AHEAD_US:
+            self.published_us = now_us
 
     def forget_history(self) -> None:
         """After a restart of the parent: no lag from before counts."""

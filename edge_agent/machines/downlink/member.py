@@ -29,10 +29,18 @@ class Member:
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
-    def promise(self, frontier_us: int, received_us: int, *, anew: bool) -> None:
-        """A frame or heartbeat moved its frontier. It never falls (4.1), unless an epoch begins anew (1.2)."""
-        self.frontier_us = frontier_us if anew else max(self.frontier_us, frontier_us)
-        self.ahead = self.frontier_us > received_us + AHEAD_US
+    def promise(self, frontier_us: int, received_us: int) -> None:
+        """A frame stated its frontier: within an epoch it never falls, a new epoch may begin lower (1.2, 4.1).
+
+        One that is too far ahead of the time of receipt is no promise: its clock is wrong, and the last one holds.
+        """
+        self.ahead = frontier_us > received_us + AHEAD_US
+        if not self.ahead:
+            self.frontier_us = frontier_us
+
+    def beat(self, frontier_us: int, received_us: int) -> None:
+        """A heartbeat raised its frontier; heartbeats may overtake each other."""
+        self.promise(max(self.frontier_us, frontier_us), received_us)
 
     def change(self, change: Members) -> None:
         """A definition section set or dropped leaves and servings."""

@@ -71,6 +71,7 @@ class Gateway(Node):
         self._gaps: list[Gap] = []  # for the next step
         self._late_markers = 0  # since the last commit
         self._notes: list[Action] = []  # for after the commit
+        self._anew = True  # the next birth may promise less than the epoch before
 
     def _ready(self) -> bool:
         return self._configured
@@ -243,7 +244,21 @@ class Gateway(Node):
                 out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
         return tuple(out)
 
+    def _promise_anew(self, now_us: int) -> None:
+        """No promise lies ahead of the clock: one that was made while it was wrong holds nothing up (4.1)."""
+        self._anew = False
+        for source in self.sources.values():
+            if not source.sensor.own_clock:
+                source.newest_us = min(source.newest_us, now_us)
+        for group, state in self.groups.items():
+            sources = [self.sources.get(name) for name in (group.source, *_marker_sources(group))]
+            if all(source is not None and not source.own_clock and source.mark_us is None for source in sources):
+                state.slicer.promise_anew(self._aligned(state, now_us - group.lateness_us))
+                state.frontier_us = min(state.frontier_us, state.slicer.frontier_us)
+
     def _birth_step(self, now_us: int) -> Step:
+        if self._anew:
+            self._promise_anew(now_us)
         leaf = Leaf(self.settings.node, self.outbox.epoch)
         steps = []
         for group, state in self.groups.items():
@@ -310,16 +325,17 @@ class Gateway(Node):
     def _frontier(self, group: Group, state: GroupState, now_us: int) -> int:
         source, before = self.sources.get(group.source), max(state.slicer.frontier_us, state.frontier_us)
         reached_us = source.reached_us(now_us) if source is not None else now_us
-        marking = self.sources.get(group.cut.marker_source) if isinstance(group.cut, PunctuationCut) else None
-        if marking is not None:  # the least of its sources (4.1): a marker may still be on its way
-            reached_us = min(reached_us, marking.reached_us(now_us))
+        for name in _marker_sources(group):  # the least of its sources (4.1): a marker may still be on its way
+            if (marking := self.sources.get(name)) is not None:
+                reached_us = min(reached_us, marking.reached_us(now_us))
         if reached_us <= NEVER_US:
             return before
-        frontier_us = reached_us - group.lateness_us
+        return max(before, self._aligned(state, reached_us - group.lateness_us))
+
+    def _aligned(self, state: GroupState, frontier_us: int) -> int:
+        """A multiple of the frontier step where all window edges are."""
         step_us = self.settings.frontier_step_us
-        if state.slicer.unit_us % step_us == 0:
-            frontier_us -= frontier_us % step_us
-        return max(before, frontier_us)
+        return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         rows: dict[str, object] = {**COMMITTED.write(now_us), **FRONTIERS.write(dict(self._frontiers()))}
@@ -339,6 +355,7 @@ class Gateway(Node):
     def _stepped_back(self, now_us: int) -> None:
         for source in self.sources.values():
             source.heard_us = min(source.heard_us, now_us)
+        self._anew = True
 
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}
@@ -350,6 +367,11 @@ class Gateway(Node):
             "spooled": self.outbox.spooled,
             "groups": {slot_name(group): dict(state.slicer.counters) for group, state in self.groups.items()},
         }
+
+
+def _marker_sources(group: Group) -> tuple[str, ...]:
+    """The sensor whose changes are the markers of a group, if it has one."""
+    return (group.cut.marker_source,) if isinstance(group.cut, PunctuationCut) and group.cut.marker_source else ()
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:

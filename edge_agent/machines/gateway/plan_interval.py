@@ -60,6 +60,10 @@ class PlanInterval(ABC):
     def close(self, frontier_us: int) -> Iterator[tuple[Plan, bool, Partials]]:
         """Removes and yields (plan, late, rows): rows complete at the frontier, then all late rows. FAR_US: all."""
 
+    def promise_anew(self, frontier_us: int) -> None:
+        """The frontier falls to frontier_us; every row has left in a flush."""
+        del frontier_us
+
     def gone_until(self, newest_us: int) -> None:
         """Readings up to newest_us (NEVER_US: none) did not come here: a plan in force begins after them."""
         self._newest_us = max(self._newest_us, newest_us)

@@ -253,6 +253,17 @@ class Slicer:
             for plan, late, partials in interval.close(FAR_US)
         ]
 
+    def promise_anew(self, frontier_us: int) -> None:
+        """Lower the frontier, after `flush` and a step back of the clock: later rows add to those that have left.
+
+        Where a marker beyond it has cut windows, the frontier stays: their order is given.
+        """
+        if frontier_us >= self.frontier_us or (self._markers is not None and self._markers.cut_after(frontier_us)):
+            return
+        self.frontier_us = frontier_us
+        for interval in self._timeline:
+            interval.promise_anew(frontier_us)
+
     def hints(self) -> Hints | None:
         """The earliest start still open of each key, of a group of sessions (docs/protocol.md 5.2); else None."""
         if not self.group.cut.gap_us:

@@ -153,6 +153,12 @@ class TimeSlicer(PlanInterval):
         if self._extents.many:
             self._joined()
 
+    def promise_anew(self, frontier_us: int) -> None:
+        """The frontier falls to frontier_us; every row has left in a flush."""
+        self._closed_us = min(self._closed_us, frontier_us)
+        if isinstance(self._store, WindowStore):
+            self._store.reopen(frontier_us)
+
     def gone_until(self, newest_us: int) -> None:
         """Readings up to newest_us (NEVER_US: none) cannot move to another plan."""
         if newest_us > NEVER_US:

@@ -291,6 +291,9 @@ class Merger(Node):
 
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
+        for group, membership in self.parent.children.memberships.items():
+            sent = self._group(group)
+            sent.frontier_us = min(sent.frontier_us, membership.published_us)
 
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}
