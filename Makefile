@@ -3,8 +3,10 @@ SHELL := /bin/bash
 ONLY ?=
 ARGS ?=
 MINUTES ?= 10
+SEEDS ?= 1000
+FIRST ?= 0
 
-.PHONY: help demo test quick explore mutants bench lint format docs setup lock clean
+.PHONY: help demo test quick explore mutants simulate bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -12,6 +14,7 @@ help:
 	@echo "make quick  algebra, machines, wire and layers with few examples: under two minutes on two cores"
 	@echo "make explore  the property tests with new seeds; prints what to add   (MINUTES=60; ARGS='tests/laws' for some)"
 	@echo "make mutants  breaks single lines of custody and completeness; prints which tests caught them   (ONLY='lander')"
+	@echo "make simulate  simulated fleets under drawn faults, against the oracle  (SEEDS=10000 FIRST=0; one seed again: SEEDS=1 FIRST=k)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
@@ -30,6 +33,9 @@ explore:
 
 mutants:
 	@scripts/setup python && nice .venv/bin/python -m tests.mutants $(ONLY)
+
+simulate:
+	@scripts/setup python && . scripts/env && exec .venv/bin/python -m tests.support.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)

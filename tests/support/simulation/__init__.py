@@ -1,3 +1,12 @@
-"""A fleet in one thread, from a seed. world: clock, network, hosts, crashes. faults: how much goes wrong. The fleets
-(fleets, altered_fleets, marker_fleets, ordered_fleets) draw queries and readings and compare the rows with the oracle.
+"""A fleet in one thread, from a seed, compared with the oracle. `python -m tests.support.simulation` runs many.
+
+failpoints    the kinds of faults by name; which of them the gate leaves out, and why
+faults        how likely faults are in the fleets of the tests
+world         time and nodes: machines in the real executor, crashes between any two actions
+network       messages under way, as bytes
+spools        a node's disk in memory, as bytes of the real codec
+root_host     lander and numpy root
+limits        limits of the protocol that a seed draws small
+fleets        trees, queries and readings; altered_fleets, marker_fleets, ordered_fleets: of other kinds
+programme     what a seed draws; runs and shrinks it
 """

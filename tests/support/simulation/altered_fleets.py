@@ -67,9 +67,9 @@ class AlteringFleet(Fleet):
     def wrong(self) -> list[str]:
         """Rows that are not their own revision's, rows that two revisions share, rows that are not there."""
         out = [
-            f"{name} still holds {len(host.disk.frames)} frames"
+            f"{name} still holds {len(host.disk.stored.frames)} frames"
             for name, host in self.world.hosts.items()
-            if isinstance(host, Host) and len(host.disk.frames) > 2
+            if isinstance(host, Host) and len(host.disk.stored.frames) > 2
         ]
         root = self.world.hosts["root"]
         assert isinstance(root, RootHost)

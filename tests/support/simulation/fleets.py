@@ -23,7 +23,8 @@ from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
-from tests.support.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World
+from tests.support.simulation.limits import drawn
+from tests.support.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World, pack, unpack
 from tests.support.tolerance import close
 
 GRACE = 20 * SECOND
@@ -113,6 +114,7 @@ class Fleet:
         random = Random(f"fleet {seed}")
         self.world = World(seed, chaos)
         self.changes, self.sessions, self.limits = changes, sessions, limits
+        self.frame_bytes = chaos.frame_bytes
         self.sensor = Sensor(
             "s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND, rereadable=True, own_clock=True
         )
@@ -185,17 +187,34 @@ class Fleet:
         return NumpyRoot(journal, grace_us=GRACE, horizon_us=horizon_us, revise_every_us=revise_every_us)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
-        settings = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND)
-        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2)
+        settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._named(host.name)
+        return Merger(
+            settings,
+            host.rng,
+            restored,
+            host.disk.load,
+            grace_us=GRACE // 2,
+            named=named,
+            pack=pack,
+            unpack=unpack,
+        )
+
+    def _named(self, _parent: str) -> list[str]:
+        """The children that a parent's configuration names."""
+        return []
+
+    def _below(self, name: str) -> list[str]:
+        return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
 
     def run(self) -> list[str]:
         """Chaos while there are readings, then calm until everything has arrived; answers what is wrong."""
-        world = self.world
-        world.now_us = START
-        world.run(START + self.length_us, lambda now: None)
-        world.calm()
-        world.run(START + self.length_us + 150 * SECOND, lambda now: None)
-        self.root_host.flush()
+        with drawn(self.world.faults, self.frame_bytes):
+            world = self.world
+            world.now_us = START
+            world.run(START + self.length_us, lambda now: None)
+            world.calm()
+            world.run(START + self.length_us + 150 * SECOND, lambda now: None)
+            self.root_host.flush()
         return self.wrong()
 
     @property
@@ -209,8 +228,8 @@ class Fleet:
         """Differences between the final rows and the oracle, and what is still under way."""
         out = []
         for name, host in self.world.hosts.items():
-            if isinstance(host, Host) and len(host.disk.frames) > 2:
-                out.append(f"{name} still holds {len(host.disk.frames)} frames")
+            if isinstance(host, Host) and len(host.disk.stored.frames) > 2:
+                out.append(f"{name} still holds {len(host.disk.stored.frames)} frames")
         root, final = self.root_host, dict[tuple[str, str, int], Row]()
         for row in root.rows:
             key = (row.query, row.key, row.start)

@@ -13,13 +13,11 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import ON_MISSING, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
-from edge_agent.machines.events import Read, Restored
-from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.events import Read
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer, marker_windows
-from tests.support.simulation.fleets import GRACE, LABELS, START, Fleet, GatewayHost, Reading
-from tests.support.simulation.world import MS, SECOND, Chaos, Host, RootHost
+from tests.support.simulation.fleets import LABELS, START, Fleet, GatewayHost, Reading
+from tests.support.simulation.world import MS, SECOND, Chaos, RootHost
 from tests.support.tolerance import close
 
 Place = tuple[str, str, str, int, int]  # query, node, key, start, end
@@ -81,13 +79,9 @@ class MarkedFleet(Fleet):
         assert isinstance(root, RootHost)
         root.root.decider.parent.children.named |= set(self._below("root"))
 
-    def _below(self, name: str) -> list[str]:
-        return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
-
-    def _merger(self, host: Host, restored: Restored) -> Merger:
+    def _named(self, parent: str) -> list[str]:
         """Every parent names its children: the i-th windows are of those that anybody expects."""
-        settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
+        return self._below(parent)
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         aggregates = tuple(Aggregate(fn, fn) for fn in ("sum", "count", "max", "avg", "median", "last"))

@@ -12,13 +12,11 @@ from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling, OrderedWindow, State
-from edge_agent.machines.events import Configured, Restored
-from edge_agent.machines.node import NodeSettings
-from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.events import Configured
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.oracle import central_computer
-from tests.support.simulation.fleets import ADDED_US, GRACE, LABELS, START, Fleet, GatewayHost
-from tests.support.simulation.world import MS, SECOND, Chaos, Host, RootHost
+from tests.support.simulation.fleets import ADDED_US, LABELS, START, Fleet, GatewayHost
+from tests.support.simulation.world import SECOND, Chaos, RootHost
 from tests.support.tolerance import close
 
 Rows = dict[central_computer.Row, dict[str, float | None]]
@@ -58,17 +56,13 @@ class CountedFleet(Fleet):
         queries = (self.queries[0], self.altered, *self.queries[2:]) if version else self.queries
         return self.configured(queries)
 
-    def _merger(self, host: Host, restored: Restored) -> Merger:
-        settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._below(host.name)
-        return Merger(settings, host.rng, restored, host.disk.load, grace_us=GRACE // 2, named=named)
+    def _named(self, parent: str) -> list[str]:
+        return self._below(parent)
 
     @property
     def later(self) -> tuple[Query, ...]:
         """Revisions to come."""
         return (self.altered,) if self.changes else ()
-
-    def _below(self, name: str) -> list[str]:
-        return [each.name for each in self.world.hosts.values() if isinstance(each, Host) and each.parent == name]
 
     @property
     def root(self) -> NumpyRoot:

@@ -1,0 +1,61 @@
+"""Runs many simulated worlds on all cores: `make simulate SEEDS=10000 FIRST=0`.
+
+Prints each seed that gives a wrong answer with the failpoints that it takes, how often each failpoint was hit, and as
+the last line `seeds N, wrong answers M`. `--with NAME` adds a failpoint that the gate leaves out; `--only NAME` takes
+no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from functools import partial
+
+from tests.support.simulation import programme
+from tests.support.simulation.failpoints import FAILPOINTS, GATE, NOT_YET
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--with", dest="also", action="append", default=[], choices=sorted(NOT_YET), metavar="NAME")
+    parser.add_argument("--only", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
+    parser.add_argument("--without", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
+    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    args = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    on = (frozenset(args.only) or GATE | frozenset(args.also)) - frozenset(args.without)
+    seeds, hits, wrong, began_s = range(args.first, args.first + args.seeds), Counter[str](), 0, time.monotonic()
+    with multiprocessing.Pool(min(args.processes, args.seeds)) as pool:
+        for outcome in pool.imap_unordered(partial(programme.run, on=on), seeds, chunksize=4):
+            hits += outcome.hits
+            if outcome.wrong:
+                wrong += 1
+                report(programme.shrunk(outcome))
+    for name in FAILPOINTS:
+        print(
+            f"{name:16} {hits[name]:9} hits"
+            + (f"   left out: {NOT_YET[name]}" if name in NOT_YET and name not in on else "")
+        )
+    print(f"{time.monotonic() - began_s:.0f} s, {min(args.processes, args.seeds)} processes")
+    print(f"seeds {args.seeds}, wrong answers {wrong}")
+    return wrong > 0
+
+
+def report(outcome: programme.Outcome) -> None:
+    """A seed that went wrong, with what it takes to see it again."""
+    also = "".join(f" --only {name}" for name in sorted(outcome.on))
+    print(f"seed {outcome.seed}: {len(outcome.wrong)} wrong, with {', '.join(sorted(outcome.on)) or 'no fault'}")
+    for line in outcome.wrong[:3]:
+        print(f"    {line[:300]}")
+    print(f"    make simulate SEEDS=1 FIRST={outcome.seed}")
+    print(f"    python -m tests.support.simulation --seeds 1 --first {outcome.seed}{also}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

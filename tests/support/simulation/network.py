@@ -1,0 +1,80 @@
+"""Messages under way between nodes, as bytes by topic: lost, repeated, delayed, reordered."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from functools import cache
+from random import Random
+from typing import Final, NamedTuple
+
+from edge_agent.config import topics
+from tests.support.simulation.failpoints import Faults
+
+HALF_A_MINUTE_US: Final = 30_000_000
+
+
+class Address(NamedTuple):
+    """Where a topic leads. kind: 'frame' (heartbeats too) or 'receipt'; sender: '' of a receipt."""
+
+    to: str
+    kind: str
+    sender: str
+
+
+class Message(NamedTuple):
+    """A message as it arrives."""
+
+    address: Address
+    topic: str
+    payload: bytes
+
+
+@cache
+def address(topic: str) -> Address:
+    """Who hears a topic of frames or receipts."""
+    found = topics.parse(topic)
+    assert found is not None, topic
+    if found.what == "frame":
+        return Address(found.other, "frame", found.node)
+    assert found.what == "ack", topic
+    return Address(found.node, "receipt", "")
+
+
+class Network:
+    """Delivery order is by a random delay, so that everything overtakes everything."""
+
+    def __init__(self, seed: int, faults: Faults, delay_us: int) -> None:
+        """delay_us: the longest usual delay."""
+        self.faults, self.delay_us = faults, delay_us
+        self._delays = Random(f"{seed} delays")
+        self.queue: list[tuple[int, int, Message]] = []
+        self.count = 0
+        self.cut_until: dict[str, int] = {}
+        self.stats: Counter[str] = Counter()
+
+    def publish(self, topic: str, payload: bytes, now_us: int) -> None:
+        self.stats["messages"] += 1
+        self.stats["bytes"] += len(payload)
+        if self.faults.happens("network.drop"):
+            return
+        message = Message(address(topic), topic, payload)
+        for _ in range(2 if self.faults.happens("network.repeat") else 1):
+            delay_us = self._delays.randint(1, max(self.delay_us, 2))
+            if self.faults.happens("network.late"):
+                delay_us += HALF_A_MINUTE_US
+            self.count += 1
+            heapq.heappush(self.queue, (now_us + delay_us, self.count, message))
+
+    def due(self, now_us: int) -> list[Message]:
+        """What arrives by now; a node whose connection is cut hears nothing."""
+        out = []
+        while self.queue and self.queue[0][0] <= now_us:
+            _, _, message = heapq.heappop(self.queue)
+            if self.cut_until.get(message.address.to, 0) <= now_us:
+                out.append(message)
+        return out
+
+    def restart_broker(self) -> None:
+        """All that is under way is lost."""
+        self.queue.clear()

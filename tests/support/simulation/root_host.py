@@ -1,0 +1,147 @@
+"""Lander and numpy root: landing files, as bytes, survive a crash; the root reads them in batches."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from edge_agent.algebra.frame import HORIZON_US, Frame, Heartbeat
+from edge_agent.config import topics
+from edge_agent.errors import WireError
+from edge_agent.machines.events import BadEnvelope, BadFrame, SendReceipt, Tick
+from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
+from edge_agent.root.completeness import Decider
+from edge_agent.runtime.region import heard
+from edge_agent.wire import frames, landing, receipts
+from tests.support.simulation.failpoints import MS, SECOND, CrashError
+from tests.support.simulation.network import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.simulation.world import World
+
+Landing = tuple[int, bytes]  # the lander's time, the file's content
+Record = tuple[str, Frame | Heartbeat | BadFrame, int]  # child, message, time of receipt
+
+
+class RootHost:
+    """The top of the tree. files: what landed; rows: all that the root gave, in order."""
+
+    def __init__(self, world: World, build: Callable[[int], Any], *, horizon_us: int = HORIZON_US) -> None:
+        self.world, self.name, self.down_until_us = world, "root", 0
+        self.horizon_us = horizon_us
+        self.journal = world.random.getrandbits(60) | 1
+        self.landed: list[Landing] = []
+        self.received: dict[str, Any] = {}
+        self.lander: Lander | None = None
+        self._build = build
+        self.root: Any = build(self.journal)
+        self.read_files = 0
+        self.rows: list[Any] = []
+        self.revised: dict[str, list[int]] = {}  # query -> times of the batches in which rows of it were revised
+
+    @property
+    def files(self) -> list[tuple[int, tuple[Record, ...]]]:
+        """Landing files with their messages decoded."""
+        return [(at_us, tuple(records(content))) for at_us, content in self.landed]
+
+    # --- the lander -------------------------------------------------------------------------------------------------
+
+    def start(self, now_us: int) -> None:
+        del now_us
+        settings = LanderSettings(flush_us=300 * MS, horizon_us=self.horizon_us)
+        self.lander = Lander(self.journal, settings, copy.deepcopy(self.received))
+
+    def do(self, event: Any, now_us: int) -> None:
+        if self.lander is None:
+            return
+        try:
+            for action in self.lander.handle(event, now_us):
+                self.world.may_crash(self, type(action).__name__)
+                match action:
+                    case Land():
+                        self._land(action)
+                        self.do(Landed(), now_us)
+                    case SendReceipt(node, receipt):
+                        self.world.network.publish(topics.ack(node), receipts.encode(receipt), self.world.now_us)
+                    case _:
+                        pass
+        except CrashError:
+            self.lander = None
+            self.down_until_us = now_us + 2 * SECOND
+
+    def _land(self, land: Land) -> None:
+        found = [record for record in land.objects if isinstance(record, bytes)]
+        tick = landing.encode_tick(land.now_us, self.journal, found, land.statement, connected=True)
+        content = b"".join([tick, *found])
+        self.landed.append((land.now_us, content))
+        self.world.may_crash(self, "AfterLand")
+        self.received.update(copy.deepcopy(dict(land.received)))
+
+    def deliver(self, message: Message, now_us: int) -> None:
+        record = landing.encode(message.topic, now_us, message.payload)
+        epoch: int | None = None
+        seq: int | None = None
+        try:
+            envelope = frames.envelope(message.payload)
+            epoch, seq = envelope.epoch, envelope.seq
+        except WireError:
+            pass
+        came = LanderMessage(message.address.sender, epoch, seq, record, len(message.payload))
+        self.do(MessagesArrived((came,)), now_us)
+
+    def tick(self, now_us: int) -> None:
+        self.do(Tick(), now_us)
+        if self.world.random.random() < 0.5:
+            self.batch()
+
+    # --- the root ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The rows that were put off."""
+        self.rows += self.root.step(self.landed[-1][0] if self.landed else 0, flush=True)
+
+    def batch(self) -> None:
+        """One micro-batch of the root over the files that came since."""
+        files = self.landed[self.read_files :]
+        if not files:
+            return
+        self.read_files = len(self.landed)
+        for _, content in files:
+            self._read(content)
+        at_us = files[-1][0]
+        rows = self.root.step(at_us)
+        for query in {row.query for row in rows if row.revision}:
+            self.revised.setdefault(query, []).append(at_us)
+        self.rows += rows
+        if self.world.faults.happens("root.killed"):
+            children = self.root.decider.parent.children
+            fresh = Decider(self.journal, children.grace_us, children.named)
+            fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
+            self.root.decider = fresh
+
+    def _read(self, content: bytes) -> None:
+        parent = self.root.decider.parent
+        for topic, received_us, payload in landing.iterate(content):
+            if topic == landing.TICK_TOPIC:
+                tick = landing.tick(payload)
+                parent.inbox.journal = tick.journal
+                parent.children.link(received_us, up=tick.connected)
+                continue
+            found = topics.parse(topic)
+            assert found is not None
+            message = heard(payload)
+            if not isinstance(message, BadEnvelope):
+                self.root.take(found.node, message, received_us)
+
+
+def records(content: bytes) -> list[Record]:
+    """The children's messages of a landing file that can be read."""
+    out: list[Record] = []
+    for topic, received_us, payload in landing.iterate(content):
+        found, message = topics.parse(topic), heard(payload)
+        if topic != landing.TICK_TOPIC and found is not None and not isinstance(message, BadEnvelope):
+            out.append((found.node, message, received_us))
+    return out
