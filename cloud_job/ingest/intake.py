@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cloud_job.delta import tables
-from edge_agent.algebra.frame import Frame, Heartbeat, Plan
+from edge_agent.algebra.frame import Frame, Heartbeat, Plan, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.errors import WireError
@@ -54,15 +54,18 @@ class Intake:
     messages: int = 0
     unread: int = 0
     again: int = 0
+    _stated: tuple[tuple[str, Receipt], ...] = ()  # what the lander has received, says the file that is being read
 
     def read(self, content: bytes, name: str) -> None:
         """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
+        self._stated = ()
         try:
             for topic, received_us, payload in landing.iterate(content):
                 self._record(topic, received_us, payload)
         except WireError as err:
             log.warning("landing.damaged", extra={"file": name, "why": str(err)})
             self._bad(Received("", self.now_us, b""), "envelope", f"{name}: {err}")
+        self.decider.stated(self._stated, self.now_us)
 
     def table(self) -> pa.Table:
         """The rows for bronze.messages."""
@@ -91,7 +94,12 @@ class Intake:
 
     def _tick(self, received_us: int, payload: bytes) -> None:
         """The lander's own record: its journal, and whether it hears its broker (docs/protocol.md 3.7, 4.4)."""
-        tick = landing.tick(payload)
+        try:
+            tick = landing.tick(payload)
+        except WireError as err:
+            self._bad(Received("", received_us, payload), "envelope", f"the lander's own record: {err}")
+            return
+        self._stated = tick.received
         self.decider.parent.inbox.journal = tick.journal
         self.decider.parent.children.link(received_us, up=tick.connected)
 

@@ -53,7 +53,7 @@ def loads(
 def _pack(message: Frame | BadFrame) -> object:
     """A frame that waits, without rows: those stand in bronze.messages."""
     if isinstance(message, BadFrame):
-        return [message.epoch, message.seq, message.reason]
+        return [message.epoch, message.seq, message.reason, message.run]
     heads = [[part.group, _heads(part.sections), _heads(part.late)] for part in message.groups]
     return [frames.encode(bare(message)), heads]
 
@@ -63,9 +63,9 @@ def _heads(sections: tuple[Section, ...]) -> list[object]:
 
 
 def _unpack(packed: Any) -> Frame | BadFrame:
-    if len(packed) == 3:
-        epoch, seq, reason = packed
-        return BadFrame(epoch, seq, reason, b"")
+    if len(packed) >= 3:
+        epoch, seq, reason, *run = packed  # a state of an older root has no run
+        return BadFrame(epoch, seq, reason, b"", *run)
     payload, heads = packed
     frame = frames.decode(payload)
     assert isinstance(frame, Frame)

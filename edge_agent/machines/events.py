@@ -90,12 +90,16 @@ class Receipted:
 
 @dataclass(frozen=True, slots=True)
 class BadFrame:
-    """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6)."""
+    """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6).
+
+    run: how many frames it stands for, itself and those after it.
+    """
 
     epoch: int
     seq: int
     reason: str
     payload: bytes
+    run: int = 1
 
 
 @dataclass(frozen=True, slots=True)

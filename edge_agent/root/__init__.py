@@ -1,6 +1,7 @@
 """The root without I/O: what Spark (cloud_job/) and numpy share.
 
 completeness         which frames took effect, and how far every group is: `Decider`
+lost_frames          frames that were received and came in no landing file
 revision_handover    which revision of a query each window belongs to
 decision/            what closes, is revised or is too late: a `Work`
 punctuation_state    which windows between markers close; punctuation_windows: their members and coverage

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Serving
+from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import decode, encode
-from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
+from edge_agent.root.lost_frames import LostFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +87,21 @@ class Decider:
         self._effects: list[Effect] = []
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
+        self.lost_frames = LostFrames(self.parent.inbox)
         self._texts: set[str] = set()
         self._new_queries: list[str] = []
         self._new_sensors: list[str] = []
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message in the order of the landing files; received_us is the lander's time."""
-        for applied in self.parent.take(node, message, received_us):
+        self._note(node, self.parent.take(node, message, received_us))
+
+    def _note(self, node: str, effects: Iterable[Applied]) -> None:
+        for applied in effects:
             self._effects.append(applied.effect)
             frame = applied.effect.frame
             if frame is None:
-                payload = message.payload if isinstance(message, BadFrame) else b""
-                gaps = self.parent.loss_of(node, applied.effect.why, payload, received_us)
-                self._new_gaps += [(node, gap) for gap in gaps]
+                self._new_gaps += [(node, gap) for gap in applied.losses]
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:
@@ -111,8 +114,14 @@ class Decider:
                             self._texts.add(text)
                             new.append(text)
 
+    def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
+        """What the lander says that it has received, after the file in which it says so (docs/protocol.md 3.2)."""
+        self.lost_frames.stated(received, self.parent.speaking(), received_us)
+
     def decide(self, now_us: int) -> Decision:
         """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
+        for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
+            self._note(node, self.parent.settle(node, lost, now_us))
         passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}
         self.parent.children.advance_frontiers(now_us)
         groups: dict[Group, GroupView] = {}
@@ -201,6 +210,7 @@ class Decider:
             "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
             "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
             "texts": sorted(self._texts),
+            "lost_frames": self.lost_frames.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -212,3 +222,4 @@ class Decider:
         behind = decode(list[tuple[Group, str, int]], state["behind"])
         self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
         self._texts = set(state["texts"])
+        self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none

@@ -12,11 +12,11 @@ import pytest
 
 from cloud_job.delta import tables
 from cloud_job.delta.tables import Place
-from edge_agent.algebra.frame import Define, Frame, Gap
+from edge_agent.algebra.frame import Define, Frame, Gap, Receipt
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError
-from edge_agent.wire import frames
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from edge_agent.wire import frames, landing
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import GRACE_US, Roots
 
 pytestmark = pytest.mark.spark
@@ -310,3 +310,29 @@ def test_one_root_owns_the_tables(roots: Start) -> None:
     after = root.land(tick(at(2)), record(child, at(2), child.rows(at(2), starts(1))))
     root.batch([after])
     assert {key: row["readings"] for key, row in root.results().items()} == {key_of("q", 0): 1, key_of("q", 1): 1}
+
+
+def test_a_landing_file_that_was_cut_short_is_a_declared_loss_after_the_grace_time(roots: Start) -> None:
+    """protocol 3.2, 2.2: what it lacks was receipted, so nobody sends it again."""
+    root = roots()
+    child = Child("gw-1", (query(),))
+    root.take(tick(at(1)), record(child, at(1), child.birth()))
+    sent = [record(child, at(2), child.rows(at(second + 1), starts(second), np.array([1.0]))) for second in range(2)]
+    word = landing.encode_tick(at(2), JOURNAL, sent, [("gw-1", Receipt(1, JOURNAL, 3))], connected=True)
+    root.take(word, sent[0])
+    (bad,) = root.rows(tables.QUARANTINE)
+    assert "cut short: 1 of 3 records are missing" in bad["reason"]
+    later = record(child, at(3), child.rows(at(3), starts(2), np.array([4.0])))
+    root.take(tick(at(3)), later)
+    root.start()  # what it waits for survives a restart
+    assert root.results().keys() == {key_of("q", 0)}
+    root.take(tick(at(3) + GRACE_US))
+    found = root.results()
+    assert {key: (row["complete"], row["readings"]) for key, row in found.items()} == {
+        key_of("q", 0): (True, 1),
+        key_of("q", 2): (False, 1),
+    }
+    assert {row["reason"] for row in root.rows(tables.COVERAGE)} == {"lost"}
+    (gap,) = root.rows(tables.GAPS)
+    assert (gap["reason"], gap["nodes"]) == ("received frames are in no landing file", ["gw-1"])
+    assert gap["detail"].endswith("epoch 00000001, 2 to 2")

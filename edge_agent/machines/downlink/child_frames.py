@@ -29,15 +29,20 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Effect, Inbox
 from edge_agent.machines.events import BadFrame
 
+FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why)."""
+    """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why).
+
+    losses: what may be lost with such a frame (3.6).
+    """
 
     effect: Effect
     dictionary: EpochDictionary
+    losses: tuple[Gap, ...] = ()
 
 
 class ChildFrames:
@@ -64,7 +69,11 @@ class ChildFrames:
             self._beats[node] = (message, received_us)
             self._beat(node)
             return []
-        out = [self._apply(effect, received_us) for effect in self.inbox.take(node, message)]
+        return self.settle(node, message, received_us)
+
+    def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
+        """`take` without having heard the child: what others say of a frame of it."""
+        out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message)]
         if out and node in self._beats:
             self._beat(node)
         return out
@@ -81,27 +90,37 @@ class ChildFrames:
                 if node in membership.members:
                     membership.member(node).beat(frontier_us, received_us)
 
-    def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> list[Gap]:
-        """What is lost with a message that could not be read, one record a group of its sender (3.6).
+    def speaking(self) -> dict[str, int]:
+        """Child -> epoch of its last heartbeat, where frames that this names have not come."""
+        return {node: beat.epoch for node, (beat, _) in self._beats.items()}
 
-        Its rows closed after the frontier that the sender had promised, so windows from there to now are marked: rather
-        too wide than too narrow. The bytes travel in the detail so that the root can show them.
+    def loss_of(self, node: str, why: str, payload: bytes, now_us: int) -> tuple[Gap, ...]:
+        """What is lost with a message that cannot be used, one record a group of its sender (3.6).
+
+        Its rows closed after the frontier that the sender had promised by then, so windows from there to now are
+        marked: rather too wide than too narrow. The bytes travel in the detail so that the root can show them.
         """
-        reason, detail = f"quarantined: {why}", evidence(payload)
+        lost = why.startswith(FRAMES_LOST)
+        reason, detail = (FRAMES_LOST, why) if lost else (f"quarantined: {why}", evidence(payload))
         out = []
         for group, membership in self.children.memberships.items():
             member = membership.members.get(node)
             if member is not None and member.leaves:
                 start_us = max(min(member.frontier_us, now_us), 0)
                 out.append(Gap((group,), start_us, now_us + 1, -1, tuple(sorted(member.leaves)), reason, 0, detail))
-        return out or [Gap((), 0, 0, -1, (node,), reason, 0, detail)]
+        return tuple(out) or (Gap((), 0, 0, -1, (node,), reason, 0, detail),)
 
-    def _apply(self, effect: Effect, received_us: int) -> Applied:
+    def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
+        """A frame without content, and what is lost with it when its turn comes: later ones move the frontier on."""
+        payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
+        return Applied(effect, dictionary, self.loss_of(effect.node, effect.why, payload, received_us))
+
+    def _apply(self, effect: Effect, message: Frame | BadFrame, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
         dictionary = self.dictionaries.setdefault(key, EpochDictionary())
         frame = effect.frame
         if frame is None:
-            return Applied(effect, dictionary)
+            return self._settled(effect, dictionary, message, received_us)
         try:
             if frame.define is not None:
                 dictionary.learn(frame.define)
@@ -121,7 +140,7 @@ class ChildFrames:
                 if any(number >= len(dictionary.keys) for number, _ in part.registers):
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
         except WireError as err:
-            return Applied(replace(effect, frame=None, why=str(err)), dictionary)
+            return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
         if effect.stale:
             return Applied(effect, dictionary)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)

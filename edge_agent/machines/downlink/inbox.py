@@ -176,12 +176,20 @@ class Inbox:
         self.changed.add(EpochKey(node, epoch))
         if isinstance(message, BadFrame):
             frames.quarantined.add(seq)
+            if not stale:
+                self._pass_over(frames, message.run - 1)
             return Effect(node, epoch, seq, None, stale, message.reason)
         if message.gaps and not stale:  # one gap record may stand for several frames that were never published (3.5)
-            frames.applied.next += sum(gap.run - 1 for gap in message.gaps if gap.run > 1)
+            self._pass_over(frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
+        return Effect(node, epoch, seq, message, stale)
+
+    @staticmethod
+    def _pass_over(frames: EpochFrames, more: int) -> None:
+        """The frame that takes effect stands for `more` that come after it as well."""
+        if more:
+            frames.applied.next += more
             for covered in [s for s in frames.waiting if s < frames.applied.next]:
                 del frames.waiting[covered]
-        return Effect(node, epoch, seq, message, stale)
 
     def _prune(self, node: str) -> None:
         closed = [k for k, frames in self.epochs.items() if k[0] == node and frames.closed and not frames.waiting]

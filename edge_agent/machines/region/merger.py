@@ -102,7 +102,9 @@ class Merger(Node):
                 for child, message, token in messages:
                     self._wait_for(token, now_us)
                     if isinstance(message, BadEnvelope):
-                        out += self._quarantine(child, message.reason, message.payload, now_us)
+                        if child not in self.parent.children.retired:
+                            self._gaps += self.parent.loss_of(child, message.reason, message.payload, now_us)
+                        out.append(Quarantine(child, message.reason, message.payload))
                         continue
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
@@ -127,17 +129,12 @@ class Merger(Node):
         if not beat or message.last_seq < 0 or not self.parent.inbox.known(child, message.epoch):
             self._owed.add(EpochKey(child, message.epoch))
 
-    def _quarantine(self, child: str, why: str, payload: bytes, now_us: int) -> list[Action]:
-        """Keep the bytes here, and send a gap record for their content."""
-        if child not in self.parent.children.retired:
-            self._gaps += self.parent.loss_of(child, why, payload, now_us)
-        return [Quarantine(child, why, payload)]
-
     def _apply(self, child: str, applied: Applied, message: Any, now_us: int) -> list[Action]:
         effect, frame = applied.effect, applied.effect.frame
         if frame is None:
+            self._gaps += applied.losses
             payload = message.payload if isinstance(message, BadFrame) else b""
-            return self._quarantine(child, effect.why, payload, now_us)
+            return [Quarantine(child, effect.why, payload)]
         for part in frame.groups:
             for section in part.sections:
                 self.store.add(child, effect.epoch, applied.dictionary, section, late=effect.stale)

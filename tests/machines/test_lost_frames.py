@@ -1,0 +1,157 @@
+"""Frames that the lander receipted and whose landing file is gone: settled as a declared loss, not waited for."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.coverage import Coverage, window_coverage
+from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.machines.events import BadFrame
+from edge_agent.root.completeness import Decider, Decision
+from edge_agent.wire import frames
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query
+
+GRACE_US = 20 * SECOND
+GROUP = query().group
+
+
+@dataclass
+class Root:
+    """Landing files to decisions; its state goes through its plain form after each, as in ops.batches."""
+
+    decider: Decider = field(default_factory=lambda: Decider(JOURNAL, GRACE_US))
+    took_effect: list[tuple[int, int]] = field(default_factory=list)
+
+    def file(self, second: float, child: Child, *payloads: bytes, stated: tuple[Receipt, ...] = ()) -> Decision:
+        now_us = START + int(second * SECOND)
+        self.decider.parent.children.link(now_us, up=True)
+        for payload in payloads:
+            message = frames.decode(payload)
+            assert isinstance(message, Frame | Heartbeat)
+            self.decider.take(child.node, message, now_us)
+        self.decider.stated([(child.node, receipt) for receipt in stated], now_us)
+        decision = self.decider.decide(now_us)
+        self.took_effect += [(e.epoch, e.seq) for e in decision.effects if e.frame is not None]
+        state = pickle.loads(pickle.dumps(self.decider.snapshot(lambda frame: frame)))
+        self.decider = Decider(JOURNAL, GRACE_US)
+        self.decider.restore(state, lambda frame: frame)
+        return decision
+
+    def coverage(self, decision: Decision, second: float) -> Coverage:
+        at_us = START + int(second * SECOND)
+        leaves = decision.groups[GROUP].leaves
+        return window_coverage(leaves, [gap for _, gap in self.decider.gaps], GROUP, at_us, at_us + SECOND)
+
+
+def rows(child: Child, second: int) -> bytes:
+    """The window that begins at that second, and the promise that it is complete."""
+    return child.rows(START + (second + 1) * SECOND, np.array([START + second * SECOND]), np.array([1.0]))
+
+
+def received(upto: int, *above: tuple[int, int], epoch: int = 1) -> Receipt:
+    return Receipt(epoch, JOURNAL, upto, above)
+
+
+def test_a_received_frame_in_no_file_is_settled_as_lost_after_the_grace_time() -> None:
+    """protocol 3.2, 2.2: the line goes on, and the windows that may lack its readings say `lost`."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(6))
+    root.file(1, child, birth, sent[0], sent[1])
+    root.file(5, child, sent[4], sent[5], stated=(received(7),))  # frames 3 and 4 were in a file that is gone
+    decision = root.file(24, child)
+    assert root.took_effect[-1] == (1, 2)
+    assert decision.gaps == ()
+    decision = root.file(26, child)
+    assert root.took_effect[-2:] == [(1, 5), (1, 6)]
+    ((node, gap),) = decision.gaps
+    assert (node, gap.reason, gap.nodes) == ("gw-1", "received frames are in no landing file", ("gw-1",))
+    assert gap.detail == "received frames are in no landing file: epoch 00000001, 3 to 4"
+    assert gap.readings == -1
+    assert [root.coverage(decision, second).complete for second in range(6)] == [True, True, False, False, False, False]
+    assert root.coverage(decision, 2).missing == (("gw-1", "lost"),)
+
+
+def test_a_file_that_comes_late_is_no_loss() -> None:
+    """protocol 3.2: files need not be listed in their order; the grace time is for that."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(3))
+    root.file(1, child, birth, sent[0])
+    root.file(2, child, sent[2], stated=(received(4),))
+    root.file(15, child, sent[1])
+    decision = root.file(60, child, stated=(received(4),))
+    assert root.took_effect == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert (decision.gaps, root.decider.gaps) == ((), [])
+
+
+def test_what_comes_after_it_was_settled_counts_as_known() -> None:
+    """protocol 1.1: what was declared lost is not counted as well."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(2))
+    root.file(1, child, birth, stated=(received(3),))
+    root.file(30, child, sent[1])
+    assert root.took_effect == [(1, 0), (1, 2)]
+    root.file(31, child, sent[0])
+    assert root.took_effect == [(1, 0), (1, 2)]
+
+
+def test_the_last_frames_of_an_epoch_that_are_gone_do_not_hold_up_the_next_epoch() -> None:
+    """protocol 1.2: a birth waits for the frames that it names, and the lander says that they were received."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(4))
+    root.file(1, child, birth, sent[0], sent[1])
+    again = Child("gw-1", (query(),), epoch=2)
+    born, *more = again.birth((1, 4)), *(rows(again, second) for second in range(4, 6))
+    root.file(6, again, born, *more, stated=(received(5), received(3, epoch=2)))
+    assert root.took_effect[-1] == (1, 2)
+    decision = root.file(27, again)
+    assert root.took_effect[-3:] == [(2, 0), (2, 1), (2, 2)]
+    assert len(decision.gaps) == 1
+    assert not root.coverage(decision, 2).complete
+    assert root.coverage(decision, 2).missing == (("gw-1", "lost"),)
+
+
+def test_an_epoch_of_which_nothing_came_does_not_hold_up_the_next_one() -> None:
+    """protocol 1.2"""
+    child, root = Child("gw-1", (query(),)), Root()
+    root.file(1, child, child.birth(), rows(child, 0))
+    again = Child("gw-1", (query(),), epoch=3)
+    root.file(2, again, again.birth((2, 8)), rows(again, 1), stated=(received(9, epoch=2), received(2, epoch=3)))
+    root.file(23, again)
+    assert root.took_effect[-2:] == [(3, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_birth_that_is_gone_is_settled_where_its_epoch_goes_on(speaks: bool) -> None:
+    """protocol 1.2: a birth for another journal is discarded with its epoch, and must not come to life again."""
+    child, root = Child("gw-1", (query(),)), Root()
+    root.file(1, child, child.birth(), rows(child, 0))
+    other = Child("gw-1", (query(),), epoch=2)
+    birth, frame = other.birth((1, 1), journal=JOURNAL + 1), rows(other, 1)
+    root.file(2, other, birth, frame, *[other.beat(START + 2 * SECOND)] * speaks, stated=(received(2, epoch=2),))
+    decision = root.file(23, other)
+    assert bool(decision.gaps) == speaks
+
+
+def test_a_statement_about_an_epoch_that_is_over_is_no_loss() -> None:
+    """protocol 3.4: of an ended epoch the root may have forgotten what it had."""
+    child, root = Child("gw-1", (query(),)), Root()
+    root.file(1, child, child.birth(), rows(child, 0))
+    again = Child("gw-1", (query(),), epoch=2)
+    root.file(2, again, again.birth((1, 1)), stated=(received(50), received(90, epoch=77)))
+    decision = root.file(60, again)
+    assert decision.gaps == ()
+
+
+def test_a_bad_frame_marks_the_windows_from_where_its_line_stood_though_later_frames_waited() -> None:
+    """protocol 3.6: what it held closed after the frontier before it, not after that of the frames behind it."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(4))
+    root.file(1, child, birth, sent[0], sent[2], sent[3])
+    root.decider.take("gw-1", BadFrame(1, 2, "not CBOR", b"x"), START + 5 * SECOND)
+    decision = root.file(5, child)
+    assert root.took_effect[-2:] == [(1, 3), (1, 4)]
+    assert [root.coverage(decision, second).complete for second in range(3)] == [True, False, False]
