@@ -56,6 +56,7 @@ MESSAGES: Final = Table(
         "plan": ("INT", "number of the plan in the epoch, -1 in part 0"),
         "late": ("BOOLEAN", "rows of readings that came late"),
         "rows": ("INT", "rows of partials"),
+        "readings": ("BIGINT", "readings in these rows; null where it was stored before there was such a column"),
         "start": ("BIGINT", "lowest start of a row, microseconds; null in part 0"),
         "end": ("BIGINT", "latest end of a row, microseconds; null in part 0"),
         "received_us": ("BIGINT", "when the lander received it, microseconds"),
@@ -225,6 +226,7 @@ NODES: Final = Table(
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
+GROWN: Final = frozenset({MESSAGES.name})  # tables with columns that those of an earlier version lack
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 
@@ -297,9 +299,13 @@ def place(root: str) -> Place:
 
 
 def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES) -> None:
-    """Make the tables that are not there yet. Raises: PortError where one cannot be made."""
+    """Make the tables that are not there yet, and columns that a table of an earlier version lacks.
+
+    Raises: PortError where one cannot be made.
+    """
     for table in tables:
         if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
+            _add_columns(spark, where, table)
             continue
         columns = ", ".join(f"`{n}` {kind} COMMENT {_quoted(text)}" for n, (kind, text) in table.columns.items())
         clustered = f" CLUSTER BY ({', '.join(f'`{c}`' for c in table.cluster)})" if table.cluster else ""
@@ -313,6 +319,20 @@ def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES
             )
         except Exception as err:  # whatever Spark, Delta or the file system has against it
             raise PortError(f"cannot make {where.sql(table)}: {str(err).splitlines()[0]}") from err
+        if where.named:
+            _add_columns(spark, where, table)
+
+
+def _add_columns(spark: SparkSession, where: Place, table: Table) -> None:
+    """Columns that a table lacks; its rows have null there. Only tables that have got any are looked at."""
+    if table.name not in GROWN:
+        return
+    there = set(where.read(spark, table).columns)
+    lacking = [
+        f"`{name}` {kind} COMMENT {_quoted(text)}" for name, (kind, text) in table.columns.items() if name not in there
+    ]
+    if lacking:
+        spark.sql(f"ALTER TABLE {where.sql(table)} ADD COLUMNS ({', '.join(lacking)})")
 
 
 def schema(table: Table) -> StructType:

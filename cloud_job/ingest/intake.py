@@ -147,10 +147,11 @@ class Intake:
     def _row(
         self, came: Received, part: heads.Part | None = None, *, kind: str = "frame", reason: str | None = None
     ) -> None:
-        rows: tuple[object, ...] = (NONE, NONE, None, 0, None, None)
+        rows: tuple[object, ...] = (NONE, NONE, None, 0, 0, None, None)
         number, payload = 0, came.payload
         if part is not None:
-            rows = (part.group, part.plan, part.late, part.rows, part.first_start_us, part.latest_end_us)
+            counted = (part.rows, part.readings)
+            rows = (part.group, part.plan, part.late, *counted, part.first_start_us, part.latest_end_us)
             number, payload = part.number, part.body
         who = (self.batch, self.owner, came.node, came.epoch, came.seq, number, kind)
         for column, value in zip(self.rows.values(), (*who, *rows, came.received_us, payload, reason), strict=True):

@@ -23,6 +23,7 @@ from edge_agent.wire import frames, snapshot
 from edge_agent.wire.heads import Part, Parts, bare
 
 VERSION: Final = 1
+_PART_FIELDS: Final = 9  # of a part before its body
 
 
 def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
@@ -32,7 +33,7 @@ def dumps(decider: Decider, state: RootState, parts: Parts) -> bytes:
         "decider": decider.snapshot(_pack),
         "journal": decider.parent.inbox.journal,
         "ledger": _state(state),
-        "parts": [[*key, [list(astuple(part))[:-1] for part in found]] for key, found in parts.items()],
+        "parts": [[*key, [_bare_part(part) for part in found]] for key, found in parts.items()],
     }
     return zlib.compress(snapshot.dumps(plain), 1)
 
@@ -46,8 +47,19 @@ def loads(
         raise WireError(f"state of version {plain['version']} in ops.batches: this root reads version {VERSION}")
     decider = Decider(plain["journal"], grace_us, members)
     decider.restore(plain["decider"], _unpack)
-    parts = {(n, e, s): tuple(Part(*[*part, b""]) for part in found) for n, e, s, found in plain["parts"]}
+    parts = {(n, e, s): tuple(_part(part) for part in found) for n, e, s, found in plain["parts"]}
     return decider, _restored(plain["ledger"], limits), parts
+
+
+def _bare_part(part: Part) -> list[object]:
+    """A part without its body, which is in bronze.messages."""
+    found = list(astuple(part))
+    return [*found[:_PART_FIELDS], *found[_PART_FIELDS + 1 :]]
+
+
+def _part(plain: list[Any]) -> Part:
+    fields: list[Any] = [*plain[:_PART_FIELDS], b"", *plain[_PART_FIELDS:]]
+    return Part(*fields)
 
 
 def _pack(message: Frame | BadFrame) -> object:
@@ -100,6 +112,7 @@ def _state(state: RootState) -> dict[str, object]:
         ],
         "markers": state.markers.snapshot(),
         "met": [[*place, us] for place, us in state.met.items()],
+        "readings": state.readings,
     }
 
 
@@ -122,4 +135,5 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         sessions=SessionQueries.restore(plain["sessions"]),
         markers=PunctuationQueries.restore(plain["markers"]),
         met={(query, node): us for query, node, us in plain["met"]},
+        readings=None if plain.get("readings") is None else dict(plain["readings"]),
     )

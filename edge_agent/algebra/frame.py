@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
-from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.partial import Partials, readings_in
 from edge_agent.algebra.partials.row_validation import bounds, check_basis, check_column, check_held
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
@@ -175,7 +175,8 @@ class Extent:
     key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of bags and 'S', 's' of
     series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of
     their node numbers, 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts and ends
-    one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2).
+    one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2). readings: of
+    all rows.
     """
 
     key: int
@@ -183,6 +184,7 @@ class Extent:
     low: tuple[int, ...]
     high: tuple[int, ...]
     pieces: bytes = b""
+    readings: int = 0
 
     @classmethod
     def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
@@ -190,7 +192,7 @@ class Extent:
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
-        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces)
+        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces, readings_in(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,11 @@ class Section:
         """Build a section with columns in the order of the basis. Raises: KeyError for a missing column."""
         states = {name: partials.states[name] for name in plan.basis}
         return cls(number, Partials(partials.start, partials.end, partials.key, states))
+
+    @property
+    def readings(self) -> int:
+        """Readings in the rows, here or elsewhere."""
+        return readings_in(self.partials) if self.extent is None else self.extent.readings
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with their columns under the names of the basis, unchecked."""
@@ -314,6 +321,11 @@ class Frame:
     gaps: tuple[Gap, ...] = ()
     flush: int | None = None
     leave: int | None = None
+
+    @property
+    def readings(self) -> int:
+        """Readings in its rows."""
+        return sum(section.readings for part in self.groups for section in (*part.sections, *part.late))
 
 
 @dataclass(frozen=True, slots=True)

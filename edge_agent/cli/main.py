@@ -25,6 +25,7 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "root": "run the Spark job: landing files to Delta tables",
     "query": "read the tables with SQL, without Spark",
     "status": "list the nodes of a broker and their configuration",
+    "audit": "prove that no reading is lost without a word or counted twice",
     "peek": "print the messages of a broker, frames as text",
     "explain": "show where the parts of a query are computed, and why",
     "simulate": "run sensors and queries here, without a network",

@@ -25,9 +25,9 @@ NODE: Final = "node"
 class Topic:
     """A topic of ours, taken apart.
 
-    what: frame, status, state, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the parent
-    of a frame, the id of an answer, a live sensor or a definition. kind: of a definition ('sensor' or 'query'). scope:
-    of a definition or command ('all' or 'node').
+    what: frame, status, state, books, answer, live, ack, cmd, definition. node: whose branch, '' for `all`. other: the
+    parent of a frame, the id of an answer, a live sensor or a definition. kind: of a definition ('sensor' or 'query').
+    scope: of a definition or command ('all' or 'node').
     """
 
     what: str
@@ -65,6 +65,11 @@ def status(node: str = "+") -> str:
 def state(node: str = "+") -> str:
     """What of the configuration is in force, retained. '+': filter for everyone's."""
     return f"{PREFIX}/up/{node}/state"
+
+
+def books(node: str = "+") -> str:
+    """What became of a node's readings (docs/protocol.md 9.1), retained. '+': filter for everyone's."""
+    return f"{PREFIX}/up/{node}/books"
 
 
 def answer(node: str, command: str) -> str:
@@ -112,7 +117,7 @@ def parse(topic: str) -> Topic | None:
     match topic.split("/"):
         case ["hw", "1", "up", node, "f", parent] if is_node_id(node) and is_node_id(parent):
             return Topic("frame", node, parent)
-        case ["hw", "1", "up", node, ("status" | "state") as what] if is_node_id(node):
+        case ["hw", "1", "up", node, ("status" | "state" | "books") as what] if is_node_id(node):
             return Topic(what, node)
         case ["hw", "1", "up", node, "cmd", command] if is_node_id(node) and ITEM_ID.fullmatch(command):
             return Topic("answer", node, command)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_HORIZON_US, MAX_KEYS, Frame, Gap
 from edge_agent.algebra.query.query import Group
@@ -80,7 +80,6 @@ class Node(ABC):
             in_flight=settings.in_flight,
             frame_bytes=settings.frame_bytes,
             max_keys=settings.max_keys,
-            lost=restored.lost,
         )
         self._load = load
         self._committing = False
@@ -108,8 +107,6 @@ class Node(ABC):
                     known, keys, hints, frame_bytes=settings.frame_bytes, max_keys=settings.max_keys
                 )
             self.outbox.restore(outbox, numbering, restored.frames)
-        elif restored.lost:
-            self.outbox.take_over(restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
@@ -242,6 +239,24 @@ class Node(ABC):
         if token is not None:
             self._tokens.append(token)
             self._token_us = now_us
+
+    def book(self) -> dict[str, Any]:
+        """What became of the readings (docs/protocol.md 9.1), as plain values. A kind of node adds its own.
+
+        sent: readings in all frames up to (epoch, seq), without those lost: which gap records replaced. lost_frames:
+        frames whose readings are not known. spooled: frames without a receipt. whole: the books are as old as the
+        spool.
+        """
+        outbox = self.outbox
+        return {
+            "epoch": outbox.epoch,
+            "seq": outbox.seq - 1,
+            "sent": outbox.sent_readings,
+            "lost": outbox.lost_readings,
+            "lost_frames": outbox.lost_frames,
+            "spooled": outbox.spooled,
+            "whole": outbox.whole_books,
+        }
 
     def _command(self, name: str) -> Note:
         if name == "rebirth":

@@ -18,13 +18,14 @@ from edge_agent.config.in_force.registry import DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, Problem
-from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REGISTRY, SOURCE
+from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Up
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.node_sensors import Sensors
+from edge_agent.ports.sensors.quality import REFUSALS
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.node_loop import COMMANDS, NodeLoop
@@ -59,6 +60,8 @@ class GatewayLoop(NodeLoop):
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
         self._known_sources = POSITIONS_OF.read(restored) or {}
+        self._refused = REFUSED.read(restored) or {}  # sensor -> readings refused, over all runs
+        self._counted: dict[str, int] = {}  # sensor -> those of its driver that are in `_refused`
         self._heard: set[str] = set()  # filters subscribed to on the local broker
         self._changed = self._reported = False  # what is in force; what `state` says
         self._sent_state = b""
@@ -215,10 +218,24 @@ class GatewayLoop(NodeLoop):
         return self.registry.in_force()[1]
 
     def _slots(self) -> dict[str, object]:
+        slots = self.fleet.slots() | REFUSED.write(self._refused)
         if not self._unsaved:
-            return self.fleet.slots()
+            return slots
         self._unsaved = False
-        return self.fleet.slots() | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
+        return slots | REGISTRY.write(self.registry.snapshot()) | POSITIONS_OF.write(dict(self._sources))
+
+    def book(self) -> dict[str, object]:
+        """With `refused`: readings that never became any, because of their value, time or labels."""
+        for name, counters in self.sensors.counters().items():
+            now, before = sum(counters.get(kind, 0) for kind in REFUSALS), self._counted.get(name, 0)
+            if now != before:
+                # a driver that was started again counts from 0
+                self._refused = {
+                    **self._refused,
+                    name: self._refused.get(name, 0) + now - (before if now > before else 0),
+                }
+                self._counted[name] = now
+        return {**super().book(), "refused": sum(self._refused.values())}
 
     def _notes(self) -> list[Note]:
         return super()._notes() + self.sensors.notes()

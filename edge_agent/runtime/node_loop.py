@@ -11,7 +11,7 @@ from typing import Final
 from edge_agent import packages
 from edge_agent.algebra.query.query import Query
 from edge_agent.config import topics
-from edge_agent.errors import WireError
+from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import (
     Action,
     Command,
@@ -40,6 +40,9 @@ COMMANDS: Final = "rebirth resend reload diagnose"
 STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 NOTES_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
+BOOKS_EVERY_US: Final = (
+    30_000_000  # the retained books are for audits of nodes that do not answer: some 10 bytes a second
+)
 MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
 
 
@@ -54,7 +57,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.executor = ActionExecutor(parts, self._slots, self._acknowledge)
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
-        self._noted_us = 0
+        self._noted_us = self._booked_us = 0
+        self._sent_book: Mapping[str, object] = {}
         self.fleet = FleetCommands()
         parts.up.subscribe(dict.fromkeys(self._filters(), 1))
 
@@ -81,6 +85,19 @@ class NodeLoop(Loop[Event, Action], ABC):
             for note in self._notes():
                 log_note(note)
             self._report_failures(now_us)
+        if now_us >= self._booked_us + BOOKS_EVERY_US or now_us < self._booked_us:
+            self._publish_books(now_us)
+
+    def _publish_books(self, now_us: int, *, final: bool = False) -> None:
+        """Publish the retained books if they have changed."""
+        book = self.book()
+        if (final or book != self._sent_book) and self.up.up:
+            self._booked_us = now_us
+            try:
+                self.up.publish(topics.books(self._node), self.status.books(book, now_us, final=final), retain=True)
+            except PortError as err:  # of thousands of children: the answer to `diagnose` has the same limit
+                log.warning("books.not_published", extra={"why": str(err)})
+            self._sent_book = book
 
     def _report_failures(self, now_us: int) -> None:
         """Report new failures of packages' functions: in the log, in the status and to the root."""
@@ -102,7 +119,9 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _finish(self, now_us: int) -> None:
         for event in self._readings(now_us):
             self.feed(event, now_us)
+        self.book()  # what is counted in the process is in the last commit
         self.feed(Stop(), now_us)
+        self._publish_books(now_us, final=True)
         for note in self._notes():
             log_note(note)
         self.up.publish(topics.status(self._node), self.status.offline(), retain=True)
@@ -168,6 +187,10 @@ class NodeLoop(Loop[Event, Action], ABC):
             "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},
             "quarantined": self.quarantine.count,
         }
+
+    def book(self) -> dict[str, object]:
+        """What became of the readings, as plain values (docs/protocol.md 9.1)."""
+        return self.machine.book()
 
     def reload(self) -> dict[str, object]:
         """Read the local file again; the answer says what came of it."""
@@ -237,7 +260,12 @@ class NodeLoop(Loop[Event, Action], ABC):
             case "reload":
                 answer = self.reload()
             case "diagnose":
-                answer = {"ok": True, **self.status.card(self.machine, self.clock), **self.counters()}
+                answer = {
+                    "ok": True,
+                    **self.status.card(self.machine, self.clock),
+                    **self.counters(),
+                    "books": self.book(),
+                }
             case _:
                 answer = self._other_command(command, now_us)
         self._answer(command, answer)

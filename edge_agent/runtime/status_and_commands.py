@@ -107,6 +107,10 @@ class NodeStatus:
         fields = {"role": self.role, "parent": self.parent, "version": self.version, "config": self.config}
         return _text({"online": False, **fields})
 
+    def books(self, book: Mapping[str, object], now_us: int, *, final: bool) -> bytes:
+        """The retained books (docs/protocol.md 9.1). final: the process ends in order, and nothing follows."""
+        return _text({"parent": self.parent, "at_us": now_us, "final": final, **book})
+
     def will(self) -> Will:
         """The message that the broker publishes when the connection is lost."""
         return Will(topics.status(self.node), self.offline())

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.frame import Extent, Frame, Heartbeat, Plan, Section
-from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.partials.partial import Partials, readings_in
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, sections
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
@@ -26,7 +26,7 @@ BUCKET_US: Final = 3_600_000_000  # one hour: neighbouring windows are in one fi
 class Part:
     """Rows of one section whose starts lie in one bucket. Numbers are those of the frame's epoch; times in us.
 
-    number: 1, 2, ... within the frame. body: bytes for `rows`.
+    number: 1, 2, ... within the frame. body: bytes for `rows`. readings: the sum of the counts of its rows.
     """
 
     number: int
@@ -39,6 +39,7 @@ class Part:
     earliest_end_us: int
     latest_end_us: int
     body: bytes
+    readings: int = 0
 
 
 Parts = dict[tuple[str, int, int], tuple[Part, ...]]  # of frames, by (node, epoch, seq)
@@ -122,6 +123,7 @@ def _part(number: int, group: int, section: Section, body: bytes, *, late: bool)
         int(rows.end.min()),
         int(rows.end.max()),
         body,
+        readings_in(rows),
     )
 
 

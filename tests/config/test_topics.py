@@ -16,6 +16,7 @@ def test_every_topic_that_is_built_is_taken_apart_again(node: str, parent: str, 
     assert topics.parse(topics.frames(node, parent)) == Topic("frame", node, parent)
     assert topics.parse(topics.status(node)) == Topic("status", node)
     assert topics.parse(topics.state(node)) == Topic("state", node)
+    assert topics.parse(topics.books(node)) == Topic("books", node)
     assert topics.parse(topics.answer(node, item)) == Topic("answer", node, item)
     assert topics.parse(topics.live(node, item)) == Topic("live", node, item)
     assert topics.parse(topics.ack(node)) == Topic("ack", node)

@@ -57,6 +57,16 @@ class Partials:
 
 NOTHING: Final = Partials(NO_INTS, NO_INTS, NO_INTS, {})  # no rows; the identity of concat and combine
 
+
+def readings_in(rows: Partials) -> int:
+    """Readings in rows: the sum of their counts, the first column of every basis. 0 where that is no column of counts.
+
+    A reading counts once in each row that holds it.
+    """
+    counts = next(iter(rows.states.values()), NO_INTS)
+    return int(counts.sum()) if counts.dtype.kind in "iu" else 0
+
+
 _SPARSE: Final = 4  # a dense table of groups may be this many times larger than the rows it is made from
 _SMALL: Final = 1_024  # and always this large: numpy's overhead is the same
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
-from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat
+from edge_agent.algebra.partials.partial import NOTHING, Partials, combine, concat, readings_in
 
 _WAITING: Final = 4  # rows may wait until they are this many times those combined so far, and
 _PENDING: Final = 65_536  # so many more: some 3 MB
@@ -47,6 +47,11 @@ class Store:
     def __len__(self) -> int:
         """Number of rows; several may have the same range and key."""
         return self._rows
+
+    @property
+    def readings(self) -> int:
+        """Readings in its rows."""
+        return sum(map(readings_in, self._all()))
 
     @property
     def lowest_start(self) -> int | None:

@@ -22,20 +22,15 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 
 T = TypeVar("T")
-VERSION: Final = 2  # 1 had no slot for its version; it reads as 2 and is version 2 from the first commit on
+VERSION: Final = 3  # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot(Generic[T]):
-    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it.
-
-    without: what the node does where the row is damaged; '' if it cannot go on from such a spool without counting
-    readings twice, or leaving some out without a word: then its past is `lost` (docs/protocol.md 1.2).
-    """
+    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it."""
 
     name: str
     holds: type[T]
-    without: str = ""
 
     def write(self, value: T | None, *names: object) -> dict[str, object]:
         """The row to commit. value None: the row is deleted."""
@@ -61,12 +56,19 @@ class Slot(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
-    """The epoch in use. predecessor: (epoch, last seq) of the one before; journal: of the parent."""
+    """The epoch in use. predecessor: (epoch, last seq) of the one before; journal: of the parent.
+
+    sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool.
+    """
 
     epoch_id: int
     seq: int
     journal: int | None
     predecessor: tuple[int, int] | None
+    sent: int = 0
+    lost: int = 0
+    lost_frames: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +81,10 @@ class NumbersState:
     texts: list[str] = field(metadata={WRITTEN: "said"})
 
 
-LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")
+LAYOUT: Final = Slot("layout", int)
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
-# the root's correction horizon [us], from the last receipt
-HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")
+HORIZON: Final = Slot("horizon", int)  # the root's correction horizon [us], from the last receipt
 KEYS: Final = "numbers"  # table: keys of the epoch
 REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
 
@@ -198,6 +199,7 @@ class GroupSlicerState:
 
 
 COMMITTED: Final = Slot("committed_us", int)
+ENDED_BOOK: Final = Slot("ended_book", dict[str, int])  # the books of groups that are gone, together
 FRONTIERS: Final = Slot("frontiers", dict[Group, int])
 SOURCE: Final = Slot("source", SourceState)
 SLICER: Final = Slot("group", GroupSlicerState)
@@ -306,7 +308,9 @@ class AgreementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFramesState:
-    """The frames of one epoch of a child. waiting: (seq, frame as the runtime packs it)."""
+    """The frames of one epoch of a child. waiting: (seq, frame as the runtime packs it). readings, refused: see
+    EpochFrames.
+    """
 
     next: int
     predecessor: tuple[int, int] | str | None
@@ -317,6 +321,8 @@ class EpochFramesState:
     quarantined: list[int]
     current: bool
     waiting: list[tuple[int, Any]] | None = None
+    readings: int | None = None
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,6 +355,7 @@ class StoreState:
     rows: NamedRows
 
 
+RECEIVED: Final = Slot("received", int)  # readings in all frames of children that took effect
 JOURNAL: Final = Slot("journal", int)
 CHILDREN: Final = Slot("household", ChildrenState)
 MEMBERSHIPS: Final = Slot("families", dict[Group, MembershipState])
@@ -421,13 +428,11 @@ class MembershipSlots:
 
 # --- the process around the machine --------------------------------------------------------------------------------
 
-# config.in_force.revision_numbering
-NUMBERER: Final = Slot("rim/numberer", dict[str, Any], without="the broker retains the numbers")
+NUMBERER: Final = Slot("rim/numberer", dict[str, Any])  # config.in_force.revision_numbering
+REFUSED: Final = Slot("rim/refused", dict[str, int])  # sensor -> readings it refused
 REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.registry
-# ids of commands to all nodes
-COMMANDS: Final = Slot("rim/commands", list[str], without="a command that comes again is executed again")
+COMMANDS: Final = Slot("rim/commands", list[str])  # ids of commands to all nodes
 POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> what its position is a position in
-DISPENSABLE: Final = {slot.name: slot.without for slot in (LAYOUT, HORIZON, NUMBERER, COMMANDS) if slot.without}
 
 
 def epoch_key(name: str) -> EpochKey:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -55,6 +55,7 @@ class ChildFrames:
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.predecessor_lost: set[str] = set()
+        self.received = 0  # readings in all frames that took effect
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
@@ -112,20 +113,10 @@ class ChildFrames:
 
     def _settled(self, effect: Effect, dictionary: EpochDictionary, message: object, received_us: int) -> Applied:
         """A frame without content, and what is lost with it when its turn comes: later ones move the frontier on."""
+        if not effect.stale:
+            self.inbox.count(effect.node, None)
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
         return Applied(effect, dictionary, self.loss_of(effect.node, effect.why, payload, received_us))
-
-    def _dated(self, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
-        """Gap records; of one whose sender cannot know its time, a frame damaged on disk, where its line stands now."""
-        for gap in gaps:
-            if gap.end_us > gap.start_us or gap.readings >= 0 or not gap.groups:
-                yield gap
-                continue
-            for group in gap.groups:
-                member = self.children.membership(group).member(node)
-                start_us = max(min(member.frontier_us, now_us), 0)
-                nodes = gap.nodes or tuple(sorted(member.leaves))
-                yield replace(gap, groups=(group,), start_us=start_us, end_us=now_us + 1, nodes=nodes)
 
     def _apply(self, effect: Effect, message: Frame | BadFrame, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
@@ -133,9 +124,6 @@ class ChildFrames:
         frame = effect.frame
         if frame is None:
             return self._settled(effect, dictionary, message, received_us)
-        if frame.gaps:
-            frame = replace(frame, gaps=tuple(self._dated(effect.node, frame.gaps, received_us)))
-            effect = replace(effect, frame=frame)
         try:
             if frame.define is not None:
                 dictionary.learn(frame.define)
@@ -156,8 +144,11 @@ class ChildFrames:
                     raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
         except WireError as err:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
+        readings = frame.readings
+        self.received += readings
         if effect.stale:
             return Applied(effect, dictionary)
+        self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and not isinstance(frame.birth.predecessor, tuple)
         if frame.birth is not None:

@@ -40,7 +40,11 @@ class Effect:
 
 @dataclass(slots=True)
 class EpochFrames:
-    """The frames of one epoch. applied: those that took effect; waiting: those that came before their turn."""
+    """The frames of one epoch. applied: those that took effect; waiting: those that came before their turn.
+
+    readings: in the rows that took effect since the first epoch of an unbroken line of predecessors (9.1); None: the
+    line is older than the books of this parent. refused: frames of that line that had no effect.
+    """
 
     applied: ReceivedSeqs = field(default_factory=ReceivedSeqs)
     waiting: dict[int, Frame | BadFrame] = field(default_factory=dict)
@@ -49,6 +53,8 @@ class EpochFrames:
     closed: bool = False  # its successor took effect
     lost: bool = False  # declared lost: order no longer matters
     quarantined: set[int] = field(default_factory=set)
+    readings: int | None = 0
+    refused: int = 0
 
     def __contains__(self, seq: int) -> bool:
         return seq in self.applied or seq in self.waiting
@@ -152,6 +158,7 @@ class Inbox:
             if before is None or (not before.closed and before.applied.next <= predecessor[1]):
                 return False
             before.closed = True
+            frames.readings, frames.refused = before.readings, before.refused
             self.changed.add(EpochKey(node, predecessor[0]))
         self.current[node] = epoch
         self._prune(node)
@@ -197,6 +204,24 @@ class Inbox:
             del self.epochs[key]
             self.changed.add(key)
 
+    def count(self, node: str, readings: int | None) -> None:
+        """Adds the readings of a frame that took effect (None: it had none) to the line of epochs in force."""
+        frames = self.epochs.get(EpochKey(node, self.current.get(node, 0)))
+        if frames is None:
+            return
+        if readings is None:
+            frames.refused += 1
+        elif frames.readings is not None:
+            frames.readings += readings
+
+    def lines(self) -> dict[str, EpochFrames]:
+        """Child -> its epoch in force, which counts for the whole line."""
+        return {
+            node: self.epochs[key]
+            for node, epoch in self.current.items()
+            if (key := EpochKey(node, epoch)) in self.epochs
+        }
+
     def reached(self, node: str, epoch: int, seq: int) -> bool:
         """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
         frames = self.epochs.get(EpochKey(node, epoch))
@@ -223,13 +248,16 @@ class Inbox:
             quarantined=sorted(frames.quarantined)[-RECEIPT_QUARANTINED:],
             current=self.current.get(key.node) == key.epoch,
             waiting=waiting,
+            readings=frames.readings,
+            refused=frames.refused,
         )
 
     def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
         """From what `snapshot` returns, with the frames that wait."""
         received = ReceivedSeqs(state.next, set(state.applied))
         flags = (state.predecessor, state.born, state.closed, state.lost)
-        self.epochs[key] = EpochFrames(received, dict(waiting), *flags, set(state.quarantined))
+        bad = set(state.quarantined)
+        self.epochs[key] = EpochFrames(received, dict(waiting), *flags, bad, state.readings, state.refused)
         if state.current:
             self.current[key.node] = key.epoch
         if waiting:

@@ -7,19 +7,29 @@ the next birth follows (1.3); sources that cannot be read again leave a gap reco
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.partials.partial import readings_in
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
 from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
 from edge_agent.algebra.query.query import Group, Query, Sensor
 from edge_agent.errors import ConfigError
-from edge_agent.machines.checkpoint.slots import COMMITTED, FRONTIERS, OF_GROUPS, SOURCE, GroupSlots, slot_name
+from edge_agent.machines.checkpoint.slots import (
+    COMMITTED,
+    ENDED_BOOK,
+    FRONTIERS,
+    OF_GROUPS,
+    SOURCE,
+    GroupSlots,
+    slot_name,
+)
 from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
-from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.gateway.slicer import Slicer, off
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
@@ -66,6 +76,7 @@ class Gateway(Node):
         self._restored = restored.state
         self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._configured = False
+        self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})  # of groups that are gone
         self._dropped: list[GroupSlots] = []  # of groups gone with this commit
         self._queries: tuple[Query, ...] = ()
         self._gaps: list[Gap] = []  # for the next step
@@ -315,6 +326,7 @@ class Gateway(Node):
             if state.slicer.drained:
                 frontier_us = state.slicer.frontier_us
                 steps[i] = replace(step, frontier_us=frontier_us, dropped=(self.settings.node,), leaves=())
+                self._ended_book.update(state.slicer.book())
                 del self.groups[step.group]
                 self._dropped.append(state.slots)
 
@@ -339,6 +351,8 @@ class Gateway(Node):
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         rows: dict[str, object] = {**COMMITTED.write(now_us), **FRONTIERS.write(dict(self._frontiers()))}
+        if self._dropped:
+            rows |= ENDED_BOOK.write(dict(self._ended_book))
         for name, source in self.sources.items():
             rows |= SOURCE.write(source.snapshot(), name)
         rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS))
@@ -359,6 +373,16 @@ class Gateway(Node):
 
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}
+
+    def book(self) -> dict[str, Any]:
+        """With the sums over all groups of `Slicer.book`; off: group -> by how much its own book is off."""
+        books = {group: state.slicer.book() for group, state in self.groups.items()}
+        total = Counter({"taken": 0, "added": 0, "left": 0, "open": 0, "outside": 0, "dropped": 0})
+        for book in (self._ended_book, *books.values()):
+            total.update(book)
+        waiting = sum(readings_in(rows.partials) for state in self.groups.values() for rows in state.rows)
+        wrong = {f"{group.source} {group.where}".strip(): by for group, book in books.items() if (by := off(book))}
+        return {**super().book(), **total, "waiting": waiting, "off": wrong}
 
     def counters(self) -> dict[str, Any]:
         """Numbers for `status`: readings by sensor, spooled frames, the slicers' own counters."""

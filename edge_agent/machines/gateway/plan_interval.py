@@ -24,6 +24,9 @@ NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 class PlanInterval(ABC):
     """Readings with from_us <= ts < until_us are for its queries. plan: of the rows; None: no query is fed.
 
+    added: how many more readings its rows count than came in, since it was last reset: windows that are sent whole are
+    counted when they leave, and a reading in each of its windows.
+
     Time, session, raw and punctuation slicers. The defaults are for slicers whose open rows cannot move to another
     plan, because no edge of a definition separates them.
     """
@@ -37,11 +40,17 @@ class PlanInterval(ABC):
         self.basis = self.plan.basis if self.plan else ()
         self._numbered = any(COLUMNS[name].kind in NUMBERED for name in self.basis)
         self._newest_us = NEVER_US
+        self.added = 0
 
     @property
     @abstractmethod
     def pending(self) -> bool:
         """Whether rows are open or wait to leave."""
+
+    @property
+    @abstractmethod
+    def readings(self) -> int:
+        """Readings in rows that are open or wait to leave; none of windows that are sent whole."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -58,8 +58,12 @@ class PunctuationSlicer(PlanInterval):
     @property
     def readings_open(self) -> int:
         """Readings that have not left: a change of scale leaves them behind."""
-        open_rows = sum(int(store.view().states["count"].sum()) for store in (self._open, self._tardy) if len(store))
-        return open_rows + sum(len(run.time_us) for run in self._held)
+        return self._open.readings + self._tardy.readings + sum(len(run.time_us) for run in self._held)
+
+    @property
+    def readings(self) -> int:
+        """See PlanInterval."""
+        return self.readings_open + self._late.readings
 
     @property
     def first_us(self) -> int | None:

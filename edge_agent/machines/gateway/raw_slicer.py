@@ -41,6 +41,11 @@ class RawSlicer(PlanInterval):
         """Whether readings are open or wait to leave."""
         return bool(self._open or self._tardy)
 
+    @property
+    def readings(self) -> int:
+        """See PlanInterval."""
+        return sum(len(rows[0]) for rows in (*self._open, *self._tardy))
+
     def push(self, run: SortedBatch) -> int:
         """Adds readings on time. Returns how many are for no query."""
         if self.plan is None:

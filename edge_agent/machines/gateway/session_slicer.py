@@ -44,6 +44,11 @@ class SessionSlicer(PlanInterval):
         """Whether rows are open or wait to leave."""
         return bool(len(self._open) or len(self._tardy))
 
+    @property
+    def readings(self) -> int:
+        """See PlanInterval."""
+        return self._open.readings + self._tardy.readings
+
     def push(self, run: SortedBatch) -> int:
         """Adds readings on time. Returns how many are in no window."""
         if self.plan is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra.frame import MAX_HORIZON_US, NEVER_US, Serving
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
-from edge_agent.algebra.partials.partial import Batch, Partials
+from edge_agent.algebra.partials.partial import Batch, Partials, readings_in
 from edge_agent.algebra.punctuation.markers import (
     MARKER_KEY,
     Marker,
@@ -47,7 +47,8 @@ class Slicer:
 
     frontier_us: the promise so far; readings below it are late. newest_us: the newest reading pushed, whatever became
     of it. counters: readings, late, nan_skipped, bad (infinite or too large), filtered (by `where`), outside (in no
-    window of any query in force), dropped_late.
+    window of any query in force), dropped_late, left (in rows that it gave away), added (see PlanInterval, and one for
+    each row that lists a window).
     horizon_us: how long windows are kept for late readings, the root's correction horizon (docs/protocol.md 4.2).
     """
 
@@ -59,7 +60,7 @@ class Slicer:
         self.newest_us = NEVER_US
         self.horizon_us = MAX_HORIZON_US
         self.counters = dict.fromkeys(
-            ("readings", "late", "nan_skipped", "bad", "filtered", "outside", "dropped_late"), 0
+            ("readings", "late", "nan_skipped", "bad", "filtered", "outside", "dropped_late", "left", "added"), 0
         )
         self._nodes = [node]
         self._keys = KeyIndex(group.by)
@@ -117,6 +118,7 @@ class Slicer:
         goes = any(moved.get(name) is not None for name in self.open_queries)
         if not goes and {query.id: query for query in queries} == self._timeline.in_force:
             return self.servings
+        self._count_out()
         self.counters["outside"] += self._timeline.change(queries, moved, self.frontier_us, self.newest_us)
         return self.servings
 
@@ -163,6 +165,7 @@ class Slicer:
             if ended and interval.marker_plan is not None:
                 columns = np.array(ended, np.int64)
                 one = {"count": np.ones(len(ended), np.int64)}
+                self.counters["added"] += len(ended)
                 rows = Partials(columns[:, 0], columns[:, 1], columns[:, 2], one)
                 yield StepRows(interval.marker_plan, False, rows, self._keys.table, self._nodes)
 
@@ -242,16 +245,40 @@ class Slicer:
             if isinstance(interval, PunctuationSlicer):
                 self.counters["outside"] += interval.outside
                 interval.outside = 0
+        self._count_out(out)
         self._timeline.forget(self.frontier_us, self.horizon_us)
         return out
 
     def flush(self) -> list[StepRows]:
         """Removes and returns all open rows, at the end of an epoch; readings may go on: each row is a delta."""
-        return [
+        out = [
             StepRows(plan, late, partials, self._keys.table, self._nodes)
             for interval in self._timeline
             for plan, late, partials in interval.close(FAR_US)
         ]
+        self._count_out(out)
+        return out
+
+    def _count_out(self, rows: Iterable[StepRows] = ()) -> None:
+        """Brings the counters up to the rows that leave and to what the intervals have added."""
+        self.counters["left"] += sum(readings_in(each.partials) for each in rows)
+        for interval in self._timeline:
+            self.counters["added"] += interval.added
+            interval.added = 0
+
+    def book(self) -> dict[str, int]:
+        """What became of the readings taken: taken + added = left + open + outside + dropped (docs/protocol.md 9.1)."""
+        self._count_out()
+        counters = self.counters
+        passed_by = ("filtered", "nan_skipped", "bad")
+        return {
+            "taken": counters["readings"] - sum(counters[name] for name in passed_by),
+            "added": counters["added"],
+            "left": counters["left"],
+            "open": sum(interval.readings for interval in self._timeline),
+            "outside": counters["outside"],
+            "dropped": counters["dropped_late"],
+        }
 
     def promise_anew(self, frontier_us: int) -> None:
         """Lower the frontier, after `flush` and a step back of the clock: later rows add to those that have left.
@@ -296,6 +323,7 @@ class Slicer:
     # --- the spool ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> GroupSlicerState:
+        self._count_out()
         return GroupSlicerState(
             group=self.group,
             scale=self.scale,
@@ -331,7 +359,16 @@ class Slicer:
             slicer._markers.restore(found.markers)
         if definitions is not None:
             slicer._timeline.restore(found.intervals, definitions)
+        if "left" not in found.counters:  # a spool from before books: they begin here
+            slicer.counters["left"] = off(slicer.book())
         return slicer
 
     def check(self) -> None:
         self._timeline.check()
+        assert off(self.book()) == 0, self.book()
+
+
+def off(book: Mapping[str, int]) -> int:
+    """By how many readings a book of a group does not balance: more than 0 were lost, fewer counted twice."""
+    out = book["left"] + book["open"] + book["outside"] + book["dropped"]
+    return book["taken"] + book["added"] - out

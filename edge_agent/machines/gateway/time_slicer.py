@@ -10,7 +10,7 @@ import numpy as np
 from edge_agent.algebra.aggregates import Readings, lift
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
-from edge_agent.algebra.partials.partial import Partials, in_windows
+from edge_agent.algebra.partials.partial import Partials, in_windows, readings_in
 from edge_agent.algebra.partials.segments import Segments, begins_run
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.query import Query
@@ -49,6 +49,11 @@ class TimeSlicer(PlanInterval):
         """Whether rows are open or wait to leave."""
         return bool(len(self._store) or len(self._late))
 
+    @property
+    def readings(self) -> int:
+        """See PlanInterval."""
+        return self._late.readings + (self._store.readings if isinstance(self._store, Store) else 0)
+
     # --- readings -----------------------------------------------------------------------------------------------
 
     def push(self, run: SortedBatch) -> int:
@@ -83,9 +88,11 @@ class TimeSlicer(PlanInterval):
                 gone[rows[window.ends(start) <= frontier_us]] = True
             lost = int(slices.states["count"][gone].sum())
             rows_of = in_windows(slices, self._windows)
-            self._late.add(rows_of.take(rows_of.end > frontier_us))
+            rows_of = rows_of.take(rows_of.end > frontier_us)
         else:
-            self._late.add(in_windows(slices, self._windows))
+            rows_of = in_windows(slices, self._windows)
+        self.added += readings_in(rows_of) + lost - readings_in(slices)
+        self._late.add(rows_of)
         return outside, lost
 
     def _inside(self, run: SortedBatch) -> tuple[SortedBatch, int]:
@@ -131,6 +138,8 @@ class TimeSlicer(PlanInterval):
         return start, end
 
     def _keep(self, slices: Partials) -> None:
+        if isinstance(self._store, WindowStore):
+            self.added -= readings_in(slices)
         self._store.add(slices)
 
     # --- what leaves --------------------------------------------------------------------------------------------
@@ -143,6 +152,8 @@ class TimeSlicer(PlanInterval):
         else:
             self._closed_us = frontier_us
             done = self._store.close(frontier_us)
+        if isinstance(self._store, WindowStore):
+            self.added += readings_in(done)
         for plan_, late, rows in (
             (self.plan, False, done),
             (self._late_plan, True, self._late.flush()),

@@ -24,6 +24,7 @@ from edge_agent.machines.checkpoint.slots import (
     EPOCH,
     JOURNAL,
     PROMISED,
+    RECEIVED,
     TEXTS,
     MembershipSlots,
     epoch_key,
@@ -242,6 +243,7 @@ class Merger(Node):
         parent, inbox = self.parent, self.parent.inbox
         rows: dict[str, object] = {
             **JOURNAL.write(self.journal),
+            **RECEIVED.write(parent.received),
             **CHILDREN.write(parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships()),
             **PROMISED.write(dict(self._frontiers())),
@@ -285,6 +287,8 @@ class Merger(Node):
         queries, sensors = TEXTS.read(state) or ([], [])
         self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
         self.store.restore(state)
+        received = RECEIVED.read(state)
+        parent.received = self.store.readings if received is None else received
 
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
@@ -294,6 +298,22 @@ class Merger(Node):
 
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}
+
+    def book(self) -> dict[str, Any]:
+        """With all that was received and is open, and what took effect of each child's line of epochs.
+
+        children: child -> [epoch in force, next seq, readings of the line (None: not known), frames of it refused].
+        """
+        children = {
+            node: [self.parent.inbox.current[node], line.applied.next, line.readings, line.refused]
+            for node, line in self.parent.inbox.lines().items()
+        }
+        return {
+            **super().book(),
+            "received": self.parent.received,
+            "open": self.store.readings,
+            "children": children,
+        }
 
     def counters(self) -> dict[str, Any]:
         silent = self.parent.children.silent(self._committed_us or 0)

@@ -17,7 +17,7 @@ from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
 from edge_agent.algebra.frame import Plan, Section
 from edge_agent.algebra.partials.arrays import Array
-from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
+from edge_agent.algebra.partials.partial import NOTHING, Partials, concat, readings_in
 from edge_agent.algebra.partials.sessions import SessionStore
 from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
@@ -127,6 +127,13 @@ class PartialStore:
     def flush(self, group: Group) -> tuple[StepRows, ...]:
         """Everything of a group, closed or not."""
         return self.release(group, 2**62)
+
+    @property
+    def readings(self) -> int:
+        """Readings in all rows."""
+        parts = (*self._raw.values(), *self._late.values())
+        waiting = sum(readings_in(rows) for found in parts for rows in found)
+        return waiting + sum(store.readings for store in self._stores.values())
 
     def groups(self) -> list[Group]:
         """Groups with a plan."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import OutboxState
 from edge_agent.machines.events import Note, Publish, SpooledFrame
@@ -53,10 +53,9 @@ class Outbox:
         in_flight: int = 20,
         frame_bytes: int = MAX_FRAME_BYTES,
         max_keys: int = MAX_KEYS,
-        lost: bool = False,
     ) -> None:
         """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed. frame_bytes,
-        max_keys: see EpochEncoder. lost: nothing is known of epochs before (1.2).
+        max_keys: see EpochEncoder.
         """
         self.node, self.version, self.in_flight = node, version, in_flight
         self.frame_bytes, self.max_keys = frame_bytes, max_keys
@@ -64,7 +63,7 @@ class Outbox:
         self.journal: int | None = None
         self.epoch_id = 0
         self.seq = 0
-        self.predecessor: tuple[int, int] | str | None = LOST if lost else None
+        self.predecessor: tuple[int, int] | None = None
         self.encoder = self.new_encoder()
         self.pending: dict[tuple[int, int], Pending] = {}
         self.forget: list[tuple[int, int]] = []
@@ -74,6 +73,10 @@ class Outbox:
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
         self.spoke_us = NEVER_US
+        # the books (9.1): readings in all frames numbered, without those that a gap record replaced; frames replaced
+        # whose readings are not known; False: the spool is older than its books
+        self.sent_readings = self.lost_readings = self.lost_frames = 0
+        self.whole_books = True
 
     @property
     def epoch(self) -> int:
@@ -115,6 +118,7 @@ class Outbox:
 
     def _add(self, frames: list[Frame]) -> list[Frame]:
         for frame in frames:
+            self.sent_readings += frame.readings
             self.pending[frame.epoch, frame.seq] = Pending(marked=False)
             self._uncommitted.append((frame.epoch, frame.seq))
         self.seq += len(frames)
@@ -230,6 +234,8 @@ class Outbox:
             )
         )
         self.pending[key] = Pending(marked=True)
+        self.sent_readings -= frame.readings
+        self.lost_readings += frame.readings
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
@@ -241,6 +247,7 @@ class Outbox:
         self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
         self._flying.discard(key)
         self.pending[key] = Pending(marked=True)
+        self.lost_frames += 1
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
@@ -260,17 +267,23 @@ class Outbox:
 
     def snapshot(self) -> OutboxState:
         """The epoch in use; its numbers are in slots of their own, for they are larger and change less."""
-        before = self.predecessor if isinstance(self.predecessor, tuple) else None
-        return OutboxState(epoch_id=self.epoch_id, seq=self.seq, journal=self.journal, predecessor=before)
+        return OutboxState(
+            epoch_id=self.epoch_id,
+            seq=self.seq,
+            journal=self.journal,
+            predecessor=self.predecessor,
+            sent=self.sent_readings,
+            lost=self.lost_readings,
+            lost_frames=self.lost_frames,
+            whole=self.whole_books,
+        )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
         """From what `snapshot` returns, with the frames of the spool. Births without a journal come decoded."""
         self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
         self.predecessor, self.encoder = state.predecessor, encoder
-        self.take_over(frames)
-
-    def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
-        """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
+        self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
+        self.whole_books = state.whole
         for spooled in frames:
             self.pending[spooled.epoch, spooled.seq] = Pending(marked=spooled.sent)
             frame = spooled.frame

@@ -25,6 +25,8 @@ MAX_SERIES: Final = 2**16  # of a sensor: as many keys as an epoch numbers (docs
 NOTES: Final = 3  # of one kind between two calls of `notes`
 SHOWN_BYTES: Final = 200  # of a bad payload
 
+REFUSALS: Final = ("bad_value", "bad_time", "bad_label", "nan", "out_of_range", "future")  # counters of what is dropped
+
 Values = Floats | Ints
 
 

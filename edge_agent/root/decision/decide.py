@@ -118,6 +118,8 @@ class _Step:
             for part in parts.get((*line, effect.seq), ()):
                 group, plan = dictionaries[line].plans[part.plan]
                 state.note(line, part, group, plan)
+                if state.readings is not None:
+                    state.readings[line.node] = state.readings.get(line.node, 0) + part.readings
                 if isinstance(group.cut, PunctuationCut):
                     state.markers.touch(part, group, plan)
                 elif plan.kind not in ("session", "raw"):

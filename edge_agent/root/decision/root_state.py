@@ -43,7 +43,8 @@ class RootState:
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
     there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
-    may stand where windows start below that (docs/protocol.md 6.3). read_plan: the last one, and what it follows from.
+    may stand where windows start below that (docs/protocol.md 6.3). readings: child -> those in its rows that took
+    effect; None: not known from the first on. read_plan: the last one, and what it follows from.
     """
 
     limits: RootLimits
@@ -64,6 +65,7 @@ class RootState:
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
     nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
+    readings: dict[str, int] | None = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 

@@ -1,0 +1,154 @@
+"""`headwater audit`: proves from tables and nodes that no reading was lost without a word or counted twice."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from edge_agent.cli.query import add_tables, folder_of
+from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.fleet_listener import FleetListener, HeardNode
+from edge_agent.root.books import Audit, NodeBook, RootBook, audit
+
+if TYPE_CHECKING:
+    from edge_agent.ports.mqtt.link import Link
+
+HELP = (
+    "Prove that no reading was lost without a word and none was counted twice: produced = stored + pending + declared "
+    "lost + late + quarantined, for every node, for every link between two, and as a whole. In a running tree what is "
+    "on its way is pending. The last line is `balanced` (exit code 0), or what is off, where and by how much (1)."
+)
+EXAMPLES = """\
+  headwater audit
+  headwater audit --tables /srv/tables --broker mqtt://cloud --also mqtt://hall-1 --also mqtt://hall-2
+"""
+COLUMNS: Final = (
+    *("node", "role", "parent", "produced", "sent", "open", "on its way", "lost", "dropped late", "refused", "said"),
+)
+NUMBERS_FROM: Final = 3  # columns before are texts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_tables(parser)
+    add_broker(parser)
+    parser.add_argument(
+        "--also", metavar="URL", action="append", default=[], help="a further broker of the tree, with the same rights"
+    )
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds for nodes (5)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Read tables and nodes, and print the books. Returns 0 if they balance, else 1."""
+    first = link_of(args)
+    links = [first, *(replace(first, url=url) for url in args.also)]
+    for link in links:
+        link.address()
+    found = audited(folder_of(args), links, args.seconds)
+    print("\n".join(lines(found)))
+    return 0 if balanced(found) else 1
+
+
+def audited(folder: str, links: Sequence[Link], seconds: float) -> Audit:
+    """The books of a tree. Parents are read before their children: what is sent is then at least what is applied.
+
+    Raises: PortError where tables or brokers cannot be read.
+    """
+    from cloud_job.audit.root_book import root_book
+
+    root = root_book(folder)
+    with FleetListener(links) as fleet:
+        fleet.retained(seconds)
+        silent = _ask_downward(fleet, seconds)
+    return audit(named(root, fleet.nodes), books(fleet.nodes, silent))
+
+
+def _ask_downward(fleet: FleetListener, seconds: float) -> set[str]:
+    """Ask every node for its books, one tier after the other. Returns those that are silent."""
+    silent, tier = set[str](), _below(fleet.nodes, set(fleet.nodes))
+    while tier:
+        silent |= fleet.ask([node for node in tier if fleet.nodes[node].online], seconds)
+        tier = [node for node, heard in fleet.nodes.items() if _parent(heard) in tier]
+    return silent
+
+
+def _below(nodes: Mapping[str, HeardNode], names: set[str]) -> list[str]:
+    """Nodes whose parent has no books of its own: the root's children."""
+    keepers = {name for name in names if nodes[name].status.get("role") in {"gateway", "region"}}
+    return [name for name in keepers if _parent(nodes[name]) not in keepers]
+
+
+def _parent(heard: HeardNode) -> str:
+    return str(heard.status.get("parent", heard.books.get("parent", "")))
+
+
+def named(root: RootBook, nodes: Mapping[str, HeardNode]) -> RootBook:
+    """The root under the name that its children have for it."""
+    names = [name for name, heard in nodes.items() if heard.status.get("role") == "root"]
+    names += [_parent(nodes[child]) for child in root.lines if child in nodes]
+    return replace(root, name=names[0]) if names else root
+
+
+def books(nodes: Mapping[str, HeardNode], silent: Iterable[str] = ()) -> list[NodeBook]:
+    """The books of all nodes: the answer where there is one, else what is retained."""
+    silent, out = set(silent), []
+    for name, heard in sorted(nodes.items()):
+        answer = heard.answer.get("books")
+        if isinstance(answer, dict):
+            out.append(NodeBook(name, _parent(heard), answer))
+        elif heard.books:
+            out.append(NodeBook(name, _parent(heard), heard.books, late_word=heard.books.get("final") is not True))
+    return out
+
+
+def balanced(found: Audit) -> bool:
+    """Whether it is proved; what is declared of unknown size is no fault."""
+    return bool(found.nodes) and not found.off and not found.unheard
+
+
+def lines(found: Audit) -> list[str]:
+    """The table, the equation, and the verdict as the last line."""
+    out = _table([_row(found, node) for node in found.nodes])
+    root = found.root
+    out.append(f"{root.name}: {sum(root.stored.values())} readings in bronze.messages, {root.late} of them in ops.late")
+    out += [f"declared in ops.gaps: {n} losses of unknown size: {reason}" for reason, n in root.unknown.items()]
+    out += [f"unknown: {text}" for text in (*found.unheard, *found.unknown)]
+    sure = not (found.unknown or found.unheard)
+    pending = sum(found.pending.values())
+    parts = f"stored {found.stored} + pending {pending} + declared lost {found.lost} + late {found.late}"
+    out.append(
+        f"produced {found.produced} {'=' if found.rest == 0 else '>=' if found.rest > 0 else '<='} {parts} "
+        f"+ quarantined {found.quarantined}" + ("" if found.rest == 0 else f" (difference {abs(found.rest)})")
+    )
+    if found.off:
+        return [*out, *(f"off: {text}" for text in found.off[:-1]), f"off: {found.off[-1]}"]
+    if not found.nodes:
+        return [*out, "not proved: no node has published its books"]
+    if found.unheard:
+        return [*out, f"not proved: {len(found.unheard)} of the books could not be read; --also names further brokers"]
+    return [*out, "balanced" if sure else "balanced, as far as is known: the lines with `unknown` say what is not"]
+
+
+def _row(found: Audit, node: NodeBook) -> tuple[str, ...]:
+    number, open_ = node.number, node.number("open") + node.number("waiting")
+    on_its_way = found.pending.get(node.node, 0) - open_
+    role, said = ("gateway" if node.leaf else "region"), ("earlier" if node.late_word else "")
+    produced = node.produced if node.leaf else number("received")
+    values = (produced, number("sent"), open_, on_its_way, number("lost"), number("dropped"), number("refused"))
+    return (node.node, role, node.parent, *map(str, values), said)
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(len(row[at]) for row in (COLUMNS, *rows)) for at in range(len(COLUMNS))]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells: list[Any] = [
+            text.rjust(width) if NUMBERS_FROM <= at < len(COLUMNS) - 1 else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return [line(COLUMNS), *map(line, rows)]

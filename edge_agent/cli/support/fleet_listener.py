@@ -1,0 +1,113 @@
+"""Hears the brokers of a tree: what every node has published, and its answer to `diagnose`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edge_agent.cli.support.message_rendering import json_of
+from edge_agent.config import topics
+from edge_agent.errors import PortError
+from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Down, Link, Messages, Subscribed
+from edge_agent.ports.waiter import Waiter
+
+TURN_S: Final = 0.1
+QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
+EXPIRY_S: Final = 10
+
+
+@dataclass(slots=True)
+class HeardNode:
+    """What one node says. broker: index of the one that it was heard on. answer: to the last question."""
+
+    broker: int
+    status: dict[str, Any] = field(default_factory=dict)
+    books: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def online(self) -> bool:
+        return self.status.get("online") is True
+
+
+class FleetListener:
+    """Connections to the brokers of a tree. Use as a context."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.nodes: dict[str, HeardNode] = {}
+        self._connections = [Connection(link) for link in links]
+        self._waiter, self._id = Waiter(), f"audit-{os.getpid()}"
+        self._ready: set[int] = set()
+        self._heard_s = time.monotonic()
+
+    def __enter__(self) -> FleetListener:
+        wanted = [topics.status(), topics.books(), topics.answer("+", self._id)]
+        for connection in self._connections:
+            connection.subscribe(dict.fromkeys(wanted, 1))
+            connection.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._waiter.close()
+
+    def retained(self, seconds: float) -> None:
+        """Hear what is retained on all brokers. Raises: PortError for a broker that cannot be heard."""
+        until = time.monotonic() + seconds
+
+        def quiet() -> bool:
+            return len(self._ready) == len(self._connections) and time.monotonic() - self._heard_s > QUIET_S
+
+        self._turn(quiet, until)
+        for at, connection in enumerate(self._connections):
+            if at not in self._ready:
+                raise PortError(f"no word from {connection.link.url} within {seconds:g} s; check that it runs")
+
+    def ask(self, nodes: Iterable[str], seconds: float) -> set[str]:
+        """Ask nodes for a diagnosis. Returns those that do not answer in time."""
+        waiting = set(nodes)
+        question = json.dumps({"cmd": "diagnose", "id": self._id}).encode()
+        for node in waiting:
+            self.nodes[node].answer = {}
+            self._connections[self.nodes[node].broker].publish(topics.commands(node), question, expiry_s=EXPIRY_S)
+
+        def answered() -> bool:
+            return all(self.nodes[node].answer for node in waiting)
+
+        self._turn(answered, time.monotonic() + seconds)
+        return {node for node in waiting if not self.nodes[node].answer}
+
+    def _turn(self, done: Callable[[], bool], until: float) -> None:
+        while not done() and time.monotonic() < until:
+            self._waiter.wait(self._connections, TURN_S)
+            for at, connection in enumerate(self._connections):
+                for report in connection.take():
+                    match report:
+                        case Down() if at not in self._ready:
+                            raise PortError(f"no broker {connection.link.url}: {report.why}")
+                        case Subscribed():
+                            self._ready.add(at)
+                            self._heard_s = time.monotonic()
+                        case Messages():
+                            self._heard_s = time.monotonic()
+                            for name, payload, _, _ in report.messages:
+                                self._take(at, name, payload)
+
+    def _take(self, broker: int, name: str, payload: bytes) -> None:
+        topic, content = topics.parse(name), json_of(payload) if payload else None
+        if topic is None or not isinstance(content, dict):
+            return
+        node = self.nodes.setdefault(topic.node, HeardNode(broker))
+        match topic.what:
+            case "status":
+                node.broker, node.status = broker, content
+            case "books":
+                node.books = content
+            case "answer":
+                node.answer = content

@@ -1,0 +1,239 @@
+"""Whether the books balance: no reading lost without a word, none counted twice. Pure.
+
+Rule (docs/protocol.md 9.1): produced = stored + pending + declared lost + late + quarantined, proved node by node and
+link by link from what every node says of itself and from the root's tables. A reading that several groups ask for
+counts once in each; one that travels in several whole windows, once in each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+ROOT: Final = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a parent applied of a child: its epoch in force, the next seq of it, and of the unbroken line of epochs
+    up to there the readings (None: not known) and the frames that had no effect.
+    """
+
+    epoch: int
+    next: int
+    readings: int | None
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBook:
+    """What one node says of itself. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
+
+    late_word: the book may be older than what the node has sent since: it does not answer and was not stopped in order.
+    """
+
+    node: str
+    parent: str
+    book: Mapping[str, Any]
+    late_word: bool = False
+
+    @property
+    def leaf(self) -> bool:
+        """Whether it is a gateway."""
+        return "taken" in self.book
+
+    def number(self, name: str) -> int:
+        """A number of the book; 0 where it has none."""
+        found = self.book.get(name, 0)
+        return found if isinstance(found, int) else 0
+
+    @property
+    def produced(self) -> int:
+        """Readings of a gateway that some query asks for, and those it refused."""
+        return self.number("taken") + self.number("added") - self.number("outside") + self.number("refused")
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """Child -> what this merger applied of it."""
+        found = self.book.get("children", {})
+        return {child: Line(*line) for child, line in found.items()} if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class RootBook:
+    """What the root's tables say.
+
+    lines: of the root's children. applied: child -> readings that the decisions applied; None: not known from the
+    first on. stored: child -> readings in rows of bronze.messages that count. doubled: rows there that stand twice.
+    uncounted: rows from before there were counts. late: readings in ops.late. unknown: reason -> gap records of unknown
+    size.
+    """
+
+    name: str = ROOT
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    applied: Mapping[str, int] | None = None
+    stored: Mapping[str, int] = field(default_factory=dict)
+    doubled: tuple[str, ...] = ()
+    uncounted: int = 0
+    late: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Audit:
+    """off: what does not balance, where and by how much. unheard: what could not be looked at. unknown: of what was,
+    what cannot be told. pending: node -> readings open there or on the way from there to its parent. former: readings
+    known from the parent's side only, as of spools that were lost.
+    """
+
+    root: RootBook
+    nodes: tuple[NodeBook, ...]
+    off: list[str] = field(default_factory=list)
+    unheard: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    pending: dict[str, int] = field(default_factory=dict)
+    former: int = 0
+
+    @property
+    def produced(self) -> int:
+        return self.former + sum(node.produced for node in self.nodes if node.leaf)
+
+    @property
+    def stored(self) -> int:
+        """In rows that took effect, without those in ops.late."""
+        return sum(self.root.stored.values()) - self.root.late
+
+    @property
+    def lost(self) -> int:
+        """Declared, of a known number."""
+        return sum(node.number("lost") for node in self.nodes)
+
+    @property
+    def late(self) -> int:
+        """In ops.late, or dropped at the gateway by `late = "drop"` or "per_window"."""
+        return self.root.late + sum(node.number("dropped") for node in self.nodes if node.leaf)
+
+    @property
+    def quarantined(self) -> int:
+        """Refused by a sensor."""
+        return sum(node.number("refused") for node in self.nodes if node.leaf)
+
+    @property
+    def rest(self) -> int:
+        """Produced - (stored + pending + lost + late + quarantined)."""
+        return self.produced - (self.stored + sum(self.pending.values()) + self.lost + self.late + self.quarantined)
+
+
+def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
+    """Checks every node, every link and the whole."""
+    out = Audit(root, tuple(nodes))
+    lines = {root.name: dict(root.lines)}
+    for node in out.nodes:
+        _balance_node(out, node)
+        if not node.leaf:
+            lines[node.node] = node.lines
+    known = {node.node: node for node in out.nodes}
+    for node in out.nodes:
+        if node.parent in lines:
+            _balance_link(out, node, lines[node.parent].get(node.node))
+        else:
+            out.unheard.append(f"{node.parent}: no book of it; it is the parent of {node.node}")
+    for parent, found in lines.items():
+        for child in sorted(found.keys() - known.keys()):
+            out.former += found[child].readings or 0
+            out.unheard.append(f"{child}: no book of it; {parent} applied {_many(found[child].readings)} of it")
+    _balance_root(out)
+    if not out.off and out.rest:
+        if out.unknown or out.unheard:
+            out.unknown.append(
+                f"the whole: {_many(abs(out.rest))} {'not accounted for' if out.rest > 0 else 'too many'}"
+            )
+        else:
+            out.off.append(f"the whole: {_difference(out.rest)}")
+    return out
+
+
+def _balance_node(out: Audit, node: NodeBook) -> None:
+    """Taken or received = sent + open + dropped + lost."""
+    number = node.number
+    if node.leaf:
+        out.pending[node.node] = number("open") + number("waiting")
+        spent = number("left") + number("open") + number("outside") + number("dropped")
+        rest = number("taken") + number("added") - spent
+        if rest:
+            groups = ", ".join(node.book.get("off") or ())
+            out.off.append(
+                f"{node.node}: {_difference(rest)} between sensors and rows" + (f" ({groups})" if groups else "")
+            )
+        rest = number("left") - number("sent") - number("lost") - number("waiting")
+        where = "between rows and frames"
+    else:
+        out.pending[node.node] = number("open")
+        rest = number("received") - number("sent") - number("lost") - number("open")
+        where = "between children's frames and its own"
+        if all(line.readings is not None for line in node.lines.values()):
+            out.former += number("received") - sum(line.readings or 0 for line in node.lines.values())
+    if not node.book.get("whole", False):
+        out.unknown.append(f"{node.node}: its spool is older than its books")
+    elif rest:
+        out.off.append(f"{node.node}: {_difference(rest)} {where}")
+
+
+def _balance_link(out: Audit, child: NodeBook, line: Line | None) -> None:
+    """Sent by the child - applied by the parent: never below 0, and 0 once the last frame is applied."""
+    sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
+    if line is None:
+        line = Line(-1, 0, 0)
+    if line.readings is None or not child.book.get("whole", False):
+        out.unknown.append(f"{name}: books on its two sides do not begin together")
+        return
+    between = sent - line.readings
+    same = line.epoch == child.number("epoch")
+    if child.late_word and (between < 0 or (same and line.next > child.number("seq") + 1)):
+        out.unheard.append(f"{child.node}: it does not answer, and its last book is older than its last frames")
+        out.former += max(-between, 0)
+        out.pending[child.node] = out.pending.get(child.node, 0) + max(between, 0)
+        return
+    if between < 0:
+        out.off.append(f"{name}: {_many(-between)} counted twice: {line.readings} applied, {sent} sent")
+        return
+    through = same and line.next > child.number("seq")
+    if through and between and not (line.refused or child.number("lost_frames")):
+        out.off.append(f"{name}: {_many(between)} lost: all frames applied, {sent} sent, {line.readings} applied")
+        return
+    if line.refused or child.number("lost_frames"):
+        frames = line.refused + child.number("lost_frames")
+        out.unknown.append(f"{name}: {frames} frames without usable content, of at most {_many(between)}")
+        if through:
+            return
+    out.pending[child.node] = out.pending.get(child.node, 0) + between
+
+
+def _balance_root(out: Audit) -> None:
+    """Rows that stand = what the decisions applied = the lines of the children."""
+    root = out.root
+    out.off += [f"bronze.messages: {row} stands twice" for row in root.doubled]
+    if root.uncounted or root.applied is None:
+        out.unknown.append(f"bronze.messages: {root.uncounted} rows without a count, from before there were books")
+        return
+    for child in sorted(root.applied.keys() | root.stored.keys()):
+        rest = root.applied.get(child, 0) - root.stored.get(child, 0)
+        if rest:
+            out.off.append(f"bronze.messages, rows of {child}: {_difference(rest)} between decisions and rows")
+        line = root.lines.get(child)
+        if line is not None and line.readings is not None:
+            former = root.applied.get(child, 0) - line.readings
+            out.former += former
+            if former:
+                out.unknown.append(f"{child}: {_many(former)} came from a spool that was lost")
+
+
+def _difference(rest: int) -> str:
+    return f"{_many(rest)} lost" if rest > 0 else f"{_many(-rest)} counted twice"
+
+
+def _many(readings: int | None) -> str:
+    if readings is None:
+        return "an unknown number of readings"
+    return f"{readings} reading" + ("" if readings == 1 else "s")

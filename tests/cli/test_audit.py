@@ -1,0 +1,104 @@
+"""`headwater audit` at a real broker: retained books, nodes that answer, and what its last line says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloud_job.audit import root_book
+from edge_agent.cli.main import main
+from edge_agent.config import topics
+from edge_agent.root.books import Line, RootBook
+from tests.support.fakes import Mosquitto
+from tests.support.processes.broker_clients import publish
+
+pytestmark = pytest.mark.broker
+LEAF = {
+    "epoch": 7,
+    "seq": 4,
+    "sent": 90,
+    "lost": 0,
+    "lost_frames": 0,
+    "spooled": 0,
+    "whole": True,
+    "taken": 100,
+    "added": 0,
+    "left": 90,
+    "open": 6,
+    "outside": 1,
+    "dropped": 3,
+    "waiting": 0,
+    "refused": 5,
+}
+REGION = {
+    "epoch": 9,
+    "seq": 2,
+    "sent": 70,
+    "lost": 0,
+    "lost_frames": 0,
+    "spooled": 1,
+    "whole": True,
+    "received": 80,
+    "open": 10,
+    "children": {"gw-1": [7, 4, 80, 0]},
+}
+TABLES = RootBook("root", {"hall": Line(9, 2, 60)}, {"hall": 60}, {"hall": 60}, late=4)
+
+
+def _audit(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **books: dict[str, Any]
+) -> tuple[int, list[str]]:
+    monkeypatch.setattr(root_book, "root_book", lambda _folder: replace(TABLES, name="?"))
+    parents = {"gw-1": "hall", "hall": "root"}
+    for node, parent in parents.items():
+        book = {"parent": parent, "at_us": 1, "final": True, **books[node.replace("-", "_")]}
+        role = "gateway" if node == "gw-1" else "region"
+        publish(mosquitto.url, topics.status(node), json.dumps({"online": False, "role": role, "parent": parent}))
+        publish(mosquitto.url, topics.books(node), json.dumps(book))
+    code = main(["audit", "--broker", mosquitto.url, "--tables", "/nowhere"])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_it_says_where_every_reading_is(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """protocol 9.1"""
+    code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=REGION)
+    assert (code, said[-1]) == (0, "balanced")
+    assert said[-2] == "produced 104 = stored 56 + pending 36 + declared lost 0 + late 7 + quarantined 5"
+    assert said[1].split() == ["gw-1", "gateway", "hall", "104", "90", "6", "10", "0", "3", "5"]
+    assert said[2].split() == ["hall", "region", "root", "80", "70", "10", "10", "0", "0", "0"]
+
+
+def test_what_is_off_is_named_with_its_place_and_size(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = {**REGION, "received": 84, "open": 14, "children": {"gw-1": [7, 5, 94, 0]}}
+    code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=twice)
+    assert (code, said[-1]) == (1, "off: gw-1 -> hall: 4 readings counted twice: 94 applied, 90 sent")
+    lost = {**REGION, "children": {"gw-1": [7, 5, 80, 0]}}
+    code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=lost)
+    assert (code, said[-1]) == (1, "off: gw-1 -> hall: 10 readings lost: all frames applied, 90 sent, 80 applied")
+
+
+def test_frames_without_usable_content_make_it_an_inequality(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {**REGION, "children": {"gw-1": [7, 5, 80, 2]}}
+    code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=refused)
+    assert code == 0
+    assert said[-1].startswith("balanced, as far as is known")
+    assert "unknown: gw-1 -> hall: 2 frames without usable content, of at most 10 readings" in said
+    assert "produced 104 >= stored 56 + pending 26" in said[-2]
+
+
+def test_a_node_that_is_not_heard_leaves_it_unproved(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {**REGION, "received": 85, "open": 15, "children": {"gw-1": [7, 4, 80, 0], "gw-2": [3, 1, 5, 0]}}
+    code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=more)
+    assert (code, said[-1]) == (1, "not proved: 1 of the books could not be read; --also names further brokers")
+    assert "unknown: gw-2: no book of it; hall applied 5 readings of it" in said

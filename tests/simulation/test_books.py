@@ -1,0 +1,78 @@
+"""The books of random fleets balance, at every moment and at the end, through losses, duplicates and crashes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.events import BadFrame
+from edge_agent.root.books import Audit
+from tests.support.effort import seeds
+from tests.support.simulation.fleet_books import audited
+from tests.support.simulation.fleets import START, Fleet
+from tests.support.simulation.world import SECOND, Chaos
+
+pytestmark = pytest.mark.seeded
+
+
+def _chaos(random: Random) -> Chaos:
+    return Chaos(
+        drop=random.choice([0.0, 0.1]),
+        repeat=0.2,
+        delay_us=random.choice([20_000, 2 * SECOND]),
+        crash=random.choice([0.0, 0.001]),
+        broker=0.005,
+        partition=0.01,
+    )
+
+
+def _run(seed: int, *, changes: bool = False, sessions: bool = False) -> tuple[Fleet, list[Audit]]:
+    """A fleet that has come to its end, and what an audit found every ten seconds and then."""
+    fleet = Fleet(seed, _chaos(Random(seed)), changes=changes, sessions=sessions)
+    world, found = fleet.world, []
+    world.now_us = START
+    for until_s in range(10, 41, 10):
+        world.run(START + until_s * SECOND, lambda _now: None)
+        found.append(audited(fleet))
+    world.calm()
+    world.run(START + 190 * SECOND, lambda _now: None)
+    fleet.root_host.batch()
+    return fleet, [*found, audited(fleet)]
+
+
+@pytest.mark.parametrize("seed", seeds(0, 8))
+def test_the_books_balance_at_every_moment_and_nothing_is_pending_at_the_end(seed: int) -> None:
+    """protocol 9.1."""
+    fleet, found = _run(seed, changes=bool(seed % 2), sessions=bool(seed % 3))
+    for audit in found:
+        assert not audit.off, audit.off
+    last = found[-1]
+    assert not last.unknown, last.unknown
+    assert last.rest == 0
+    for node in last.nodes:
+        if node.leaf and not fleet.changes:  # every group takes every reading once
+            assert node.number("taken") % max(len(fleet.truth[node.node]), 1) == 0
+    assert sum(last.pending.values()) == 0, last.pending
+
+
+def test_a_frame_that_took_effect_twice_is_found_where_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    take, twice = ChildFrames.take, list[tuple[str, int]]()
+
+    def again(self: ChildFrames, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
+        out = take(self, node, message, received_us)
+        for applied in out if not twice else ():
+            if applied.effect.frame is not None and applied.effect.frame.readings:
+                twice.append((node, applied.effect.frame.readings))
+                assert not isinstance(message, Heartbeat)
+                return [*out, self._apply(applied.effect, message, received_us)]
+        return out
+
+    monkeypatch.setattr(ChildFrames, "take", again)
+    _, found = _run(1)
+    node, readings = twice[0]
+    assert any(line.startswith(f"{node} -> ") and f" {readings} reading" in line for line in found[-1].off), found[
+        -1
+    ].off
