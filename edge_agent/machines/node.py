@@ -80,6 +80,7 @@ class Node(ABC):
             in_flight=settings.in_flight,
             frame_bytes=settings.frame_bytes,
             max_keys=settings.max_keys,
+            lost=restored.lost,
         )
         self._load = load
         self._committing = False
@@ -107,6 +108,8 @@ class Node(ABC):
                     known, keys, hints, frame_bytes=settings.frame_bytes, max_keys=settings.max_keys
                 )
             self.outbox.restore(outbox, numbering, restored.frames)
+        elif restored.lost:
+            self.outbox.take_over(restored.frames)
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
+from edge_agent.machines.checkpoint.slots import DISPENSABLE
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
 from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.ports.sqlite_file import UnusableError
@@ -58,14 +59,18 @@ class Spool:
         self._file = SpoolFile(path, node, quota_bytes)
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
+        self._obsolete: set[str] = set()  # slots to delete with the next commit: damaged, or useless without those
         self._digests: dict[str, bytes] = {}  # of each slot as stored: an unchanged slot is not written again
 
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Restored:
-        """Take the file for this process and say what it holds; `lost` if a former file had to be set aside.
+        """Take the file for this process and say what it holds.
 
-        Raises: ConfigError if the spool is another node's, PortError if it is in use or cannot be written.
+        `lost` where the past of the node is unknown: a former file had to be set aside, or a slot is damaged without
+        which it cannot go on. In the second case the frames are still there, and the slots go with the next commit.
+        Raises: ConfigError if the spool is another node's or of a newer version, PortError if it is in use or cannot be
+        written.
         """
         self._file.take()
         try:
@@ -86,20 +91,29 @@ class Spool:
 
     def _read(self, *, lost: bool) -> Restored:
         db = self._file.open()
-        return Restored(self._read_slots(db), tuple(self._read_frames(db)), lost)
+        state, damaged = self._read_slots(db)
+        for name, why in damaged.items():
+            without = DISPENSABLE.get(name, "what the node knew is lost; its frames are sent")
+            self.notes.append(Note("spool.slot_damaged", {"slot": name, "why": why, "without_it": without}))
+        past = damaged.keys() <= DISPENSABLE.keys()
+        self._obsolete = damaged.keys() | (set() if past else state.keys())
+        return Restored(state if past else {}, tuple(self._read_frames(db)), lost or not past)
 
-    def _read_slots(self, db: sqlite3.Connection) -> dict[str, object]:
+    def _read_slots(self, db: sqlite3.Connection) -> tuple[dict[str, object], dict[str, str]]:
+        """(slots by name, what is wrong with those that are damaged)."""
         state: dict[str, object] = {}
+        damaged: dict[str, str] = {}
         self._digests.clear()
         for name, crc, value in db.execute("SELECT name, crc, value FROM slots"):
-            if zlib.crc32(value) != crc:  # without its dedupe marks a node would count twice: none is better than some
-                raise UnusableError(f"slot {name!r} fails its checksum")
             try:
+                if zlib.crc32(value) != crc:
+                    raise WireError("fails its checksum")
                 state[name] = self._loads(value)
             except WireError as err:
-                raise UnusableError(f"slot {name!r}: {err}") from err
-            self._digests[name] = _digest(value)
-        return state
+                damaged[name] = str(err)
+            else:
+                self._digests[name] = _digest(value)
+        return state, damaged
 
     def _read_frames(self, db: sqlite3.Connection) -> Iterator[SpooledFrame]:
         self.frames = self.bytes = 0
@@ -123,6 +137,7 @@ class Spool:
         slots = [(name, None if value is None else self._dumps(value)) for name, value in commit.state.items()]
         digests = {name: None if value is None else _digest(value) for name, value in slots}
         changed = [(name, value) for name, value in slots if digests[name] != self._digests.get(name)]
+        changed += [(name, None) for name in self._obsolete - digests.keys()]
         frames = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.frames]
         instead = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.replace]
         needed = sum(len(value) for _, value in changed if value) + sum(len(row[2]) for row in (*frames, *instead))
@@ -144,6 +159,7 @@ class Spool:
                 held = {"quota_bytes": self._file.quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
                 self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
         self.frames, self.bytes = count, size
+        self._obsolete = set()
         for name, digest in digests.items():
             if digest is None:
                 self._digests.pop(name, None)

@@ -56,10 +56,13 @@ class SpoolFile(SqliteFile):
     def _check(self, meta: dict[str, str]) -> None:
         """Refuses another version and another node."""
         version = int(meta["version"]) if meta.get("version", "").isdecimal() else 0
-        if version != VERSION:
-            raise UnusableError(
-                f"version {meta.get('version')}, this program knows {VERSION}", "newer" if version else "corrupt"
+        if version > VERSION:
+            raise ConfigError(
+                f"{self.what} is of version {version}, this headwater reads up to {VERSION}: run the newer one again, "
+                "or choose another [spool] path (what this one holds is then lost)"
             )
+        if version != VERSION:
+            raise UnusableError(f"version {meta.get('version')}, this program knows {VERSION}")
         if meta.get("node") != self.node:
             raise ConfigError(
                 f"{self.what} belongs to node {meta.get('node')!r}, this is {self.node!r}: "

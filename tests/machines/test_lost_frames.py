@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
-from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import Frame, Gap, Heartbeat, Receipt
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider, Decision
 from edge_agent.wire import frames
@@ -155,3 +155,15 @@ def test_a_bad_frame_marks_the_windows_from_where_its_line_stood_though_later_fr
     decision = root.file(5, child)
     assert root.took_effect[-2:] == [(1, 3), (1, 4)]
     assert [root.coverage(decision, second).complete for second in range(3)] == [True, False, False]
+
+
+def test_a_frame_that_was_damaged_in_the_spool_marks_the_windows_where_its_line_stood() -> None:
+    """protocol 3.6: its sender cannot say which; with a record of no time every row would be complete."""
+    child, root = Child("gw-1", (query(),)), Root()
+    birth, *sent = child.birth(), *(rows(child, second) for second in range(2))
+    root.file(1, child, birth, sent[0])
+    damaged = child.gap(Gap((GROUP,), 0, 0, -1, (), "damaged", 1, "sha256 00"))
+    decision = root.file(3, child, sent[1], damaged, rows(child, 2), rows(child, 3))
+    ((_, gap),) = decision.gaps
+    assert (gap.start_us, gap.end_us, gap.nodes) == (START + 2 * SECOND, START + 3 * SECOND + 1, ("gw-1",))
+    assert [root.coverage(decision, second).complete for second in range(3)] == [True, True, False]

@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
+from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Frame, Leaf, Plan, Receipt
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.events import Publish
+from edge_agent.machines.events import Publish, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.outbox import POISON_TRIES, RESEND_US, Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
@@ -214,3 +214,20 @@ def test_an_epoch_without_room_for_the_keys_says_so_before_it_numbers_anything()
     with pytest.raises(KeysExhausted):
         numbering.encode_step(1, 1, step(release(keys, [MAX_KEYS])))
     assert len(numbering.keys) == MAX_KEYS
+
+
+def test_frames_of_a_spool_whose_slots_are_lost_are_sent_before_a_birth_that_says_so() -> None:
+    """protocol 1.2: they count once each, as data of an epoch that was declared lost."""
+    box = Outbox("a", Random(1), version="1", in_flight=9, lost=True)
+    box.take_over((SpooledFrame(5, 3, True, 100), SpooledFrame(5, 4, False, 100)))
+    box.journal = 7
+    box.draw()
+    (birth,) = box.open(Step((GroupStep(GROUP, None, leaves=(Leaf("a", box.epoch),)),)))
+    assert birth.birth is not None
+    assert birth.birth.predecessor == LOST
+    box.link(up=True)
+    box.marks()
+    box.committed()
+    assert [(p.epoch, p.seq) for p in box.publish(0)] == [(5, 3), (5, 4), (box.epoch, 0)]
+    box.receipt(Receipt(5, 7, 5), no_frame)
+    assert box.take_forgotten() == [(5, 3), (5, 4)]

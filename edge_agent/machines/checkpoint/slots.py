@@ -27,10 +27,15 @@ VERSION: Final = 3  # 1 had no slot for its version and reads as 2; 3 has books 
 
 @dataclass(frozen=True, slots=True)
 class Slot(Generic[T]):
-    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it."""
+    """name: of the slot, or of all slots `name/...`. holds: the type of the value, as `codec.decode` takes it.
+
+    without: what the node does where the row is damaged; '' if it cannot go on from such a spool without counting
+    readings twice, or leaving some out without a word: then its past is `lost` (docs/protocol.md 1.2).
+    """
 
     name: str
     holds: type[T]
+    without: str = ""
 
     def write(self, value: T | None, *names: object) -> dict[str, object]:
         """The row to commit. value None: the row is deleted."""
@@ -81,10 +86,11 @@ class NumbersState:
     texts: list[str] = field(metadata={WRITTEN: "said"})
 
 
-LAYOUT: Final = Slot("layout", int)
+LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")
 OUTBOX: Final = Slot("outbox", OutboxState)
 NUMBERS: Final = Slot("numbering", NumbersState)
-HORIZON: Final = Slot("horizon", int)  # the root's correction horizon [us], from the last receipt
+# the root's correction horizon [us], from the last receipt
+HORIZON: Final = Slot("horizon", int, without="the longest horizon until the next receipt")
 KEYS: Final = "numbers"  # table: keys of the epoch
 REGISTERS: Final = "registers"  # table for each group number: hints of open sessions as they were sent
 
@@ -428,11 +434,14 @@ class MembershipSlots:
 
 # --- the process around the machine --------------------------------------------------------------------------------
 
-NUMBERER: Final = Slot("rim/numberer", dict[str, Any])  # config.in_force.revision_numbering
+# config.in_force.revision_numbering
+NUMBERER: Final = Slot("rim/numberer", dict[str, Any], without="the broker retains the numbers")
 REFUSED: Final = Slot("rim/refused", dict[str, int])  # sensor -> readings it refused
 REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.registry
-COMMANDS: Final = Slot("rim/commands", list[str])  # ids of commands to all nodes
+# ids of commands to all nodes
+COMMANDS: Final = Slot("rim/commands", list[str], without="a command that comes again is executed again")
 POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> what its position is a position in
+DISPENSABLE: Final = {slot.name: slot.without for slot in (LAYOUT, HORIZON, NUMBERER, COMMANDS) if slot.without}
 
 
 def epoch_key(name: str) -> EpochKey:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -118,12 +118,27 @@ class ChildFrames:
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
         return Applied(effect, dictionary, self.loss_of(effect.node, effect.why, payload, received_us))
 
+    def _dated(self, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
+        """Gap records; of one whose sender cannot know its time, a frame damaged on disk, where its line stands now."""
+        for gap in gaps:
+            if gap.end_us > gap.start_us or gap.readings >= 0 or not gap.groups:
+                yield gap
+                continue
+            for group in gap.groups:
+                member = self.children.membership(group).member(node)
+                start_us = max(min(member.frontier_us, now_us), 0)
+                nodes = gap.nodes or tuple(sorted(member.leaves))
+                yield replace(gap, groups=(group,), start_us=start_us, end_us=now_us + 1, nodes=nodes)
+
     def _apply(self, effect: Effect, message: Frame | BadFrame, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
         dictionary = self.dictionaries.setdefault(key, EpochDictionary())
         frame = effect.frame
         if frame is None:
             return self._settled(effect, dictionary, message, received_us)
+        if frame.gaps:
+            frame = replace(frame, gaps=tuple(self._dated(effect.node, frame.gaps, received_us)))
+            effect = replace(effect, frame=frame)
         try:
             if frame.define is not None:
                 dictionary.learn(frame.define)

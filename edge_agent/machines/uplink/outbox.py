@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import OutboxState
 from edge_agent.machines.events import Note, Publish, SpooledFrame
@@ -53,9 +53,10 @@ class Outbox:
         in_flight: int = 20,
         frame_bytes: int = MAX_FRAME_BYTES,
         max_keys: int = MAX_KEYS,
+        lost: bool = False,
     ) -> None:
         """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed. frame_bytes,
-        max_keys: see EpochEncoder.
+        max_keys: see EpochEncoder. lost: nothing is known of epochs before (1.2).
         """
         self.node, self.version, self.in_flight = node, version, in_flight
         self.frame_bytes, self.max_keys = frame_bytes, max_keys
@@ -63,7 +64,7 @@ class Outbox:
         self.journal: int | None = None
         self.epoch_id = 0
         self.seq = 0
-        self.predecessor: tuple[int, int] | None = None
+        self.predecessor: tuple[int, int] | str | None = LOST if lost else None
         self.encoder = self.new_encoder()
         self.pending: dict[tuple[int, int], Pending] = {}
         self.forget: list[tuple[int, int]] = []
@@ -271,7 +272,7 @@ class Outbox:
             epoch_id=self.epoch_id,
             seq=self.seq,
             journal=self.journal,
-            predecessor=self.predecessor,
+            predecessor=self.predecessor if isinstance(self.predecessor, tuple) else None,
             sent=self.sent_readings,
             lost=self.lost_readings,
             lost_frames=self.lost_frames,
@@ -284,6 +285,10 @@ class Outbox:
         self.predecessor, self.encoder = state.predecessor, encoder
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
         self.whole_books = state.whole
+        self.take_over(frames)
+
+    def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
+        """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
         for spooled in frames:
             self.pending[spooled.epoch, spooled.seq] = Pending(marked=spooled.sent)
             frame = spooled.frame
