@@ -64,6 +64,18 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The commit under way cannot be made: the disk is full. What makes room may go ahead of it (`Relieve`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relieved:
+    """The last `Relieve` is durable."""
+
+    mark_sent: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LinkUp:
     """The connection to the parent's broker is ready. In flight from before are void."""
 
@@ -179,6 +191,8 @@ Event = (
     | Read
     | Gathering
     | Committed
+    | Refused
+    | Relieved
     | LinkUp
     | LinkDown
     | Sent
@@ -212,6 +226,17 @@ class Commit:
     forget: tuple[tuple[int, int], ...] = ()
     mark_sent: tuple[tuple[int, int], ...] = ()
     replace: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Relieve:
+    """Ahead of a commit that the disk refuses: delete these frames, mark those as sent (docs/protocol.md 3.3).
+
+    All of them are committed. It needs no room on the disk, and makes some. Answered by `Relieved`.
+    """
+
+    forget: tuple[tuple[int, int], ...]
+    mark_sent: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +286,7 @@ class Note:
     fields: Mapping[str, object]
 
 
-Action = Commit | Publish | Beat | SendReceipt | Ack | Quarantine | Note
+Action = Commit | Relieve | Publish | Beat | SendReceipt | Ack | Quarantine | Note
 
 
 @dataclass(frozen=True, slots=True)

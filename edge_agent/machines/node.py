@@ -33,6 +33,8 @@ from edge_agent.machines.events import (
     LinkUp,
     Note,
     Receipted,
+    Refused,
+    Relieved,
     Restored,
     Sent,
     Stop,
@@ -130,10 +132,8 @@ class Node(ABC):
                 self._committing = False
                 self.outbox.committed()
                 out += self._after_commit()
-            case LinkUp() | LinkDown():
-                self.outbox.link(up=isinstance(event, LinkUp))
-            case Sent(epoch, seq):
-                self.outbox.sent(epoch, seq)
+            case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
+                out += self._uplink(event)
             case Receipted(receipt):
                 out += self.outbox.receipt(receipt, self._load)
                 self.horizon_us = receipt.horizon_us
@@ -157,6 +157,20 @@ class Node(ABC):
             beat = self.outbox.beat(now_us, self.settings.heartbeat_us, self._frontiers())
             out += [] if beat is None else [Beat(beat)]
         return out
+
+    def _uplink(self, event: Refused | Relieved | LinkUp | LinkDown | Sent) -> list[Action]:
+        """What concerns the outbox alone."""
+        match event:
+            case Refused():
+                relief = self.outbox.relieve()
+                return [] if relief is None else [relief]
+            case Relieved(marks):
+                self.outbox.relieved(marks)
+            case LinkUp() | LinkDown():
+                self.outbox.link(up=isinstance(event, LinkUp))
+            case Sent(epoch, seq):
+                self.outbox.sent(epoch, seq)
+        return []
 
     @property
     def wake_us(self) -> int:

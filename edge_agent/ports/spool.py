@@ -36,8 +36,8 @@ class DamagedError(PortError):
 class Spool:
     """One node's spool. Not thread-safe: one owner, the loop.
 
-    node: whose it is; another node's file is refused. encode: Frame -> payload. quota_bytes: beyond it the file
-    grows in steps, each with a line (None: no limit). dumps, loads: plain values <-> bytes of the slots.
+    node: whose it is; another node's file is refused. encode: Frame -> payload. quota_bytes: of frames; beyond it
+    a note says so (None: no limit). dumps, loads: plain values <-> bytes of the slots.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class Spool:
         self.frames = 0
         self.bytes = 0
         self._encode, self._dumps, self._loads = encode, dumps, loads
-        self._file = SpoolFile(path, node, quota_bytes)
+        self._quota_bytes, self._over = quota_bytes, False
+        self._file = SpoolFile(path, node)
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
         self._obsolete: set[str] = set()  # slots to delete with the next commit: damaged, or useless without those
@@ -140,32 +141,56 @@ class Spool:
         changed += [(name, None) for name in self._obsolete - digests.keys()]
         frames = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.frames]
         instead = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.replace]
-        needed = sum(len(value) for _, value in changed if value) + sum(len(row[2]) for row in (*frames, *instead))
-        while True:
+        for again in (True, False):
             try:
-                db.execute("BEGIN IMMEDIATE")
-                _write_slots(db, changed)
-                count, size = self._write_frames(db, frames, instead, commit.forget)
-                db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
-                db.execute("COMMIT")
+                count, size = self._transact(changed, frames, instead, commit)
                 break
-            except sqlite3.Error as err:
+            except (sqlite3.Error, OSError) as err:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 if isinstance(err, sqlite3.IntegrityError):
                     raise ValueError(f"a frame was committed twice: {err}") from err
-                if err.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._file.widen(needed):
+                if not again or not self._makes_room(err):
                     raise PortError(f"the spool {self.path} cannot commit: {err}") from err
-                held = {"quota_bytes": self._file.quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
-                self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
         self.frames, self.bytes = count, size
         self._obsolete = set()
+        self._compare_quota()
         for name, digest in digests.items():
             if digest is None:
                 self._digests.pop(name, None)
             else:
                 self._digests[name] = digest
         self._remember(frames, instead, commit.forget)
+
+    def _compare_quota(self) -> None:
+        over = self._quota_bytes is not None and self.bytes > self._quota_bytes
+        if over and not self._over:
+            held = {"quota_bytes": self._quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
+            self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
+        self._over = over
+
+    def _transact(
+        self, slots: Sequence[tuple[str, bytes | None]], frames: FrameRows, instead: FrameRows, commit: Commit
+    ) -> tuple[int, int]:
+        """One transaction. Returns how many frames there are then, and their bytes."""
+        db = self._file.db
+        db.execute("BEGIN IMMEDIATE")
+        _write_slots(db, slots)
+        held = self._write_frames(db, frames, instead, commit.forget)
+        db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
+        self._file.allocate_pages()
+        db.execute("COMMIT")
+        return held
+
+    def _makes_room(self, err: sqlite3.Error | OSError) -> bool:
+        """Whether a commit that a full disk refused may fit now: into the whole of the log."""
+        if isinstance(err, OSError) or err.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            return False
+        try:
+            self._file.start_log_anew()
+        except sqlite3.Error:
+            return False
+        return True
 
     def _write_frames(
         self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys

@@ -1,15 +1,20 @@
-"""The file of a spool: its tables, its version and node, its quota."""
+"""The file of a spool: its tables, its version and node, and the room that is kept for receipts."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from edge_agent.errors import ConfigError
-from edge_agent.ports.sqlite_file import PAGE_BYTES, SqliteFile, UnusableError, sync_folder
+from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, UnusableError, sync_folder
 
 VERSION: Final = 1  # of the tables below; a file with a higher one was written by a newer headwater
+
+AHEAD_PAGES: Final = 16  # allocated with those that a commit needs, so that not every commit allocates
+LEAST_BYTES: Final = 64 * 1024  # of the log: a commit of receipts fits
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -21,29 +26,56 @@ CREATE TABLE frames (
 
 
 class SpoolFile(SqliteFile):
-    """The file of one node's spool."""
+    """The file of one node's spool. It drains on a full disk: what a commit of receipts needs is kept allocated.
 
-    def __init__(self, path: Path, node: str, quota_bytes: int | None) -> None:
-        """node: whose it is. quota_bytes: beyond it the file grows by `widen` only; None: no limit."""
+    Every page of the database lies on the disk before the commit that adds it, so that a checkpoint needs no room; and
+    the write-ahead log has its full size from the start. Deleting frames needs no more than that, and gives their pages
+    to new ones. While the file is closed another file stands for the log, which SQLite then deletes.
+    """
+
+    def __init__(self, path: Path, node: str) -> None:
+        """node: whose it is."""
         super().__init__(path, Path(f"{path}.lock"), f"the spool {path}")
         self.node = node
-        self.quota_bytes = quota_bytes
+        self._reserve = Path(f"{path}.reserve")
+        self._handle: int | None = None  # to allocate by; closing it gives up SQLite's locks, so it stays open
 
     def open(self) -> sqlite3.Connection:
         """The database, begun if there is none.
 
-        Raises: UnusableError for a file that is no spool of ours, ConfigError for another node's, sqlite3.Error.
+        Raises: UnusableError for a file that is no spool of ours, ConfigError for another node's or a newer version's,
+        sqlite3.Error.
         """
         db = super().open()
-        if self.quota_bytes is not None:
-            limit = max(self.quota_bytes, self.path.stat().st_size) // PAGE_BYTES  # it may be over its quota already
-            db.execute(f"PRAGMA max_page_count={max(limit, 16)}")
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             if db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 raise UnusableError("a database, but not of headwater")
             self._begin(db)
         self._check(dict(db.execute("SELECT name, value FROM meta")))
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._reserve.unlink(missing_ok=True)
+        _allocate(Path(f"{self.path}-wal"), WAL_BYTES)
         return db
+
+    def allocate_pages(self) -> None:
+        """Before a COMMIT: allocate the pages that its transaction added. Raises: OSError if the disk is full."""
+        ((pages,),) = self.db.execute("PRAGMA page_count")
+        assert self._handle is not None
+        if os.fstat(self._handle).st_size < pages * PAGE_BYTES:
+            os.posix_fallocate(self._handle, 0, (pages + AHEAD_PAGES) * PAGE_BYTES)
+
+    def start_log_anew(self) -> None:
+        """Write the log's pages to the database, so that the next commit finds all of the log. Raises: sqlite3.Error"""
+        self.db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _close_db(self) -> None:
+        was_open = self._db is not None
+        super()._close_db()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        if was_open and not Path(f"{self.path}-wal").exists():
+            _allocate(self._reserve, WAL_BYTES)
 
     def _begin(self, db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -69,16 +101,17 @@ class SpoolFile(SqliteFile):
                 "choose another [spool] path, or move the file away"
             )
 
-    def widen(self, needed_bytes: int) -> bool:
-        """Let the file grow beyond its quota. Returns False if it is the disk that is full.
 
-        Refusing would stop the node for good: receipts make room, and they come to disk by a commit too. A machine that
-        keeps its quota (docs/protocol.md 3.5) never gets here.
-        """
-        db = self.db
-        (pages,), (limit,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA max_page_count").fetchone()
-        wanted = int(pages) + 2 * needed_bytes // PAGE_BYTES + 16  # rows, their indexes, and a leaf half empty
-        if self.quota_bytes is None or wanted <= int(limit):
-            return False
-        db.execute(f"PRAGMA max_page_count={max(wanted, limit + limit // 8)}")
-        return True
+def _allocate(path: Path, size_bytes: int) -> None:
+    """Let a file have this size, or on a disk that is nearly full a part of it."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while size_bytes >= LEAST_BYTES:
+                try:
+                    os.posix_fallocate(handle, 0, size_bytes)
+                    return
+                except OSError:
+                    size_bytes //= 2
+        finally:
+            os.close(handle)

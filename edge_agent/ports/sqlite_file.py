@@ -15,7 +15,7 @@ from typing import Final
 from edge_agent.errors import PortError
 
 WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
-PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default, stated because the quota counts in pages
+PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
 
 
 class UnusableError(Exception):

@@ -1,7 +1,8 @@
 """Performs the actions of a machine: commits, publishes, acknowledges, keeps bad bytes, logs notes.
 
-What comes of it are events for the machine. While a commit cannot be made (a full disk) everything asked for after it
-is held back: nothing is published ahead of its commit (docs/protocol.md 3.1).
+What comes of it are events for the machine. While a commit cannot be made (a full disk) what is asked for after it is
+held back: nothing goes out ahead of its commit (docs/protocol.md 3.1). But frames of earlier commits are published, and
+those that the parent has receipted make room in the spool (`Relieve`), until the commit fits.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from edge_agent.machines.events import (
     Note,
     Publish,
     Quarantine,
+    Refused,
+    Relieve,
+    Relieved,
     SendReceipt,
     Sent,
 )
@@ -77,10 +81,15 @@ class ActionExecutor:
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
         self._held: list[Action] = []  # what was asked for after it
+        self._unspooled: set[Publish] = set()  # frames of it
+        self._relief: Relieve | None = None  # what may go ahead of it, and has failed
 
     def perform(self, action: Action, now_us: int) -> list[Event]:
         """Do it, or hold it back behind a commit that failed; answers what came of it."""
-        if self._stuck is not None:
+        if isinstance(action, Relieve):
+            self._relief = action
+            return self._relieve()
+        if self._stuck is not None and not (isinstance(action, Publish) and action not in self._unspooled):
             self._held.append(action)
             return []
         match action:
@@ -105,8 +114,13 @@ class ActionExecutor:
         """Try a failed commit again when its time has come, and then what was held back."""
         if self._stuck is None or now_us < self._stuck[1]:
             return []
-        commit, self._stuck = self._stuck[0], None
-        events = self._commit(commit, now_us)
+        commit = self._stuck[0]
+        events = self._relieve()
+        if self._relief is not None:  # what it marks as sent must not be published by the commit after it
+            self._stuck = (commit, now_us + RETRY_US)
+            return []
+        self._stuck = None
+        events += self._commit(commit, now_us)
         held, self._held = self._held, []
         for action in held:
             events += self.perform(action, now_us)
@@ -150,8 +164,20 @@ class ActionExecutor:
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (commit, now_us + RETRY_US)
-            return []
+            self._unspooled = {Publish(frame.epoch, frame.seq) for frame in (*commit.frames, *commit.replace)}
+            return [Refused()]
         return [Committed()]
+
+    def _relieve(self) -> list[Event]:
+        if self._relief is None:
+            return []
+        try:
+            self._spool.commit(Commit(forget=self._relief.forget, mark_sent=self._relief.mark_sent))
+        except PortError as err:
+            log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
+            return []
+        done, self._relief = self._relief, None
+        return [Relieved(done.mark_sent)]
 
     def _publish(self, epoch: int, seq: int) -> list[Event]:
         try:

@@ -11,7 +11,7 @@ from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, Frame, Lea
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.events import Publish, SpooledFrame
+from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.outbox import POISON_TRIES, RESEND_US, Outbox
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
@@ -231,3 +231,28 @@ def test_frames_of_a_spool_whose_slots_are_lost_are_sent_before_a_birth_that_say
     assert [(p.epoch, p.seq) for p in box.publish(0)] == [(5, 3), (5, 4), (box.epoch, 0)]
     box.receipt(Receipt(5, 7, 5), no_frame)
     assert box.take_forgotten() == [(5, 3), (5, 4)]
+
+
+def test_a_full_disk_lets_frames_of_earlier_commits_go_and_be_marked_but_none_of_the_commit_under_way() -> None:
+    """protocol 3.1, 3.3: what is published is committed, and marked as sent before."""
+    box = opened()
+    box.receipt(Receipt(box.epoch, 7, 1), no_frame)
+    box.take_forgotten()
+    box.link(up=False)
+    box.put(step(release(["x"], [0])))
+    assert box.marks() == []
+    box.committed()
+    box.put(step(release(["x"], [0])))  # in the commit that the disk refuses
+    box.link(up=True)
+    assert box.publish(0) == []
+    assert box.relieve() == Relieve((), ((box.epoch, 1),))
+    assert box.relieve() is None
+    assert box.publish(0) == []
+    box.relieved([(box.epoch, 1)])
+    assert box.publish(0) == [Publish(box.epoch, 1)]
+    box.receipt(Receipt(box.epoch, 7, 2), no_frame)
+    assert box.relieve() == Relieve(((box.epoch, 1),), ())
+    assert box.publish(10 * RESEND_US) == []
+    box.marks()
+    box.committed()
+    assert box.publish(10 * RESEND_US) == [Publish(box.epoch, 2)]

@@ -17,8 +17,9 @@ from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit, SpooledFrame
 from edge_agent.ports import spool as module
 from edge_agent.ports.spool import Spool
-from edge_agent.ports.sqlite_file import WAL_BYTES
+from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES
 from tests.support.effort import examples
+from tests.support.ports.small_disk import small_disk
 from tests.support.ports.spools import EPOCH, encode, frames, reopened
 
 
@@ -105,10 +106,11 @@ def test_an_unchanged_slot_is_not_written_again(spool: Spool, path: Path) -> Non
     """One page less of flash a second."""
     big = {"slices": b"x" * 100_000}
     spool.commit(Commit(big))
-    log = path.with_name("spool.db-wal")
-    before = log.stat().st_size
+    db = spool._file.db
+    db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
     spool.commit(Commit(big, frames=frames(0)))
-    assert log.stat().st_size - before < 50_000
+    ((_, pages, _),) = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    assert 0 < pages * PAGE_BYTES < 50_000
     spool.commit(Commit({"slices": b"y" * 100_000}))
     spool.close()
     again = reopened(path)
@@ -123,21 +125,57 @@ def test_the_log_does_not_grow_without_end(spool: Spool, path: Path) -> None:
     assert path.stat().st_size < 2_000_000
 
 
-def test_a_spool_over_its_quota_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_spool_over_its_quota_says_so_once_and_goes_on(tmp_path: Path) -> None:
     """Stopping would be for good: the receipt that makes room comes to disk by a commit too."""
     spool = Spool(tmp_path / "s.db", "gw-1", lambda frame: os.urandom(20_000), quota_bytes=1_000_000)
     spool.open()
     for seq in range(100):
         spool.commit(Commit({"n": seq}, frames=(Frame(EPOCH, seq),)))
     assert spool.frames == 100
-    assert 2 <= len(spool.notes) <= 12
-    assert {note.name for note in spool.notes} == {"spool.over_quota"}
+    assert [note.name for note in spool.notes] == ["spool.over_quota"]
     spool.close()
-    spool = Spool(tmp_path / "s.db", "gw-1", lambda frame: os.urandom(20_000), quota_bytes=1_000_000)
-    assert len(spool.open().frames) == 100
-    spool.commit(Commit({"n": 100}, frames=tuple(Frame(EPOCH, seq) for seq in range(100, 140))))
-    assert spool.frames == 140
-    spool.close()
+
+
+def takes_two(spool: Spool, seq: int) -> bool:
+    """Whether the disk has room for a commit with two frames."""
+    try:
+        spool.commit(Commit({"n": seq, "state": os.urandom(20_000)}, frames=frames(seq, seq + 1)))
+    except PortError:
+        return False
+    return True
+
+
+def test_a_full_disk_takes_receipts_and_the_pages_they_free_take_frames(tmp_path: Path) -> None:
+    """protocol 3.1, 3.3: it drains by itself, with no byte of room on the disk."""
+    with small_disk(tmp_path / "disk", 12 * 1024 * 1024) as disk:
+        path = disk.folder / "spool.db"
+        spool = Spool(path, "gw-1", lambda frame: os.urandom(3_000))
+        spool.open()
+        disk.fill(leaving=3 * 1024 * 1024)
+        seq = 0
+        while seq < 5_000 and takes_two(spool, seq):
+            disk.fill(leaving=max(3 * 1024 * 1024 - seq * 3_000, 0), again=True)
+            seq += 2
+        disk.fill(again=True)
+        assert (200 < seq < 5_000, disk.free_bytes) == (True, 0)
+        for n in range(0, seq, 20):
+            spool.commit(Commit(mark_sent=tuple((EPOCH, n + i) for i in range(20))))
+        assert not takes_two(spool, seq)
+        left = list(range(seq))
+        while left:
+            spool.commit(Commit(forget=tuple((EPOCH, n) for n in left[:10])))
+            left = left[10:] + [seq, seq + 1] * (len(left) > 20)
+            assert takes_two(spool, seq)
+            seq += 2
+        assert disk.free_bytes <= 4 * PAGE_BYTES
+        held = spool.frames
+        spool.close()
+        disk.fill(again=True)
+        again = Spool(path, "gw-1", lambda frame: os.urandom(3_000))
+        assert (len(again.open().frames), again.notes) == (held, [])
+        again.commit(Commit({"n": 0}, forget=tuple((EPOCH, n) for n in range(seq))))
+        again.commit(Commit({"n": 1}, frames=frames(seq)))
+        again.close()
 
 
 def test_a_disk_that_is_full_refuses_the_commit_keeps_the_rest_and_takes_it_when_there_is_room(
@@ -146,7 +184,7 @@ def test_a_disk_that_is_full_refuses_the_commit_keeps_the_rest_and_takes_it_when
     spool.commit(Commit({"n": 1}, frames=frames(0, 1)))
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("spool.db-wal").stat().st_size + 8192, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 8192, limit[1]))
     try:
         with pytest.raises(PortError, match="cannot commit"):
             spool.commit(Commit({"n": 2, "big": os.urandom(500_000)}, frames=frames(2)))

@@ -223,7 +223,7 @@ def test_a_full_disk_sets_nothing_aside(tmp_path: Path) -> None:
         with pytest.raises(PortError, match="Read-only file system"):
             reopened(path).open()
         disk.read_only(False)
-        assert sorted(entry.name for entry in disk.folder.iterdir()) == ["filler", "spool.db", "spool.db.lock"]
+        assert not list(disk.folder.glob("*corrupt*"))
 
 
 VICTIM = """

@@ -8,14 +8,27 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import Birth, Frame
+from edge_agent.algebra.frame import Birth, Define, Frame, Receipt
 from edge_agent.config import topics
-from edge_agent.machines.events import Ack, Commit, Committed, Event, Note, Publish, Quarantine, SendReceipt
+from edge_agent.machines.events import (
+    Ack,
+    Commit,
+    Committed,
+    Event,
+    Note,
+    Publish,
+    Quarantine,
+    Refused,
+    Relieve,
+    Relieved,
+    SendReceipt,
+)
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.action_executor import RETRY_US, ActionExecutor
 from edge_agent.runtime.region import RegionLoop
 from edge_agent.wire import frames, receipts
+from tests.support.ports.small_disk import small_disk
 from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection, parts
 
 S = 1_000_000
@@ -40,6 +53,9 @@ class Region:
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.pass_s(seconds)
         self.loop.turn(0.0)
+
+    def stuck(self) -> bool:
+        return self.loop.executor.stuck
 
     def birth(self) -> Frame:
         return Frame(EPOCH, 0, Birth(EPOCH << 32, self.journal, None, "1"))
@@ -94,7 +110,7 @@ class Executed:
         self.up, self.acknowledged = made.up, list[object]()
         self.executor = ActionExecutor(made, dict, self.acknowledged.extend)
 
-    def perform(self, *actions: Commit | Publish | Ack | SendReceipt | Note | Quarantine) -> list[Event]:
+    def perform(self, *actions: Commit | Relieve | Publish | Ack | SendReceipt | Note | Quarantine) -> list[Event]:
         return [event for action in actions for event in self.executor.perform(action, S)]
 
 
@@ -106,21 +122,42 @@ def executed(tmp_path: Path) -> Iterator[Executed]:
 
 
 def test_a_commit_that_failed_is_not_reported_and_what_came_after_it_is_done_in_order(executed: Executed) -> None:
-    """protocol 3.1, 3.3: nothing that was asked for is forgotten, and nothing is done before the commit."""
+    """protocol 3.1, 3.3: nothing that was asked for is forgotten, and nothing of it is done before the commit."""
     receipt = Merger(NodeSettings("m"), Random(1), grace_us=S).parent.inbox.receipt("a", EPOCH)
     executed.perform(Commit(frames=(Frame(1, 0),)))
     executed.spool.full = True
-    after = (Publish(1, 0), Publish(1, 1), Ack(("t",)), SendReceipt("a", receipt), Quarantine("a", "bad", b"x"))
-    assert executed.perform(Commit({"n": 1}, frames=(Frame(1, 1),)), *after) == []
-    assert executed.executor.retry(S + RETRY_US) == []  # still full
+    after = (Publish(1, 1), Ack(("t",)), SendReceipt("a", receipt), Quarantine("a", "bad", b"x"))
+    assert executed.perform(Commit({"n": 1}, frames=(Frame(1, 1),)), *after) == [Refused()]
+    assert executed.executor.retry(S + RETRY_US) == [Refused()]  # still full
     assert (executed.up.published, executed.acknowledged) == ([], [])
     executed.spool.full = False
     assert executed.executor.retry(S + RETRY_US + 1) == []  # not so soon again
     assert executed.executor.retry(S + 2 * RETRY_US) == [Committed()]
     assert not executed.executor.stuck
-    assert [topic for topic, _ in executed.up.published] == [topics.frames("m", "root")] * 2 + [topics.ack("a")]
+    assert [topic for topic, _ in executed.up.published] == [topics.frames("m", "root"), topics.ack("a")]
     assert executed.acknowledged == ["t"]
     assert executed.spool.frames == 2
+
+
+def test_frames_of_earlier_commits_are_published_while_one_is_stuck(executed: Executed) -> None:
+    """protocol 3.1: they are durable, and their receipts are what makes room."""
+    executed.perform(Commit(frames=(Frame(1, 0),)))
+    executed.spool.full = True
+    executed.perform(Commit(frames=(Frame(1, 1),)), Publish(1, 0), Publish(1, 1))
+    assert [frames.decode(payload) for _, payload in executed.up.published] == [Frame(1, 0)]
+
+
+def test_what_makes_room_goes_ahead_and_while_it_cannot_the_commit_waits(executed: Executed) -> None:
+    """protocol 3.3: what it marks as sent is marked before the machine hears of it."""
+    executed.perform(Commit(frames=(Frame(1, 0), Frame(1, 1))))
+    executed.spool.full = True
+    executed.perform(Commit({"n": 1}))
+    assert executed.perform(Relieve(((1, 0),), ((1, 1),))) == []
+    assert executed.executor.retry(S + RETRY_US) == []
+    assert executed.spool.frames == 2
+    executed.spool.full = False
+    assert executed.executor.retry(S + 2 * RETRY_US) == [Relieved(((1, 1),)), Committed()]
+    assert (executed.spool.frames, list(executed.spool.unsent())) == (1, [])
 
 
 def test_actions_behind_a_second_failed_commit_wait_on(executed: Executed) -> None:
@@ -134,3 +171,40 @@ def test_actions_behind_a_second_failed_commit_wait_on(executed: Executed) -> No
     executed.perform(Commit({"n": 2}), Ack(("t",)))
     executed.executor.retry(2 * S + 2 * RETRY_US)
     assert executed.acknowledged == []
+
+
+def test_a_merger_drains_on_a_full_disk_and_then_takes_what_its_children_send(tmp_path: Path) -> None:
+    """protocol 3.1 to 3.3: no process ends, no room is needed, and nothing is acknowledged before it is durable."""
+    with small_disk(tmp_path / "disk", 8 * 1024 * 1024) as disk:
+        region = Region(disk.folder)
+        parent = region.loop.machine.outbox
+        up = region.loop.up
+        assert isinstance(up, ScriptedConnection)
+        receipt = Receipt(parent.epoch, 99, 0)
+        region.turn()
+        up.message(topics.ack("m"), receipts.encode(receipt))
+        region.turn(2.0)
+        seq = 0
+        while not region.stuck():  # each child's birth fills some more
+            seq += 1
+            assert seq < 500
+            if seq == 40:
+                disk.fill()
+            texts = tuple(f'{{"id":"q{seq}-{n}","pad":"{"x" * 900}"}}' for n in range(20))
+            birth = Birth((EPOCH + seq) << 32, region.journal, None, "1")
+            child = f"a-{seq}"
+            define = Define(queries=texts)
+            region.lower.message(topics.frames(child, "m"), frames.encode(Frame(EPOCH + seq, 0, birth, define)), seq)
+            region.turn(2.0)
+        acked = list(region.lower.acked)
+        assert seq not in acked
+        for _ in range(50):
+            region.turn(2.0)
+            sent = [frames.envelope(payload).seq for payload in up.sent(topics.frames("m", "root"))]
+            upto = max(number for number in sent if number is not None) + 1
+            up.message(topics.ack("m"), receipts.encode(Receipt(parent.epoch, 99, upto)))
+        assert not region.stuck()
+        assert region.lower.acked[-1] == seq
+        assert disk.free_bytes < 128 * 1024
+        region.loop.close()
+        region.spool.close()

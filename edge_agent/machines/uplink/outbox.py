@@ -13,15 +13,16 @@ receipted frames are deleted, the rest sent again with jittered back-off, `sent`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from itertools import islice
 from random import Random
 from typing import Any, Final
 
 from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import OutboxState
-from edge_agent.machines.events import Note, Publish, SpooledFrame
+from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import Step
 
@@ -129,12 +130,31 @@ class Outbox:
         """Frames to mark as sent in the commit that is being made: those about to be published for the first time."""
         if not self.link_up or self.journal is None:
             return []
-        room = MARK_AHEAD - sum(p.marked for p in self.pending.values())
-        fresh = [key for key, p in self.pending.items() if not p.marked][: max(room, 0)]
-        for key in fresh:
-            self.pending[key].marked = True
+        fresh = self._fresh(frozenset())
         self._uncommitted += fresh
         return fresh
+
+    def _fresh(self, without: Set[tuple[int, int]]) -> list[tuple[int, int]]:
+        room = MARK_AHEAD - sum(p.marked for p in self.pending.values())
+        unmarked = (key for key, p in self.pending.items() if not p.marked and key not in without)
+        fresh = list(islice(unmarked, max(room, 0)))
+        for key in fresh:
+            self.pending[key].marked = True
+        return fresh
+
+    def relieve(self) -> Relieve | None:
+        """What lets frames go, and further ones be published, while a full disk refuses the commit under way."""
+        fresh: list[tuple[int, int]] = []
+        if self.link_up and self.journal is not None and not self.births:
+            fresh = self._fresh(frozenset(self._uncommitted))
+            self._uncommitted += fresh
+        forget = self.take_forgotten()
+        return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None
+
+    def relieved(self, marks: Iterable[tuple[int, int]]) -> None:
+        """These are marked durably and may be published."""
+        gone = set(marks)
+        self._uncommitted = [key for key in self._uncommitted if key not in gone]
 
     def committed(self) -> None:
         """What was put before is durable now and may be published."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -22,19 +23,17 @@ class SmallDisk:
         self.folder = folder
         self._filler = folder / "filler"
 
-    def fill(self) -> None:
-        """Write until nothing goes onto it any more."""
-        handle = os.open(self._filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
+    def fill(self, *, leaving: int = 0, again: bool = False) -> None:
+        """Write until nothing goes onto it any more. leaving: bytes that stay free. again: it was filled before."""
+        assert again == self._filler.exists()
+        with self._filler.open("ab", buffering=0) as file:
             for size in PIECES:
-                self._append(handle, bytes(size))
-        finally:
-            os.close(handle)
+                self._append(file, bytes(size), leaving)
 
-    def _append(self, handle: int, piece: bytes) -> None:
-        while True:
+    def _append(self, file: FileIO, piece: bytes, leaving: int) -> None:
+        while not leaving or self.free_bytes > leaving:
             try:
-                os.write(handle, piece)
+                file.write(piece)
             except OSError:
                 return
 
