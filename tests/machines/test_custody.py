@@ -20,6 +20,7 @@ from edge_agent.machines.events import (
     Arrived,
     BadFrame,
     Beat,
+    ChildStatus,
     Commit,
     Committed,
     LowerLink,
@@ -124,6 +125,19 @@ def test_a_merger_owes_a_receipt_for_every_duplicate_until_the_next_commit() -> 
         region.do(Tick(), T0 + (second + 2) * S)
     upto = [a.receipt.upto for a in region.done if isinstance(a, SendReceipt) and a.receipt.epoch]
     assert upto.count(1) >= 3
+
+
+def test_a_child_that_comes_online_gets_a_receipt_of_its_epoch() -> None:
+    """protocol 3.2: it may have missed the last one, and sends again what it does not know to be here."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    region.do(came(("a", child.birth(T0))), T0 + S)
+    region.do(Tick(), T0 + 3 * S)
+    before = len([a for a in region.done if isinstance(a, SendReceipt)])
+    region.do(ChildStatus("a", online=True), T0 + 4 * S)
+    region.do(Tick(), T0 + 6 * S)
+    (receipt,) = [a.receipt for a in region.done if isinstance(a, SendReceipt)][before:]
+    assert (receipt.epoch, receipt.upto) == (child.outbox.epoch, 1)
 
 
 def test_rows_of_a_merger_and_marks_against_duplicates_come_back_together() -> None:
@@ -258,7 +272,8 @@ def test_what_a_merger_promised_holds_after_a_restart() -> None:
     assert max(region.machine._frontiers().values()) == T0 + 50 * S
     again = region_of(restored=region.disk.restored())
     again.do(Tick(), T0 + 5 * S)
-    assert max(again.machine._frontiers().values()) == T0 + 50 * S
+    (birth,) = (frame for frame in again.frames if frame.birth is not None)
+    assert [part.frontier_us for part in birth.groups] == [T0 + 50 * S]
     again.do(came(("a", child.send((T0 + 7 * S, T0 + 8 * S, "", 3.0)))), T0 + 6 * S)
     again.do(Tick(), T0 + 9 * S)
     parts = [part for frame in again.frames for part in frame.groups]

@@ -30,6 +30,7 @@ class Lander:
         self.clock, self.up = ScriptedClock(), ScriptedConnection("root")
         self.loop.clock, self.loop.connection, self.loop.connections = self.clock, self.up, [self.up]
         self.synced: dict[int, int | set[str]] = {}
+        self.closed = False
 
     def hears(self, *seqs: int) -> None:
         """Frames of the child "a"; the token of each is 100 + its seq."""
@@ -38,6 +39,12 @@ class Lander:
             payload = frames.encode(Frame(EPOCH, seq, birth))
             self.up.message(topics.frames("a", "root"), payload, 100 + seq)
         self.turns(3)
+
+    def close(self) -> None:
+        """As often as one likes."""
+        if not self.closed:
+            self.closed = True
+            self.loop.close()
 
     def turns(self, count: int) -> None:
         for _ in range(count):
@@ -77,7 +84,7 @@ def lander(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lander]:
     monkeypatch.setattr(os, "fsync", recorded)
     monkeypatch.setattr(os, "fdatasync", recorded)
     yield made
-    made.loop.close()
+    made.close()
 
 
 def when_receipted(lander: Lander, look: Callable[[], list[str]]) -> list[list[str]]:
@@ -125,6 +132,18 @@ def test_a_file_that_cannot_be_written_is_neither_receipted_nor_acknowledged_unt
     assert lander.up.acked == [100, 101]
 
 
+def test_a_disk_that_takes_a_part_of_a_write_gets_the_rest(lander: Lander, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.2: a file has its name only with all of its frames."""
+    write = os.write
+
+    def a_part(file: int, content: bytes) -> int:
+        return write(file, memoryview(content)[:7])
+
+    monkeypatch.setattr(os, "write", a_part)
+    lander.hears(0, 1, 2)
+    assert lander.landed() == [0, 1, 2]
+
+
 def test_what_the_disk_refused_stays_one_file_and_later_frames_have_their_own(
     lander: Lander, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,3 +156,20 @@ def test_what_the_disk_refused_stays_one_file_and_later_frames_have_their_own(
     lander.turns(6)
     assert lander.landed() == [0, 1]
     assert lander.receipts[-1] == 2
+
+
+def test_a_frame_that_comes_again_lands_once_and_is_receipted_again_also_by_the_next_lander(lander: Lander) -> None:
+    """protocol 3.2, 3.4: the marks against duplicates are stored beside the files."""
+    lander.hears(0, 0)
+    lander.hears(0, 2)
+    assert lander.landed() == [0, 2]
+    assert lander.receipts[-1] == 1
+    lander.close()
+    again = Lander(lander.folder)
+    again.clock.us = lander.clock.pass_s(1.0)
+    again.hears(0, 2)
+    assert again.receipts == [1, 1]
+    again.hears(1)
+    assert again.landed() == [0, 2, 1]
+    assert again.receipts[-1] == 3
+    again.close()
