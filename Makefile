@@ -5,8 +5,10 @@ ARGS ?=
 MINUTES ?= 10
 SEEDS ?= 1000
 FIRST ?= 0
+KILLS ?= 100
+CUTS ?= 200
 
-.PHONY: help demo test quick explore mutants simulate bench lint format docs setup lock clean
+.PHONY: help demo test quick explore mutants simulate storm powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -15,6 +17,9 @@ help:
 	@echo "make explore  the property tests with new seeds; prints what to add   (MINUTES=60; ARGS='tests/laws' for some)"
 	@echo "make mutants  breaks single lines of custody and completeness; prints which tests caught them   (ONLY='lander')"
 	@echo "make simulate  simulated fleets under drawn faults, against the oracle  (SEEDS=10000 FIRST=0; one seed again: SEEDS=1 FIRST=k)"
+	@echo "make storm  kills real processes and brokers, then compares every row with the readings             (KILLS=100)"
+	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
+	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
@@ -36,6 +41,15 @@ mutants:
 
 simulate:
 	@scripts/setup python && . scripts/env && exec .venv/bin/python -m tests.support.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+storm:
+	@scripts/setup system python && . scripts/env && exec .venv/bin/python -m tests.faults.storm --kills $(KILLS) $(ARGS)
+
+powercut:
+	@scripts/setup system python && exec .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS)
+
+soak:
+	@scripts/setup system python && . scripts/env && exec .venv/bin/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Commit
@@ -13,6 +15,7 @@ from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Link, Messages, Report, Up
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
+from edge_agent.runtime import build, lander
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.quarantine import QuarantineFile
 from edge_agent.runtime.status_and_commands import NodeStatus
@@ -84,6 +87,20 @@ class FillingSpool(Spool):
         if self.full:
             raise PortError(f"the spool {self.path} cannot commit: database or disk is full")
         super().commit(commit)
+
+
+@contextmanager
+def without_brokers(clock: SystemClock, connection: Callable[[str], Connection]) -> Iterator[None]:
+    """What `build` and a lander make in this block has this clock and connections of this kind, by client id."""
+
+    def made(link: Link, **_: object) -> Connection:
+        return connection(link.client_id)
+
+    with ExitStack() as stack:
+        for module in (build, lander):
+            stack.enter_context(mock.patch.object(module, "Connection", made))
+            stack.enter_context(mock.patch.object(module, "SystemClock", return_value=clock))
+        yield
 
 
 def parts(machine: Node, folder: Path, parent: str, role: str = "gateway") -> tuple[RuntimeParts, FillingSpool]:

@@ -1,0 +1,9 @@
+"""Real faults: processes, brokers and disks as they are, and a root that reads the landing files without Spark.
+
+- tree: gateways, mergers, a lander and brokers at their defaults, as child processes
+- landed_root: the rows that follow from the landing files
+- storm: `make storm`: kill -9 of every role, then a comparison with all readings
+- powercut: `make powercut`: traced writes, replayed up to any cut
+- disk_image: a folder as it may look after a power cut
+- soak: `make soak`: memory, descriptors and disk of a running tree
+"""

@@ -1,0 +1,60 @@
+"""The rows that follow from landing files, by the root's own decision, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from edge_agent.config import topics
+from edge_agent.machines.events import BadEnvelope
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
+from edge_agent.runtime.region import heard
+from edge_agent.wire import landing
+
+RowKey = tuple[str, str, str, int]  # query, node, key, start
+GRACE_US: Final = 600_000_000
+
+
+class LandedRoot:
+    """Reads each landing file of a folder once, in the order of their names."""
+
+    def __init__(self, folder: Path, *, delete: bool = False) -> None:
+        """delete: files go once they are read."""
+        self.folder, self._delete = folder, delete
+        self.rows: dict[RowKey, Row] = {}
+        self.files = self.bad = 0
+        self._done: set[str] = set()
+        self._root: NumpyRoot | None = None
+
+    def turn(self) -> None:
+        """Take what has landed since the last call, and decide."""
+        now_us = 0
+        for path in sorted(self.folder.glob(f"[0-9]*{landing.SUFFIX}")):
+            if path.name in self._done:
+                continue
+            self._done.add(path.name)
+            self.files += 1
+            for topic, received_us, payload in landing.iterate(path.read_bytes()):
+                now_us = max(now_us, received_us)
+                self._take(topic, received_us, payload)
+            if self._delete:
+                path.unlink()
+        if self._root is not None and now_us:
+            for row in self._root.step(now_us):
+                self.rows[row.query, row.node, row.key, row.start] = row
+
+    def _take(self, topic: str, received_us: int, payload: bytes) -> None:
+        if topic == landing.TICK_TOPIC:
+            if self._root is None:
+                self._root = NumpyRoot(landing.tick(payload).journal, grace_us=GRACE_US)
+            return
+        parsed, message = topics.parse(topic), heard(payload)
+        if parsed is None or self._root is None or isinstance(message, BadEnvelope):
+            self.bad += 1
+        else:
+            self._root.take(parsed.node, message, received_us)
+
+    def frontier_us(self, query: str) -> int:
+        """The end of the newest window of a query."""
+        return max((row.end for (name, *_), row in self.rows.items() if name == query), default=0)
