@@ -41,8 +41,9 @@ class Received:
 class Intake:
     """One batch being read.
 
-    rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the newest receive
-    time. messages: frames that are new, bad ones included; unread: what could not be read; again: what was known.
+    rows: what goes to bronze.messages, a column a list. parts: heads of what is not applied. now_us: the lander's time
+    at its last tick (before one has come the newest receive time; 0: none). ticked: one has come. messages: frames that
+    are new, bad ones included; unread: what could not be read; again: what was known.
     """
 
     decider: Decider
@@ -55,6 +56,7 @@ class Intake:
     unread: int = 0
     again: int = 0
     _stated: tuple[tuple[str, Receipt], ...] = ()  # what the lander has received, says the file that is being read
+    ticked: bool = False
 
     def read(self, content: bytes, name: str) -> None:
         """One landing file. A damaged one is read as far as it goes; the rest is logged and quarantined."""
@@ -74,10 +76,12 @@ class Intake:
         return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
 
     def _record(self, topic: str, received_us: int, payload: bytes) -> None:
-        self.now_us = max(self.now_us, received_us)
         if topic == landing.TICK_TOPIC:
             self._tick(received_us, payload)
             return
+        if not self.ticked:
+            self.now_us = max(self.now_us, received_us)
+        received_us = min(received_us, self.now_us)  # by a clock that has stepped back since
         found = topics.parse(topic)
         if found is None or found.what != "frame":
             self._bad(Received("", received_us, payload), "envelope", f"no topic of frames: {topic[:200]!r}")
@@ -101,7 +105,8 @@ class Intake:
             return
         self._stated = tick.received
         self.decider.parent.inbox.journal = tick.journal
-        self.decider.parent.children.link(received_us, up=tick.connected)
+        self.decider.tick(received_us, self.now_us or None, connected=tick.connected)
+        self.now_us, self.ticked = received_us, True
 
     def _known(self, node: str, epoch: int, seq: int) -> bool:
         return self.decider.parent.inbox.received(node, epoch, seq)

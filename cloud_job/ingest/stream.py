@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,19 +18,31 @@ if TYPE_CHECKING:
 SCHEMA: Final = "path string, modificationTime timestamp, length long, content binary"  # streaming wants it said
 MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch: it passes through the driver, some three times over
 POLL_S: Final = 0.5
+MAX_AGE: Final = (
+    "1000000d"  # Spark passes over files older than the newest by more: one wrong time would hide all others
+)
+MOST_FILES: Final = 100_000  # after so many the query begins anew: Spark remembers each, some 200 B, here and on disk
 
 
 class LandingStream:
     """Runs a job until `stop`, or (`once`) until the files that are there are done."""
 
     def __init__(
-        self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+        self,
+        job: Job,
+        *,
+        once: bool = False,
+        trigger_us: int = 1_000_000,
+        max_bytes: int = MAX_BYTES,
+        most_files: int = MOST_FILES,
     ) -> None:
         """trigger_us: between the starts of two micro-batches. max_bytes: of one, at least one file."""
+        self.most_files = most_files
         self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._failed: BaseException | None = None
+        self._seen = 0  # files since the query began
 
     def stop(self) -> None:
         """End after the batch under way; may be called from a signal handler."""
@@ -40,6 +53,8 @@ class LandingStream:
         query = self.start()
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(POLL_S)
+            if self._seen >= self.most_files and not self.once and self._failed is None:
+                query = self._anew(query)
         with self._busy:
             query.stop()
             if self._failed is not None:
@@ -47,6 +62,18 @@ class LandingStream:
             if (error := query.exception()) is not None and not self._stopping.is_set():
                 raise PortError(f"the streaming query ended: {str(error).splitlines()[0][:300]}")
             self.job.finish()
+
+    def _anew(self, query: StreamingQuery) -> StreamingQuery:
+        """End the query after the batch under way, and begin one that remembers no file.
+
+        Files that still lie there and stand in the last decision are passed over by the job.
+        """
+        with self._busy:
+            query.stop()
+            self._seen = 0
+            if "://" not in self.job.settings.checkpoint:
+                shutil.rmtree(self.job.settings.checkpoint, ignore_errors=True)
+            return self.start()
 
     def start(self) -> StreamingQuery:
         """The query, under way. `run` calls it once; a second call goes on where the first one ended."""
@@ -58,6 +85,7 @@ class LandingStream:
             .schema(SCHEMA)
             .option("pathGlobFilter", f"*{SUFFIX}")
             .option("maxBytesPerTrigger", self.max_bytes)
+            .option("maxFileAge", MAX_AGE)
             .load(landing)
         )
         writer = files.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint)
@@ -73,7 +101,7 @@ class LandingStream:
             if self._stopping.is_set():
                 raise PortError("stopping")  # a batch that returns counts as done, and this one is not
             try:
-                self.job.process(files, spark_batch)
+                self._seen += self.job.process(files, spark_batch)
             except BaseException as err:
                 self._failed = err
                 raise

@@ -109,8 +109,11 @@ class Job:
         self._perform(Work.loads(bytes(last["work"])), again=True)
         log.info("root.resumed", extra={"batch": self.state.number})
 
-    def process(self, files: DataFrame, _spark_batch: int) -> None:
-        """One micro-batch. files: path and content. Spark's batch number is not used: it restarts with a checkpoint."""
+    def process(self, files: DataFrame, _spark_batch: int) -> int:
+        """One micro-batch. files: path and content. Returns how many there were.
+
+        Spark's batch number is not used: it restarts with a checkpoint.
+        """
         self._since_s = time.monotonic()
         content = files.select("path", "content").toArrow()
         intake = self._intake()
@@ -123,6 +126,7 @@ class Job:
         self._done("read", intake.batch)
         if names:
             self._batch(intake, names)
+        return len(content)
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""

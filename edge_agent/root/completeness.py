@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, Serving
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
@@ -21,6 +21,8 @@ from edge_agent.machines.downlink.inbox import Effect
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
 from edge_agent.root.lost_frames import LostFrames
+
+STILL_US: Final = 10_000_000  # ten times what lies between two ticks of a lander: it was down, or its clock stepped
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,20 @@ class Decider:
         """What the lander says that it has received, after the file in which it says so (docs/protocol.md 3.2)."""
         self.lost_frames.stated(received, self.parent.speaking(), received_us)
 
+    def tick(self, now_us: int, before_us: int | None, *, connected: bool) -> None:
+        """The lander's own record, in the order in which they were written; before_us: of the one before, if any.
+
+        A lander that runs writes one every second. Where its clock stepped, either way, or it stood still, nothing that
+        its children did or did not do has taken that time: silence and lag go on from where they were (4.4, 8.1).
+        """
+        children = self.parent.children
+        if before_us is not None and not 0 <= now_us - before_us <= STILL_US:
+            children.shift(now_us - before_us)
+            self.lost_frames.shift(now_us - before_us)
+        children.link(now_us, up=connected)
+
     def decide(self, now_us: int) -> Decision:
-        """What may close now. now_us: the lander's newest receive time, never the driver's clock (8.1)."""
+        """What may close now. now_us: of the lander's last record, never the driver's clock (8.1); it may step back."""
         for node, lost in self.lost_frames.due(now_us, self.parent.children.grace_us):
             self._note(node, self.parent.settle(node, lost, now_us))
         passed = {group: family.published_us for group, family in self.parent.children.memberships.items()}

@@ -55,6 +55,10 @@ class LostFrames:
                 why = f"{FRAMES_LOST}: epoch {key.epoch:08x}, {first} to {last}"
                 yield key.node, BadFrame(key.epoch, first, why, b"", last - first + 1)
 
+    def shift(self, by_us: int) -> None:
+        """The lander's clock stepped, or it stood still: that is no time of waiting."""
+        self._missing = {key: (since_us + by_us, ranges) for key, (since_us, ranges) in self._missing.items()}
+
     def snapshot(self) -> list[object]:
         """Plain values."""
         return [[*key, since_us, [list(pair) for pair in ranges]] for key, (since_us, ranges) in self._missing.items()]

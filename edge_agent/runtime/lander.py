@@ -44,6 +44,7 @@ log = logging.getLogger("headwater.lander")
 RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
 LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
+MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
 
@@ -55,12 +56,17 @@ class LandingFolder:
         """Files that an earlier run left half-written go. Raises: PortError."""
         self.folder = folder
         self.count = 0
+        self._last_us = max((_stamp(path) for path in folder.glob(f"*{landing.SUFFIX}")), default=0)
         for part in folder.glob(f".*{landing.SUFFIX}.tmp"):
             _remove(part)
 
     def write(self, now_us: int, records: Iterable[bytes]) -> Path:
-        """One landing file. Names sort by time and are never used again. Raises: PortError, and there is no file."""
-        name = f"{now_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
+        """One landing file. Raises: PortError, and there is no file.
+
+        Names sort in the order of writing, also where the clock went back, and are never used again.
+        """
+        stamp_us = max(now_us, self._last_us + 1)
+        name = f"{stamp_us:017d}-{os.getpid():07d}-{self.count:07d}{landing.SUFFIX}"
         part, whole = self.folder / f".{name}.tmp", self.folder / name
         try:
             _write(part, b"".join(records))
@@ -69,8 +75,14 @@ class LandingFolder:
         except OSError as err:
             _remove(part)  # the disk may be full: a part of a file would keep it so
             raise PortError(f"landing file {name}: {err.strerror}") from err
-        self.count += 1
+        self.count, self._last_us = self.count + 1, stamp_us
         return whole
+
+
+def _stamp(path: Path) -> int:
+    """The time in the name of a landing file; 0 for another one."""
+    head = path.name.partition("-")[0]
+    return int(head) if head.isdecimal() and len(head) < MOST_DIGITS else 0
 
 
 def _write(path: Path, content: bytes) -> None:

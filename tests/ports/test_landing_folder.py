@@ -124,3 +124,12 @@ def test_a_first_start_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
         disk.make_room()
         Journal(disk.folder, "root").close()
         assert files(disk.folder) == [NAME, LOCK]
+
+
+def test_names_sort_in_the_order_of_writing_whatever_the_clock_says(tmp_path: Path) -> None:
+    """protocol 8.1: also across a restart of the lander, while files lie there."""
+    first = LandingFolder(tmp_path)
+    written = [first.write(us, RECORDS) for us in (5_000, 9_000, 1_000)]
+    again = LandingFolder(tmp_path)
+    written += [again.write(us, RECORDS) for us in (2_000, 1, 10_000)]
+    assert sorted(written) == written

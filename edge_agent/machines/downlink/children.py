@@ -62,6 +62,15 @@ class Children:
         for membership in self.memberships.values():
             membership.stepped_back(now_us)
 
+    def shift(self, by_us: int) -> None:
+        """The clock stepped, or nobody listened for so long: neither counts as silence or lag."""
+        for child in self.known.values():
+            child.heard_us += by_us
+        if self._link_up_us is not None:
+            self._link_up_us += by_us
+        for membership in self.memberships.values():
+            membership.shift(by_us)
+
     def stuck(self, group: Group, now_us: int) -> bool:
         """Whether its frontier has not risen for the grace time, as far as this parent could hear."""
         if self._link_up_us is None:

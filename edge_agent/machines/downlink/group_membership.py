@@ -92,6 +92,12 @@ class GroupMembership:
             return None
         return self._history[0][1:]
 
+    def shift(self, by_us: int) -> None:
+        """All times that durations are counted from move with the clock."""
+        self.moved_us += by_us
+        self._history = deque((us + by_us, low, whose, second) for us, low, whose, second in self._history)
+        self._agreement.shift(by_us)
+
     def stepped_back(self, now_us: int) -> None:
         """The clock of this parent went back: what it promised while it was ahead holds in the epoch before only."""
         self.forget_history()

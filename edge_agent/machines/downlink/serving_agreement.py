@@ -40,6 +40,10 @@ class ServingAgreement:
             if key in self._start_us
         }
 
+    def shift(self, by_us: int) -> None:
+        """The times at which queries were first seen move with the clock."""
+        self._since = {key: us + by_us for key, us in self._since.items()}
+
     def begins(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
         out: dict[QueryKey, dict[str, int]] = {}

@@ -47,7 +47,7 @@ def step(
     unread: messages of the batch that could not be read. flush: put nothing off.
     """
     state.number += 1
-    state.decided_us = decision.now_us
+    state.at(decision.now_us)
     queries = state.learn(decision.queries)
     now = _Step(state, decision, flush)
     now.take(parts, dictionaries)

@@ -55,6 +55,12 @@ class PunctuationQueries:
         """Whether rows may have to be revised once it is due."""
         return any(windows.waiting for windows in self.windows.values())
 
+    def stepped_back(self, now_us: int) -> None:
+        """The lander's clock went back: no row was revised after now_us."""
+        for windows in self.windows.values():
+            if windows.revised_us is not None:
+                windows.revised_us = min(windows.revised_us, now_us)
+
     def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary]) -> None:
         """Rows of markers that took effect, to the queries that they are of. dictionaries: of the epochs."""
         for effect in decision.effects:

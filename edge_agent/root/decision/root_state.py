@@ -79,6 +79,14 @@ class RootState:
         """No row that was applied starts before."""
         return min((low for low, _ in self.extent.values()), default=self.decided_us)
 
+    def at(self, now_us: int) -> None:
+        """A decision is taken now. Where the lander's clock went back, no row was revised after now."""
+        if now_us < self.decided_us:
+            self.revised = {place: min(us, now_us) for place, us in self.revised.items()}
+            self.nodes.us = min(self.nodes.us, now_us)
+            self.markers.stepped_back(now_us)
+        self.decided_us = now_us
+
     def own(self, number: int, owner: str) -> None:
         if not self.owners or self.owners[-1][1] != owner:
             self.owners.append((number, owner))

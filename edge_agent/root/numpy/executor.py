@@ -53,6 +53,10 @@ class NumpyRoot:
         """Readings that are in no result, in the order in which they came."""
         return self.kept.beyond
 
+    def tick(self, now_us: int) -> None:
+        """A record of the lander itself; its clock may step."""
+        self.decider.tick(now_us, self.state.decided_us or None, connected=True)
+
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message of a child, in the order of arrival; received_us never falls."""
         self.decider.take(node, message, received_us)

@@ -1,0 +1,45 @@
+"""Nothing depends on the times that files have (docs/protocol.md 8.1): what lands is read, whatever its mtime says."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cloud_job.ingest.stream import LandingStream
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.jobs import Roots
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.spark
+DAY_S = 86_400
+
+
+def test_a_file_that_is_dated_ahead_hides_no_other(roots: Callable[..., Roots]) -> None:
+    """protocol 8.1: nor does a query that begins anew, as it does after so many files, count anything twice."""
+    root = roots()
+    child = Child("gw-1", (query(),))
+    stream = LandingStream(root.job, trigger_us=0, most_files=2)
+    ended = threading.Thread(target=stream.run)
+    ended.start()
+    try:
+        for second in range(6):
+            now_us = START + (second + 1) * SECOND
+            records = [tick(now_us)] if second else [tick(now_us), record(child, now_us, child.birth())]
+            rows = child.rows(now_us, np.array([START + second * SECOND]), np.array([1.0]))
+            part = root.landing / f".{second:08d}.cborseq"
+            part.write_bytes(b"".join((*records, record(child, now_us, rows))))
+            ahead = second == 1
+            os.utime(part, (0, time.time() + 8 * DAY_S if ahead else 10 * second))
+            part.rename(part.with_name(part.name[1:]))
+            eventually(lambda: root.job.state.number >= second, 60)  # noqa: B023 (asked for at once)
+    finally:
+        stream.stop()
+        ended.join(60)
+    assert {start: row["values"]["count"] for (_, _, start), row in root.results().items()} == {
+        START + second * SECOND: 1.0 for second in range(6)
+    }
