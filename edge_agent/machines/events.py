@@ -41,6 +41,7 @@ class Read:
     token: what to acknowledge after the commit that holds them (None: nothing). clock_us: the sensor's own clock, for
     `file` and `simulated` (docs/protocol.md 4.1), None = the node's. ended: a file's last batch. mark_us: the source's
     own promise of event time, which a recording's watermarks give. markers: of punctuation windows; no readings.
+    since_boot: times are since boot, for the node's clock is not known (4.3).
     """
 
     sensor: str
@@ -51,6 +52,7 @@ class Read:
     ended: bool = False
     mark_us: int | None = None
     markers: tuple[Marker, ...] = ()
+    since_boot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,22 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockChanged:
+    """What the node's time is, and whether it is known; the time of this event is by it already (4.3).
+
+    boot: id of this boot. offset_us: of the node's time from the time since boot. by_us: how far it stepped with this.
+    wrong: [from, upto) of times that readings got, or should have got, from a clock that turns out to have been wrong.
+    A node that never gets this event has a clock that is known.
+    """
+
+    known: bool
+    boot: str
+    offset_us: int
+    by_us: int = 0
+    wrong: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The process is about to end in an orderly way: commit now what there is."""
 
@@ -205,6 +223,7 @@ Event = (
     | Mark
     | Failed
     | Damaged
+    | ClockChanged
     | Stop
 )
 

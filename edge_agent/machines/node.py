@@ -22,6 +22,7 @@ from edge_agent.machines.events import (
     Ack,
     Action,
     Beat,
+    ClockChanged,
     Command,
     Commit,
     Committed,
@@ -97,6 +98,7 @@ class Node(ABC):
         self._restate = False  # an operator asks for the numbers again
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
+        self.clock = ClockChanged(known=True, boot="", offset_us=0)
         self._failed: list[Gap] = []  # lost answers of this node, for the next step
         slots.check_version(restored.state)
         self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
@@ -115,16 +117,9 @@ class Node(ABC):
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
-        out: list[Action] = []
-        if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
-            out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
-            self._reborn = self._dirty = True
-            self._committed_us = None
-            self.outbox.link(up=self.outbox.link_up)
-            self._stepped_back(now_us)
-        self._now_us = now_us
+        out = self._time(event, now_us)
         match event:
-            case Tick():
+            case Tick() | ClockChanged():
                 pass
             case Gathering():
                 self._token_us = now_us
@@ -171,6 +166,24 @@ class Node(ABC):
             case Sent(epoch, seq):
                 self.outbox.sent(epoch, seq)
         return []
+
+    def _time(self, event: Event, now_us: int) -> list[Action]:
+        """What follows from the time itself: the clock stepped, is known, or is not any more."""
+        out: list[Action] = []
+        if isinstance(event, ClockChanged):
+            self._dirty = True
+            self._stepped(event.by_us)
+        if self._now_us is not None and now_us < self._now_us - STEP_BACK_US:
+            out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
+            self._reborn = self._dirty = True
+            self._committed_us = None
+            self.outbox.link(up=self.outbox.link_up)
+            self._stepped_back(now_us)
+        self._now_us = now_us
+        if isinstance(event, ClockChanged):
+            self.clock = event
+            self._clock_changed(event)
+        return out
 
     @property
     def wake_us(self) -> int:
@@ -299,6 +312,14 @@ class Node(ABC):
     @abstractmethod
     def _step(self, now_us: int) -> Step:
         """Rows closed since the last commit, and all changes of frontiers, leaves and serving ranges."""
+
+    def _stepped(self, by_us: int) -> None:
+        """The clock stepped, either way: times remembered move with it, for no time has passed."""
+        del by_us
+
+    def _clock_changed(self, event: ClockChanged) -> None:
+        """The clock is known, or is not any more."""
+        del event
 
     @abstractmethod
     def _stepped_back(self, now_us: int) -> None:

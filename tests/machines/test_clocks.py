@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from random import Random
 
 import numpy as np
 import pytest
 
+from edge_agent.algebra.frame import BEGAN, Leaf, Members
 from edge_agent.algebra.partials.partial import Batch
-from edge_agent.algebra.query.query import Aggregate, Query, Sensor
+from edge_agent.algebra.query.key import QueryPlace
+from edge_agent.algebra.query.query import Aggregate, Group, Query, Sensor
 from edge_agent.algebra.windows import CountTumbling, Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
-from edge_agent.machines.events import Action, Beat, Configured, Read, Tick
-from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.events import Action, Beat, ClockChanged, Configured, Quarantine, Read, Tick
+from edge_agent.machines.gateway import held_readings
+from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
 from edge_agent.machines.node import NodeSettings
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.support.machines.simulated_host import JOURNAL, Disk, S, SimulatedHost
@@ -28,13 +34,15 @@ ARRIVAL = Sensor("s", 1, "mqtt", scale=0, timeout_us=30 * S, delay_us=S)  # stam
 class Line:
     """A gateway alone in its groups, and the root. Time is true; the gateway's clock is wrong by `wrong_us`."""
 
-    def __init__(self, *queries: Query, sensor: Sensor = ARRIVAL) -> None:
+    def __init__(self, *queries: Query, sensor: Sensor = ARRIVAL, known: bool = True) -> None:
         self.sensor, self.queries = sensor, queries
         self.now_us, self.wrong_us, self.disk = T0, 0, Disk()
+        self.boot, self.booted_us, self.known = "boot-1", T0 - 100 * S, known
         self.root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
         self.root.decider.parent.children.link(T0, up=True)
         self.sent: set[tuple[int, int]] = set()
         self.stamped: list[int] = []
+        self.true: list[int] = []
         self.rows: dict[tuple[str, int], Row] = {}
         self.host = self.start()
 
@@ -46,19 +54,34 @@ class Line:
         """A process begins on the disk."""
         machine = Gateway(NodeSettings("a"), Random(self.now_us), self.disk.restored(), self.disk.load)
         self.host = SimulatedHost(machine, self.disk)
+        self.tell()
         texts = tuple(canonical_query(query) for query in self.queries)
         self.host.do(Configured((self.sensor,), self.queries, ("s",), texts), self.clock_us)
         self.host.accepted(self.clock_us)
         return self.host
+
+    def tell(self, by_us: int = 0) -> None:
+        """The gateway learns what its clock says, and whether that is known."""
+        offset_us = self.clock_us - (self.now_us - self.booted_us)
+        self.host.do(ClockChanged(self.known, self.boot, offset_us, by_us), self.clock_us)
+
+    def learn(self) -> None:
+        """The clock is right from here on, and that is known."""
+        by_us, self.wrong_us, self.known = -self.wrong_us, 0, True
+        self.tell(by_us)
 
     def second(self, many: int = 1) -> None:
         """A second later, with so many readings."""
         self.now_us += S
         time, one = np.full(many, self.clock_us - S // 2, np.int64), np.ones(many, np.int64)
         self.stamped += time.tolist()
+        self.true += [self.now_us - S // 2] * many
         actions: list[Action] = []
         if many:
-            actions += self.host.do(Read("s", Batch(time, one, one * 0, [()])), self.clock_us)
+            if not self.known:
+                time = time - self.clock_us + self.now_us - self.booted_us
+            batch = Batch(time, one, one * 0, [()])
+            actions += self.host.do(Read("s", batch, since_boot=not self.known), self.clock_us)
         actions += self.host.do(Tick(), self.clock_us)
         for place in [place for place in self.disk.frames if place not in self.sent]:
             self.root.take("a", self.disk.frames[place][0], self.now_us)
@@ -130,3 +153,128 @@ def test_sessions_and_positions_go_on_after_a_wrong_hour(restart: bool) -> None:
     positions = [row.values["n"] for row in line.rows.values() if row.query == "p"]
     assert len(positions) == len(true) // 5
     assert not line.root.beyond
+
+
+def test_a_lander_that_was_ahead_leaves_no_live_child_out_and_lets_no_dead_one_hold_the_frontier() -> None:
+    """protocol 4.4, 8.1: grace goes on from where it was, by ticks that stepped ahead for two seconds and back."""
+    decider = Decider(JOURNAL, GRACE)
+    children, group = decider.parent.children, Group("s", "", (), 0)
+    membership = children.membership(group)
+    before_us: int | None = None
+    for second in range(1, 200):
+        true_us = T0 + second * S
+        now_us = true_us + (600 * S if 100 <= second < 102 else 0)
+        decider.tick(now_us, before_us, connected=True)
+        before_us = now_us
+        for node in ("live", "dead") if second < 101 else ("live",):
+            membership.member(node).change(Members(0, (Leaf(node, 1),)))
+            children.heard(node, now_us)
+            membership.member(node).promise(true_us - S, now_us)
+        decider.decide(now_us)
+        assert not membership.members["live"].out
+        if not 158 < second < 164:
+            assert membership.members["dead"].out == (second > 160), second
+    assert membership.published_us == T0 + 198 * S
+
+
+def test_a_lander_that_was_down_lets_every_child_be_heard_first() -> None:
+    """protocol 4.4: silence counts only while it listens."""
+    decider = Decider(JOURNAL, GRACE)
+    decider.tick(T0, None, connected=True)
+    decider.parent.children.heard("a", T0)
+    decider.tick(T0 + 3_600 * S, T0, connected=True)
+    assert decider.parent.children.silent(T0 + 3_600 * S) == {"a": False}
+
+
+def test_rows_are_revised_again_soon_after_the_landers_clock_went_back() -> None:
+    """protocol 8.3: `revise_every` is counted from no later than now."""
+    state = RootState(RootLimits(60 * S, 7 * DAY))
+    state.at(T0 + 3_600 * S)
+    state.revised[QueryPlace("q", 1, "")] = T0 + 3_600 * S
+    state.at(T0)
+    assert state.revised == {QueryPlace("q", 1, ""): T0}
+
+
+@pytest.mark.parametrize("behind_us", [0, 600 * S])
+def test_a_stop_is_declared_also_where_the_clock_is_behind_the_last_commit(behind_us: int) -> None:
+    """protocol 3.1: how long it was is not known then, so the record covers all times until the clock is past it."""
+    line = Line(query(Tumbling(S)))
+    line.seconds(10)
+    stopped_us = line.now_us
+    line.now_us += 100 * S
+    line.wrong_us = -100 * S - behind_us
+    before = set(line.disk.frames)
+    line.start()
+    (gap,) = (gap for place in line.disk.frames.keys() - before for gap in line.disk.frames[place][0].gaps)
+    assert gap.reason == "stopped"
+    assert (gap.start_us, gap.end_us) == (stopped_us - behind_us, stopped_us + 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong_us", "restart"), [(-30 * 365 * DAY, False), (-7 * 60 * S, True), (3_600 * S, True), (3_600 * S, False)]
+)
+def test_readings_of_an_unknown_clock_are_in_the_windows_of_their_corrected_times(wrong_us: int, restart: bool) -> None:
+    """protocol 4.3: a boot in 1970, a clock that goes on from the last stop, one that is ahead."""
+    line = Line(query(Tumbling(10 * S)), known=False)
+    line.wrong_us = wrong_us
+    line.tell()
+    line.seconds(100)
+    if restart:
+        line.start()
+    line.seconds(100)
+    assert not line.rows
+    assert len(line.host.machine.held) == 200
+    line.learn()
+    line.seconds(60)
+    want = Counter(us // (10 * S) * (10 * S) for us in line.true)
+    assert shown(line) == {start: want[start] for start in range(T0, T0 + 250 * S, 10 * S)}
+    assert all(row.complete for row in line.rows.values())
+    assert {(gap.reason, gap.end_us) for _, gap in line.root.decider.gaps} == {(BEGAN, T0)}
+    assert not [slot for slot in line.disk.slots if slot.startswith("held/")]
+
+
+def test_readings_of_a_clock_that_was_never_known_are_in_no_window_and_declared() -> None:
+    """protocol 4.3: they are quarantined where they are, and their number is told upward."""
+    line = Line(query(Tumbling(S)))
+    line.seconds(10)
+    committed_us, line.known, line.wrong_us = line.now_us, False, -30 * 365 * DAY
+    line.now_us += 100 * S
+    line.boot, line.booted_us = "boot-2", line.now_us
+    line.start()
+    line.seconds(20)
+    line.now_us += 100 * S
+    line.boot, line.booted_us, line.known, line.wrong_us = "boot-3", line.now_us, True, 0
+    line.start()
+    line.seconds(40)
+    assert not [start for start in shown(line) if committed_us <= start < line.booted_us]
+    (gap,) = (gap for _, gap in line.root.decider.gaps if gap.reason == NEVER_KNOWN)
+    assert (gap.start_us, gap.end_us, gap.readings) == (committed_us, line.booted_us + 1, 20)
+    kept = [json.loads(each.payload) for each in line.host.done if isinstance(each, Quarantine)]
+    assert [us for page in kept for us in page["since"]] == [second * S + S // 2 for second in range(20)]
+
+
+def test_readings_that_wait_are_bounded_and_what_had_to_go_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 4.3, 3.5."""
+    monkeypatch.setattr(held_readings, "MOST_HELD", 100)
+    line = Line(query(Tumbling(S)), known=False)
+    line.seconds(150)
+    assert (len(line.host.machine.held), line.host.machine.held.dropped) == (100, 50)
+    line.learn()
+    line.seconds(10)
+    (gap,) = (gap for _, gap in line.root.decider.gaps if gap.reason == "clock unknown")
+    assert (gap.readings, gap.start_us, gap.end_us) == (50, T0 + S // 2, T0 + 49 * S + S // 2 + 1)
+
+
+def test_windows_of_readings_that_a_wrong_clock_stamped_are_flagged() -> None:
+    """protocol 4.3: it is learnt too late to correct them, so they and the windows they belong to are not complete."""
+    line = Line(query(Tumbling(S)))
+    line.wrong_us = 100 * S
+    line.tell(100 * S)
+    line.seconds(20)
+    line.wrong_us = 0
+    offset_us = line.booted_us
+    wrong = (T0, line.now_us + 100 * S)
+    line.host.do(ClockChanged(True, line.boot, offset_us, -100 * S, wrong), line.now_us)
+    line.seconds(150)
+    assert not [row for row in line.rows.values() if wrong[0] <= row.start < wrong[1] and row.complete]
+    assert [row for row in line.rows.values() if row.start >= wrong[1] and row.complete]

@@ -22,7 +22,9 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 
 T = TypeVar("T")
-VERSION: Final = 3  # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1)
+VERSION: Final = (
+    4  # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,28 @@ class GroupSlicerState:
     slicer: SlicerState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldState:
+    """Readings of one sensor that wait for the clock: times since the boot with that id; series index labels."""
+
+    sensor: str
+    boot: str
+    since_us: Ints
+    value: Array
+    series: Ints
+    labels: list[list[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndatedState:
+    """Groups whose sources were first heard while the clock was not known: when, since the boot with that id."""
+
+    boot: str
+    began: list[tuple[Group, int]]
+
+
+HELD: Final = Slot("held", HeldState)  # number of the page
+UNDATED: Final = Slot("undated", UndatedState)
 COMMITTED: Final = Slot("committed_us", int)
 ENDED_BOOK: Final = Slot("ended_book", dict[str, int])  # the books of groups that are gone, together
 FRONTIERS: Final = Slot("frontiers", dict[Group, int])

@@ -28,12 +28,16 @@ from edge_agent.machines.checkpoint.slots import (
     GroupSlots,
     slot_name,
 )
-from edge_agent.machines.events import Action, Configured, Event, Mark, Note, Read, Restored
+from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
+from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.slicer import Slicer, off
 from edge_agent.machines.gateway.source import Source
+from edge_agent.machines.gateway.undated import UndatedRecords
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
+NEVER_KNOWN: Final = "clock never known"  # the same: readings that have no time
+WRONG_CLOCK: Final = "clock was wrong"  # reason of a gap record: readings have, or lack, times that are not theirs
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
 
 
@@ -82,6 +86,8 @@ class Gateway(Node):
         self._gaps: list[Gap] = []  # for the next step
         self._late_markers = 0  # since the last commit
         self._notes: list[Action] = []  # for after the commit
+        self.held, self.undated = HeldReadings(), UndatedRecords()
+        self._committed_before_us: int | None = None  # the last commit of the process before
         self._anew = True  # the next birth may promise less than the epoch before
 
     def _ready(self) -> bool:
@@ -106,11 +112,64 @@ class Gateway(Node):
         source = self.sources.get(read.sensor)
         if source is None:
             return [Note("reading.unknown_sensor", {"sensor": read.sensor})]
-        source.take(read, now_us)
         self._wait_for(read.token, now_us)
+        if read.since_boot:
+            return self._hold(source, read, now_us)
+        source.take(read, now_us)
         if source.buffered >= BATCH_ROWS:
             self._slice(source)
         return []
+
+    # --- a clock that is not known (4.3) ------------------------------------------------------------------------
+
+    def _hold(self, source: Source, read: Read, now_us: int) -> list[Action]:
+        """Readings wait for their times; the oldest go where there are too many."""
+        before = self.held.dropped
+        self.held.add(read.sensor, self.clock.boot, read.batch)
+        source.position = source.position if read.position is None else read.position
+        source.heard_us = now_us
+        many = self.held.dropped - before
+        return [Note("reading.dropped", {"readings": many, "why": "the clock is not known"})] if many else []
+
+    def _stepped(self, by_us: int) -> None:
+        for source in self.sources.values():
+            source.heard_us += by_us
+
+    def _clock_changed(self, event: ClockChanged) -> None:
+        """Readings of this boot get their times, and records that waited theirs."""
+        if not (event.known and self._configured):
+            return
+        for name, batch in self.held.release(event.boot, event.offset_us):
+            source = self.sources.get(name)
+            if source is None:
+                self._notes.append(Note("reading.unknown_sensor", {"sensor": name, "readings": len(batch.time_us)}))
+            else:
+                source.take(Read(name, batch), source.heard_us)
+        self._never_known(event.offset_us)
+        self._gaps += self.undated.gaps(event.offset_us, self.settings.node)
+        for name, from_us, upto_us, many in self.held.lost(event.boot, event.offset_us):
+            self._gaps.append(
+                Gap(self._of_source(name), from_us, upto_us, many, (self.settings.node,), "clock unknown")
+            )
+        if event.wrong is not None:
+            groups = tuple(group for group in self.groups if self._by_clock(group))
+            self._gaps.append(Gap(groups, *event.wrong, -1, (self.settings.node,), WRONG_CLOCK))
+
+    def _of_source(self, name: str) -> tuple[Group, ...]:
+        return tuple(group for group in self.groups if group.source == name)
+
+    def _by_clock(self, group: Group) -> bool:
+        """Whether the readings of a group have their times from the node's clock."""
+        source = self.sources.get(group.source)
+        return source is not None and not source.sensor.own_clock and not source.sensor.option("time")
+
+    def _never_known(self, booted_us: int) -> None:
+        """Readings of boots that ended before their clock was known: between the last commit and this boot."""
+        start_us = min(self._committed_before_us or booted_us, booted_us)
+        for name, (many, pages) in self.held.never_known(self.clock.boot).items():
+            why, node = f"sensor {name}: {NEVER_KNOWN}", self.settings.node
+            self._notes += [Quarantine(node, why, page) for page in pages]
+            self._gaps.append(Gap(self._of_source(name), start_us, booted_us + 1, many, (node,), NEVER_KNOWN))
 
     def _slice(self, source: Source) -> None:
         batches = source.drain()
@@ -165,7 +224,10 @@ class Gateway(Node):
                 self._regroup(group, tuple(by_group.get(group, ())), sensors.get(group.source), moved)
             except ConfigError as err:  # each is right by itself: what was in force of the group goes on
                 out.append(Note("query.refused", {"source": group.source, "why": str(err)}))
-        self._configured = self._dirty = True
+        first, self._configured = not self._configured, True
+        self._dirty = True
+        if first:  # what waited for the clock since before the start
+            self._clock_changed(self.clock)
         return out
 
     def _moved(self, by_group: Mapping[Group, list[Query]]) -> dict[str, int | None]:
@@ -215,11 +277,17 @@ class Gateway(Node):
         if from_start or not isinstance(group.cut, TimeCut | SessionCut):
             return ()
         since_us = source.heard_us
+        if not self.clock.known:
+            self.undated.began(group, self.clock.boot, since_us - self.clock.offset_us)
+            return ()
         start_us = since_us - 1 - source.sensor.delay_us - group.lateness_us  # those under way come in part
         return (Gap((group,), start_us, since_us, -1, (self.settings.node,), BEGAN),)
 
     def _recover(self, sensors: tuple[Sensor, ...], now_us: int) -> None:
         """Restores groups and sources. A source counts as silent from now on, not since it was last heard."""
+        self._committed_before_us = COMMITTED.read(self._restored)
+        self.held.restore(self._restored)
+        self.undated.restore(self._restored, self.clock.boot, now_us - self.clock.offset_us)
         for found in GroupSlots.each(self._restored):
             slicer = Slicer.restore(*found, self.settings.node)
             self.groups[slicer.group] = GroupState(slicer, GroupSlots(slicer.group))
@@ -246,13 +314,22 @@ class Gateway(Node):
         return Step(tuple(steps), gaps=self._stop_gaps(now_us))
 
     def _stop_gaps(self, now_us: int) -> tuple[Gap, ...]:
-        """Gap records for sources that cannot be read again: their readings during the stop are lost (3.1)."""
+        """Gap records for sources that cannot be read again: their readings during the stop are lost (3.1).
+
+        With the clock behind the last commit the length of the stop is not known: the record then covers all the times
+        that readings may be given until the clock is past that commit.
+        """
         out = []
-        committed = COMMITTED.read(self._restored)
+        committed_us = COMMITTED.read(self._restored)
         for name, source in self.sources.items():
             groups = tuple(g for g in self.groups if g.source == name)
-            if groups and not source.sensor.rereadable and committed is not None and committed < now_us:
-                out.append(Gap(groups, committed, now_us, -1, (self.settings.node,), "stopped"))
+            if not groups or source.sensor.rereadable or committed_us is None:
+                continue
+            if not self.clock.known:
+                self.undated.stopped(groups, committed_us, now_us - self.clock.offset_us)
+            else:
+                start_us, end_us = sorted((committed_us, now_us))
+                out.append(Gap(groups, start_us, end_us + 1, -1, (self.settings.node,), "stopped"))
         return tuple(out)
 
     def _promise_anew(self, now_us: int) -> None:
@@ -340,7 +417,7 @@ class Gateway(Node):
         for name in _marker_sources(group):  # the least of its sources (4.1): a marker may still be on its way
             if (marking := self.sources.get(name)) is not None:
                 reached_us = min(reached_us, marking.reached_us(now_us))
-        if reached_us <= NEVER_US:
+        if reached_us <= NEVER_US or not (self.clock.known or (source is not None and source.own_clock)):
             return before
         return max(before, self._aligned(state, reached_us - group.lateness_us))
 
@@ -350,7 +427,13 @@ class Gateway(Node):
         return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
 
     def _state(self, now_us: int) -> Mapping[str, object]:
-        rows: dict[str, object] = {**COMMITTED.write(now_us), **FRONTIERS.write(dict(self._frontiers()))}
+        rows: dict[str, object] = {
+            **self.held.changes(),
+            **self.undated.changes(),
+            **FRONTIERS.write(dict(self._frontiers())),
+        }
+        if self.clock.known:  # else the next start declares all since the last commit by a clock that was
+            rows |= COMMITTED.write(now_us)
         if self._dropped:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
         for name, source in self.sources.items():
@@ -389,6 +472,7 @@ class Gateway(Node):
         return {
             "readings": {name: source.readings for name, source in self.sources.items()},
             "spooled": self.outbox.spooled,
+            "undated": {"held": len(self.held), "dropped": self.held.dropped},
             "groups": {slot_name(group): dict(state.slicer.counters) for group, state in self.groups.items()},
         }
 

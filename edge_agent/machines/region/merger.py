@@ -290,6 +290,9 @@ class Merger(Node):
         received = RECEIVED.read(state)
         parent.received = self.store.readings if received is None else received
 
+    def _stepped(self, by_us: int) -> None:
+        self.parent.children.shift(by_us)
+
     def _stepped_back(self, now_us: int) -> None:
         self.parent.children.stepped_back(now_us)
         for group, membership in self.parent.children.memberships.items():

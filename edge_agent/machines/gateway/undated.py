@@ -1,0 +1,57 @@
+"""Gap records whose time is not known yet, for the node's clock is not (docs/protocol.md 3.1, 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edge_agent.algebra.frame import BEGAN, Gap
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.slots import UNDATED, UndatedState
+
+
+class UndatedRecords:
+    """Starts of listening, which are committed, and a stop, which the next start declares again from its own slot."""
+
+    def __init__(self) -> None:
+        self._boot = ""
+        self._began: list[tuple[Group, int]] = []  # (group, time since boot)
+        self._stopped: list[tuple[tuple[Group, ...], int, int]] = []  # groups, last commit, time since boot
+        self._changed = False
+
+    def began(self, group: Group, boot: str, since_us: int) -> None:
+        """Listening began, that long after the boot."""
+        self._boot, self._changed = boot, True
+        self._began.append((group, since_us))
+
+    def stopped(self, groups: tuple[Group, ...], committed_us: int, since_us: int) -> None:
+        """The process stood still from that commit until that long after the boot."""
+        self._stopped.append((groups, committed_us, since_us))
+
+    def gaps(self, offset_us: int, node: str) -> list[Gap]:
+        """All of them; offset_us: of the node's time from the time since boot."""
+        out = []
+        for group, since_us in self._began:
+            at_us = offset_us + since_us
+            out.append(Gap((group,), at_us - 1 - group.lateness_us, at_us, -1, (node,), BEGAN))
+        for groups, committed_us, since_us in self._stopped:
+            start_us, end_us = sorted((committed_us, offset_us + since_us))
+            out.append(Gap(groups, start_us, end_us + 1, -1, (node,), "stopped"))
+        self._changed = self._changed or bool(self._began)
+        self._began, self._stopped = [], []
+        return out
+
+    def changes(self) -> dict[str, object]:
+        """The row to commit."""
+        if not self._changed:
+            return {}
+        self._changed = False
+        return UNDATED.write(UndatedState(boot=self._boot, began=self._began) if self._began else None)
+
+    def restore(self, state: Mapping[str, Any], boot: str, since_us: int) -> None:
+        """From a spool. Of another boot nobody knows when it was: listening begins now, that long after this one."""
+        found = UNDATED.read(state)
+        if found is not None:
+            same = found.boot == boot
+            self._boot, self._changed = boot, True
+            self._began = [(group, us if same else since_us) for group, us in found.began]

@@ -1,0 +1,163 @@
+"""What time it is at a node, and whether that is known (docs/protocol.md 4.3). Pure.
+
+A node's time is the time since boot, which never steps, plus an offset. The offset is known from the computer's clock
+where a time service (NTP) vouches for it; where there is no such service, from the computer's clock as long as it is
+plausible and does not step; or from a parent that the node has asked, within half the round trip.
+
+    UNKNOWN --service, plausible clock, parent--> known --step that nobody vouches for--> UNKNOWN
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+UNKNOWN: Final = ""
+SERVICE: Final = "time service"
+COMPUTER: Final = "computer"
+PARENT: Final = "parent"
+STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
+SETTLED_US: Final = 60_000_000  # a step that nobody vouches for and nobody denies holds after a minute
+ASK_US: Final = 5_000_000  # while the clock is unknown
+ASK_AGAIN_US: Final = 600_000_000  # of a parent that may know better than the computer's clock
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The computer's clocks at one moment. boot_us: since boot. vouched: a time service says that wall_us is right.
+
+    False: there is one and it does not say so yet; None: there is none to ask.
+    """
+
+    wall_us: int
+    boot_us: int
+    vouched: bool | None = None
+
+    @property
+    def offset_us(self) -> int:
+        return self.wall_us - self.boot_us
+
+
+@dataclass(frozen=True, slots=True)
+class ParentTime:
+    """The parent's answer: its time when it answered, and how far that may be off (None: nobody vouches for it).
+
+    asked_us: the node's time since boot when it asked.
+    """
+
+    time_us: int
+    error_us: int | None
+    asked_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """offset_us: of the node's time from the time since boot. source: where it is from; UNKNOWN: it is a guess."""
+
+    offset_us: int
+    source: str
+    error_us: int = 0
+
+    @property
+    def known(self) -> bool:
+        return self.source != UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """The computer's clock counted although nobody vouched for it: [from, upto) since boot (upto None: it does)."""
+
+    from_us: int
+    upto_us: int | None
+    offset_us: int
+
+
+class NodeClock:
+    """Feed with `look` and `answered`; `state` says what time it is."""
+
+    def __init__(self, first: ClockReading, *, trust: str, max_error_us: int, floor_us: int) -> None:
+        """trust: 'auto', 'always' (the computer's clock is right) or 'synced' (only if a service or a parent says so).
+
+        max_error_us: a parent's answer that may be further off is not taken. floor_us: no right clock is before.
+        """
+        self._trust, self._max_error_us, self._floor_us = trust, max_error_us, floor_us
+        self._wall_offset_us = first.offset_us  # of the computer's clock, without its slow drift
+        self._stepped_us: int | None = None  # since when it stands where nobody vouches for it
+        self._asked_us: int | None = None
+        self._trusted: Trusted | None = None
+        self.state = ClockState(max(first.wall_us, floor_us) - first.boot_us, UNKNOWN)
+        self.wrong: tuple[int, int] | None = None  # times that readings got, or should have got, by a wrong offset
+        self.look(first)
+
+    def look(self, now: ClockReading) -> ClockState:
+        """The state by the computer's clocks."""
+        stepped = abs(now.offset_us - self._wall_offset_us) >= STEP_US
+        if stepped:
+            self._wall_offset_us, self._stepped_us = now.offset_us, now.boot_us
+        known, before = self.state.known, self.state.source
+        if now.vouched or self._trust == "always":
+            if before != SERVICE or stepped:
+                self._become(ClockState(self._wall_offset_us, SERVICE), now.boot_us)
+            self._stepped_us = None
+        elif known and before != PARENT and stepped:
+            self._become(ClockState(self.state.offset_us, UNKNOWN), now.boot_us)
+        elif not known and self._may_trust(now):
+            self._become(ClockState(self._wall_offset_us, COMPUTER), now.boot_us)
+        return self.state
+
+    def _may_trust(self, now: ClockReading) -> bool:
+        """Whether the computer's clock counts although nobody vouches for it."""
+        if now.wall_us < self._floor_us:
+            return False
+        alone = self._trust == "auto" and now.vouched is None
+        if self._stepped_us is None:
+            return alone
+        back = abs(self._wall_offset_us - self.state.offset_us) < STEP_US  # where it was before
+        return back or (alone and now.boot_us - self._stepped_us >= SETTLED_US)
+
+    def _become(self, state: ClockState, boot_us: int) -> None:
+        self.state, trusted = state, self._trusted
+        if not state.known:
+            if trusted is not None and trusted.upto_us is None:
+                self._trusted = replace(trusted, upto_us=boot_us)
+            return
+        self._stepped_us = None
+        if trusted is not None and abs(trusted.offset_us - state.offset_us) >= STEP_US:
+            upto_us = boot_us if trusted.upto_us is None else trusted.upto_us
+            low, high = sorted((trusted.offset_us, state.offset_us))
+            self.wrong, trusted = (trusted.from_us + low, upto_us + high), None
+        if state.source == COMPUTER:
+            self._trusted = Trusted(boot_us if trusted is None else trusted.from_us, None, state.offset_us)
+        else:
+            self._trusted = None
+
+    def answered(self, answer: ParentTime, boot_us: int) -> ClockState:
+        """The state by a parent's answer, which came at boot_us."""
+        width_us = boot_us - answer.asked_us
+        error_us = width_us // 2 + (answer.error_us or 0)
+        if width_us < 0 or error_us > self._max_error_us:
+            return self.state
+        offset_us = answer.time_us - boot_us + width_us // 2
+        near_us = error_us + STEP_US
+        if not self.state.known:
+            right = self._trust == "auto" and abs(self._wall_offset_us - offset_us) <= near_us
+            if right:
+                self._become(ClockState(self._wall_offset_us, COMPUTER, error_us), boot_us)
+            else:
+                self._become(ClockState(offset_us, PARENT, error_us), boot_us)
+        elif answer.error_us is not None and self.state.source != SERVICE:
+            if abs(self.state.offset_us - offset_us) > near_us + self.state.error_us:
+                self._become(ClockState(offset_us, PARENT, error_us), boot_us)
+            elif self._trusted is not None:  # confirmed so far
+                self._trusted = replace(self._trusted, from_us=boot_us)
+        return self.state
+
+    def asks(self, boot_us: int) -> bool:
+        """Whether to ask the parent for its time now."""
+        if self.state.source == SERVICE:
+            return False
+        every_us = ASK_AGAIN_US if self.state.known else ASK_US
+        if self._asked_us is not None and 0 <= boot_us - self._asked_us < every_us:
+            return False
+        self._asked_us = boot_us
+        return True
