@@ -75,13 +75,16 @@ class Define:
 @dataclass(frozen=True, slots=True)
 class Birth:
     """The first record of an epoch (docs/protocol.md 1.2). predecessor: (epoch, last seq) at this parent, None, or
-    LOST.
+    LOST. frames: how many the birth takes: what it says holds when all are here. held: epochs of which frames are still
+    in the spool, the predecessor with it; None: not said.
     """
 
     epoch_id: int  # 64 bits; the frame's epoch is its first 32
     journal: int
     predecessor: tuple[int, int] | str | None
     version: str
+    frames: int = 1
+    held: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,13 @@ class Section:
     def readings(self) -> int:
         """Readings in the rows, here or elsewhere."""
         return readings_in(self.partials) if self.extent is None else self.extent.readings
+
+    @property
+    def highest_key(self) -> int:
+        """The highest key number of its rows; -1 without rows."""
+        if self.extent is not None:
+            return self.extent.key
+        return int(self.partials.key.max(initial=-1))
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with their columns under the names of the basis, unchecked."""

@@ -8,7 +8,7 @@ acknowledged after it; it comes early when messages wait for that and none has c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -41,9 +41,9 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.step import Step, halves, without_promise
+from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
@@ -96,9 +96,11 @@ class Node(ABC):
         self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
         self._restate = False  # an operator asks for the numbers again
+        self._renew = False  # a frame of this epoch is damaged: another one begins, which says everything anew
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
+        self._told: list[Action] = []  # notes of the commit that is being made
         self._failed: list[Gap] = []  # lost answers of this node, for the next step
         slots.check_version(restored.state)
         self.horizon_us = slots.HORIZON.read(restored.state) or MAX_HORIZON_US  # before any receipt
@@ -138,6 +140,7 @@ class Node(ABC):
             case Damaged(epoch, seq):
                 out += self.outbox.damaged(epoch, seq)
                 self._dirty = True
+                self._renew = self._renew or epoch == self.outbox.epoch
             case Failed(why):
                 self._failed.append(Gap((), now_us, now_us + 1, 0, (self.settings.node,), FAILED, 0, why))
                 self._dirty = True
@@ -205,11 +208,13 @@ class Node(ABC):
     def _commit(self, now_us: int) -> list[Action]:
         frames: list[Frame] = []
         if self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
-            self._reborn = False
+            self._reborn = self._renew = False
             if self.outbox.epoch_id:
-                frames += self.outbox.flush(self._flush_step(now_us))
-            self.outbox.draw()
-            frames += self.outbox.open(self._birth_step(now_us))
+                frames += self._flush(now_us)
+            frames += self._open(now_us)
+        elif self._renew:
+            self._renew = False
+            frames += self.outbox.restate() + self._open_on_the_way(now_us)
         step = self._step(now_us)
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
@@ -226,7 +231,8 @@ class Node(ABC):
         state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, False
         forget = tuple(self.outbox.take_forgotten())
-        return [Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
+        told, self._told = self._told, []
+        return [*told, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
 
     def _numbers(self) -> dict[str, object]:
         """The slots of the epoch's numbers that changed."""
@@ -244,21 +250,68 @@ class Node(ABC):
             state |= slots.NUMBERS.write(numbering.snapshot())
         return state
 
+    def _open(self, now_us: int) -> list[Frame]:
+        """A new epoch, with all that its birth states (1.2)."""
+        self.outbox.draw()
+        step = self._birth_step(now_us)
+        return self.outbox.open(without_promise(step) if self._too_many_hints(step) else step)
+
+    def _open_on_the_way(self, now_us: int) -> list[Frame]:
+        """A new epoch while the process goes on: what is open stays open, and so does the promise of the old one."""
+        self.outbox.draw()
+        return self.outbox.open(without_promise(self._birth_step(now_us)))
+
+    def _flush(self, now_us: int) -> list[Frame]:
+        """All that is open, as the last frames of the epoch (1.3); in further epochs where its keys are used up."""
+        frames: list[Frame] = []
+        step = self._flush_step(now_us)
+        after = self.outbox.seq - 1
+        for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
+            try:
+                frames += self.outbox.flush(part, after)
+            except KeysExhausted:
+                frames += self._open_on_the_way(now_us)
+                after = self.outbox.seq - 1
+                frames += self.outbox.flush(part, after)
+        return frames
+
     def _put(self, step: Step, now_us: int) -> list[Frame]:
         """The frames of a step, in new epochs where the keys of one are used up (2.4).
 
         What is open stays open: the process goes on and the new epoch names the last seq of the old one.
         """
-        try:
-            return self.outbox.put(step)
-        except KeysExhausted:
-            self.outbox.draw()
-            frames = self.outbox.open(without_promise(self._birth_step(now_us)))
-        try:
-            return frames + self.outbox.put(step)
-        except KeysExhausted:
-            first, second = halves(step)
-            return frames + self._put(first, now_us) + self._put(second, now_us)
+        frames: list[Frame] = []
+        before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
+        if self.outbox.withheld and not before:
+            self._told.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
+        for part in self._parts(without_promise(step) if self.outbox.withheld else step):
+            try:
+                frames += self.outbox.put(part)
+            except KeysExhausted:
+                frames += self._open_on_the_way(now_us)
+                frames += self.outbox.put(part)
+        return frames
+
+    def _parts(self, step: Step) -> Iterator[Step]:
+        """A step in parts that each have no more keys than an epoch numbers."""
+        most = self.settings.max_keys
+        if not exceeds(step, most):
+            yield step
+            return
+        waiting = [only_rows(step)]
+        while waiting:
+            part = waiting.pop()
+            if exceeds(part, most):
+                waiting += reversed(halves(part))
+            else:
+                yield part
+        yield without_rows(step)
+
+    def _too_many_hints(self, step: Step) -> frozenset[Group]:
+        """Groups with registers, if these are more than one epoch numbers: then their frontiers stay where they are."""
+        if not exceeds(step, self.settings.max_keys, hints_only=True):
+            return frozenset()
+        return frozenset(each.group for each in step.groups if each.hints is not None)
 
     def _after_commit(self) -> list[Action]:
         tokens, self._tokens = self._tokens, []

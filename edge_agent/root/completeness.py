@@ -17,7 +17,7 @@ from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
-from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
 from edge_agent.root.lost_frames import LostFrames
@@ -83,7 +83,7 @@ class Decider:
 
     def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
         """journal: the lander's journal id; grace_us on the lander's receive times; named: children expected."""
-        self.parent = ChildFrames(journal, grace_us, named)
+        self.parent = ChildFrames(journal, grace_us, named, bounded=False)  # the lander has receipted
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []

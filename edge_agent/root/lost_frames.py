@@ -14,7 +14,8 @@ from typing import Any
 from edge_agent.algebra.frame import Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.child_frames import FRAMES_LOST
-from edge_agent.machines.downlink.inbox import EpochFrames, Inbox
+from edge_agent.machines.downlink.epoch_frames import EpochFrames
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.downlink.received_seqs import SeqRanges
 from edge_agent.machines.events import BadFrame
 
@@ -71,7 +72,7 @@ class LostFrames:
     def _goes_on(self, key: EpochKey) -> bool:
         """Whether frames of the epoch are known and more may take effect in their order."""
         frames = self._inbox.epochs.get(key)
-        return frames is not None and not (frames.closed or frames.lost)
+        return frames is not None and not frames.lost
 
     def _awaited(self) -> set[EpochKey]:
         """The predecessors that births wait for."""
@@ -83,6 +84,8 @@ class LostFrames:
 
     def _lacking(self, key: EpochKey, ranges: SeqRanges) -> SeqRanges:
         """The part of these frames that has not come: inclusive ranges."""
+        if key.epoch in self._inbox.ended.get(key.node, ()):
+            return ()
         frames = self._inbox.epochs.get(key) or EpochFrames()
         upto, above = frames.applied.receipt(frames.waiting)
         out: list[tuple[int, int]] = []

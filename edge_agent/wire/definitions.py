@@ -13,6 +13,7 @@ from edge_agent.wire.cbor import a_text, an_array, an_int, shown
 from edge_agent.wire.fields import (
     EPOCH_LIMIT,
     ID_LIMIT,
+    MAX_BIRTH_FRAMES,
     MAX_GROUPS,
     MAX_NODES,
     MAX_PLANS,
@@ -30,13 +31,17 @@ from edge_agent.wire.fields import (
 
 
 def birth_item(birth: Birth) -> object:
-    """[epoch id, journal, predecessor, version]."""
+    """[epoch id, journal, predecessor, version, ? [frames, held epochs]]."""
     before = list(birth.predecessor) if isinstance(birth.predecessor, tuple) else birth.predecessor
-    return [birth.epoch_id, birth.journal, before, birth.version]
+    item: list[object] = [birth.epoch_id, birth.journal, before, birth.version]
+    if birth.frames > 1 or birth.held is not None:
+        item.append([birth.frames, None if birth.held is None else list(birth.held)])
+    return item
 
 
 def birth(value: object) -> Birth:
-    epoch_id, journal, before, version = an_array(value, "birth", 4, 4)
+    epoch_id, journal, before, version, *more = an_array(value, "birth", 4, 5)
+    frames, held = an_array(more[0], "frames and held epochs of a birth", 2, 2) if more else (1, None)
     predecessor: tuple[int, int] | str | None = LOST
     if before != LOST:
         predecessor = maybe(_predecessor, before)
@@ -45,6 +50,8 @@ def birth(value: object) -> Birth:
         an_int(journal, 0, ID_LIMIT, "journal"),
         predecessor,
         a_text(version, "software version", NAME),
+        an_int(frames, 1, MAX_BIRTH_FRAMES, "frames of a birth"),
+        maybe(lambda epochs, what: each(lambda epoch: an_int(epoch, 0, EPOCH_LIMIT, what), epochs, what), held, "held"),
     )
 
 

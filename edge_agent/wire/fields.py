@@ -14,6 +14,7 @@ MAX_PLANS: Final = 2**16
 MAX_GROUPS: Final = 2**16
 MAX_NODES: Final = 2**20  # a merger lists every gateway below it
 MAX_SEQ: Final = 2**62
+MAX_BIRTH_FRAMES: Final = 2**16  # of one birth; 8 GB
 MAX_REVISION: Final = 2**62
 EPOCH_LIMIT: Final = 2**32 - 1  # frames carry the first 32 bits of an epoch's id
 ID_LIMIT: Final = 2**64 - 1

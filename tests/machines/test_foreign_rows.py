@@ -17,6 +17,7 @@ from edge_agent.algebra.partials.series import Series
 from edge_agent.algebra.query.group_cut import cut_from_text
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.downlink.inbox import UNEXPLAINED
 from edge_agent.wire import frames, heads
 
 SECOND = 1_000_000
@@ -36,8 +37,6 @@ def rows(*columns: Any, key: int = 0) -> Partials:
 
 
 BAD = {
-    "a key that is not defined": (0, rows(3, 1.5, key=1)),
-    "a plan that is not defined": (2, rows(3, 1.5)),
     "a column too few": (0, rows(3)),
     "a column too many": (0, rows(3, 1.5, 2.5)),
     "no reading in a row": (0, rows(0, 1.5)),
@@ -95,6 +94,42 @@ def test_rows_that_break_their_definitions_are_settled_as_bad(name: str, only_he
         assert (applied.effect.frame is None) == (seq == 2), applied.effect.why
         assert bool(applied.effect.why) == (seq == 2)
     assert half.inbox.receipt("a", 1).upto == 4
+
+
+UNKNOWN = {"a key": (0, rows(3, 1.5, key=1)), "a plan": (2, rows(3, 1.5))}
+NEWS = {
+    "a key": Define((0, ("", "late")), (0, ("a",))),
+    "a plan": Define(groups=((0, GROUP),), plans=((2, 0, replace(FLOATS, hash=b"second  ")),)),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_row_with_an_unknown_number_waits_until_its_node_says_what_it_means(name: str) -> None:
+    """protocol 2.4: the definitions of a frame that is lost come again in a later one."""
+    half, (number, found) = parent(), UNKNOWN[name]
+    for seq in (1, 2):
+        frame = Frame(1, seq, groups=(GroupPart(0, NOW + seq, (Section(number, found),)),))
+        assert half.take("a", frame, NOW) == []
+    assert half.children.membership(GROUP).member("a").frontier_us < NOW
+    assert half.inbox.receipt("a", 1).upto == 3
+    effects = [applied.effect for applied in half.take("a", Frame(1, 3, define=NEWS[name]), NOW)]
+    assert [(effect.seq, effect.why) for effect in effects] == [(1, ""), (2, ""), (3, "")]
+
+
+def test_a_row_that_nothing_can_explain_is_settled_as_bad_and_the_line_goes_on() -> None:
+    """protocol 2.4: that is so when its epoch is here to its end, or when many frames have come behind it."""
+    bad = Frame(1, 1, groups=(GroupPart(0, NOW, (Section(2, rows(3, 1.5)),)),))
+    half = parent()
+    assert half.take("a", bad, NOW) == []
+    effects = [applied.effect for applied in half.take("a", Frame(2, 0, Birth(2 << 32, 7, (1, 1), "1")), NOW)]
+    assert [(effect.epoch, effect.frame is None) for effect in effects] == [(1, True), (2, False)]
+    half = parent()
+    assert half.take("a", bad, NOW) == []
+    for seq in range(2, UNEXPLAINED + 1):
+        assert half.take("a", Frame(1, seq), NOW) == []
+    effects = [applied.effect for applied in half.take("a", Frame(1, UNEXPLAINED + 1), NOW)]
+    assert [effect.seq for effect in effects if effect.frame is None] == [1]
+    assert half.inbox.receipt("a", 1).upto == UNEXPLAINED + 2
 
 
 def test_a_plan_that_this_version_cannot_merge_does_no_harm_until_rows_of_it_come() -> None:

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.inbox import MOST_LINES, UNDER_WAY, Inbox
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
 JOURNAL = 77
@@ -134,7 +136,8 @@ def test_any_order_and_any_duplicates_apply_every_frame_once_in_order(
 
 
 def restarted(inbox: Inbox) -> Inbox:
-    fresh = Inbox(inbox.journal)
+    fresh = Inbox(inbox.journal, silence_us=inbox.silence_us)
+    fresh.ended = {node: dict(epochs) for node, epochs in inbox.ended.items()}
     for key, line in inbox.epochs.items():
         state = inbox.snapshot(key)
         assert state is not None
@@ -142,14 +145,149 @@ def restarted(inbox: Inbox) -> Inbox:
     return fresh
 
 
-def test_two_devices_with_one_name_are_noticed() -> None:
-    """protocol 1.4: named here, set apart later."""
+def flush(epoch: int, seq: int, after: int) -> Frame:
+    return Frame(epoch, seq, flush=after)
+
+
+def applied(inbox: Inbox, message: Frame | BadFrame) -> list[tuple[int, int]]:
+    """Those with content."""
+    effects = inbox.take("a", message)
+    inbox.check()
+    return [(e.epoch, e.seq) for e in effects if e.frame is not None]
+
+
+@given(st.permutations(range(7)), st.integers(0, 7), st.booleans())
+def test_a_flush_of_several_frames_counts_whole(order: list[int], cut: int, damaged: bool) -> None:
+    """protocol 1.3: its own frames do not speak against it, nor a gap record in the place of one; nor does a restart
+    of the parent in its middle.
+    """
+    second = Frame(1, 3, gaps=(Gap((GROUP,), 0, 1, -1, (), "damaged", 1),)) if damaged else flush(1, 3, 1)
+    frames = [born(1), Frame(1, 1), flush(1, 2, 1), second, flush(1, 4, 1), born(2, (1, 4)), Frame(2, 1)]
+    inbox, seen = Inbox(JOURNAL), list[tuple[int, int]]()
+    for i, n in enumerate(order):
+        if i == cut:
+            inbox = restarted(inbox)
+        seen += applied(inbox, frames[n])
+    assert seen == [(frame.epoch, frame.seq) for frame in frames]
+
+
+@given(st.permutations(range(5)), st.integers(0, 5))
+def test_of_a_flush_and_later_frames_of_another_line_one_counts_whole(order: list[int], cut: int) -> None:
+    """protocol 1.3: a card that was restored adds nothing twice, whatever comes first."""
+    frames = [Frame(1, 2), Frame(1, 3), *(flush(1, seq, 0) for seq in (1, 2, 3))]
     inbox = Inbox(JOURNAL)
-    for frame in (born(1), Frame(1, 1), born(2), Frame(2, 1)):
-        seqs(inbox, "a", frame)
-    assert not inbox.rivals
-    seqs(inbox, "a", Frame(1, 2))
-    assert inbox.rivals == {"a": (1, 2)}
+    inbox.take("a", born(1))
+    came: list[bool] = []
+    for i, n in enumerate(order):
+        if i == cut:
+            inbox = restarted(inbox)
+        effects = inbox.take("a", frames[n])
+        came += [effect.frame.flush is not None for effect in effects if effect.frame is not None]
+    assert len(set(came)) <= 1, came
+
+
+def test_a_birth_of_several_frames_takes_effect_when_all_are_here() -> None:
+    """protocol 1.2: nobody decides in between."""
+    inbox = Inbox(JOURNAL)
+    first = Frame(1, 0, Birth(1 << 32, JOURNAL, None, "1", frames=3))
+    assert seqs(inbox, "a", first) == []
+    assert seqs(inbox, "a", Frame(1, 2)) == []
+    assert inbox.receipt("a", 1).above == ((2, 2),)
+    inbox = restarted(inbox)
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_frames_of_an_epoch_that_has_ended_never_count_again_however_many_came_since() -> None:
+    """protocol 3.4: a crash loop while the parent is away sends all of it again when the receipts are lost."""
+    inbox, frames = Inbox(JOURNAL), list[Frame]()
+    for epoch in range(1, 200):
+        held = tuple(range(1, epoch))
+        predecessor = (epoch - 1, 2) if epoch > 1 else None
+        frames += [Frame(epoch, 0, Birth(epoch << 32, JOURNAL, predecessor, "1", held=held))]
+        frames += [Frame(epoch, 1), flush(epoch, 2, 1)]
+    for frame in frames:
+        assert applied(inbox, frame) == [(frame.epoch, frame.seq)]
+    inbox = restarted(inbox)
+    for frame in frames:
+        assert applied(inbox, frame) == []
+        assert inbox.receipt("a", frame.epoch).upto == 3
+    assert len(inbox.epochs) == 1
+
+
+def test_an_epoch_is_forgotten_once_its_node_can_no_longer_send_it() -> None:
+    """protocol 3.4: its birth says which ones it still holds; copies of others may be under way for a while."""
+    inbox = Inbox(JOURNAL)
+    for epoch in range(1, UNDER_WAY + 200):
+        predecessor = (epoch - 1, 0) if epoch > 1 else None
+        held = tuple(e for e in (5, epoch - 1) if e < epoch)
+        inbox.take("a", Frame(epoch, 0, Birth(epoch << 32, JOURNAL, predecessor, "1", held=held)))
+    assert len(inbox.ended["a"]) == UNDER_WAY + 1
+    assert 5 in inbox.ended["a"]
+    assert 6 not in inbox.ended["a"]
+
+
+def test_frames_that_wait_have_a_bound_and_what_takes_effect_at_once_needs_no_room() -> None:
+    """protocol 2.2: beyond it a frame is neither stored nor receipted; it is sent again."""
+    inbox = Inbox(JOURNAL)
+    inbox.waiting = WaitingFrames(most_frames=3)
+    seqs(inbox, "a", born(1))
+    for seq in (2, 3, 4, 5, 6):
+        assert seqs(inbox, "a", Frame(1, seq)) == []
+    assert inbox.receipt("a", 1).above == ((2, 4),)
+    assert inbox.refused == 2
+    assert seqs(inbox, "b", born(1)) == [(1, 0)]
+    assert seqs(inbox, "a", born(2, (1, 6))) == []
+    assert not inbox.known("a", 2)
+    assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert seqs(inbox, "a", Frame(1, 5)) == [(1, 5)]
+    assert seqs(inbox, "a", born(2, (1, 6))) == []
+    assert seqs(inbox, "a", Frame(1, 6)) == [(1, 6), (2, 0)]
+
+
+def test_large_frames_and_many_epochs_without_a_birth_have_a_bound() -> None:
+    """protocol 2.2, 3.4."""
+    inbox = Inbox(JOURNAL)
+    inbox.waiting = WaitingFrames(most_bytes=10_000)
+    for seq in range(2, 40):
+        inbox.take("a", BadFrame(1, seq, "not CBOR", b"x" * 1_000))
+    assert len(inbox.epochs[EpochKey("a", 1)].waiting) == 7
+    inbox = Inbox(JOURNAL)
+    for epoch in range(MOST_LINES + 50):
+        inbox.take("a", Frame(epoch, 1))
+    assert len(inbox.epochs) == MOST_LINES
+    assert inbox.refused == 50
+
+
+def test_a_long_flush_and_a_long_birth_need_no_more_room_than_there_is() -> None:
+    """protocol 1.2, 1.3, 2.2: what waits is bounded, and still all of it takes effect."""
+    frames = [born(1), *(flush(1, seq, 0) for seq in range(1, 30))]
+    frames += [Frame(2, 0, Birth(2 << 32, JOURNAL, (1, 29), "1", frames=30)), *(Frame(2, seq) for seq in range(1, 30))]
+    inbox = Inbox(JOURNAL)
+    inbox.waiting = WaitingFrames(most_frames=4)
+    seen: list[tuple[int, int]] = []
+    for _ in range(70):  # sent again until there is a receipt
+        for frame in reversed(frames):
+            if not inbox.received("a", frame.epoch, frame.seq):
+                seen += seqs(inbox, "a", frame)
+    assert seen == [(frame.epoch, frame.seq) for frame in frames]
+
+
+def test_of_two_lines_of_one_name_the_newer_one_waits_until_the_first_has_been_silent() -> None:
+    """protocol 1.4: two devices; the results of the first stay right."""
+    inbox = Inbox(JOURNAL, silence_us=60)
+    for frame in (born(1), Frame(1, 1)):
+        inbox.take("a", frame, 0)
+    for now_us in range(10, 200, 10):
+        assert inbox.take("a", Frame(2, now_us // 10 - 1) if now_us > 10 else born(2), now_us) == []
+        assert [e.seq for e in inbox.take("a", Frame(1, 1 + now_us // 10), now_us + 5)] == [1 + now_us // 10]
+    assert inbox.rivals == {"a": (2, 1)}
+    inbox.spoke("a", 1, 200)
+    assert inbox.look("a", 259) == []
+    assert [(e.epoch, e.seq) for e in inbox.look("a", 260)] == [(2, seq) for seq in range(19)]
+    assert inbox.restored == {"a"}
+    assert inbox.current == {"a": 2}
+    late = inbox.take("a", Frame(1, 30), 270)  # the first one speaks again: its data only, and an alarm
+    assert [(e.epoch, e.seq, e.stale) for e in late] == [(1, 30, True)]
 
 
 def test_a_receipt_joins_neighbours_and_what_continues_the_prefix() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.inbox import Effect, EpochFrames, Inbox
+from edge_agent.machines.downlink.epoch_frames import Effect, EpochFrames
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.root.decision.root_state import RootLimits
@@ -64,8 +65,9 @@ def believing_every_heartbeat(self: Inbox, node: str, epoch: int, seq: int) -> b
     return EpochKey(node, epoch) in self.epochs
 
 
-def taking_every_frame(self: Inbox, node: str, message: Frame | BadFrame) -> list[Effect]:
+def taking_every_frame(self: Inbox, node: str, message: Frame | BadFrame, received_us: int) -> list[Effect]:
     """What a parent must not do: apply what comes, as it comes."""
+    del received_us
     key = EpochKey(node, message.epoch)
     applied = self.epochs.setdefault(key, EpochFrames()).applied
     applied.next = max(applied.next, message.seq + 1)

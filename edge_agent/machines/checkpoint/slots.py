@@ -22,9 +22,9 @@ from edge_agent.machines.checkpoint.codec import WRITTEN, Untyped, decode, encod
 from edge_agent.machines.checkpoint.paged_rows import PagedRows
 
 T = TypeVar("T")
-VERSION: Final = (
-    4  # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings
-)
+# 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
+# frame that waits
+VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,32 @@ class Slot(Generic[T]):
 # --- every node ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class BirthState:
+    """What a gap record in the place of a birth needs; see Birth."""
+
+    epoch_id: int
+    predecessor: tuple[int, int] | str | None
+    frames: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
-    """The epoch in use. predecessor: (epoch, last seq) of the one before; journal: of the parent.
+    """The epoch in use. predecessor: (epoch, last seq) of the one before, or `lost`; journal: of the parent.
 
-    sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool.
+    sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool. births: of each epoch of which
+    frames are in the spool.
     """
 
     epoch_id: int
     seq: int
     journal: int | None
-    predecessor: tuple[int, int] | None
+    predecessor: tuple[int, int] | str | None
     sent: int = 0
     lost: int = 0
     lost_frames: int = 0
     whole: bool = False
+    births: dict[int, BirthState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,8 +349,9 @@ class AgreementState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFramesState:
-    """The frames of one epoch of a child. waiting: (seq, frame as the runtime packs it). readings, refused: see
-    EpochFrames.
+    """The frames of one epoch of a child; see EpochFrames. waiting: up to version 3, since then in WAITING.
+
+    closed: up to version 3 without `lost`: an epoch that has ended.
     """
 
     next: int
@@ -353,6 +365,12 @@ class EpochFramesState:
     waiting: list[tuple[int, Any]] | None = None
     readings: int | None = None
     refused: int = 0
+    birth_frames: int = 1
+    held: list[int] | None = None
+    ordinary: int | None = None
+    flush: int | None = None
+    copied: bool = False
+    since_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +411,8 @@ MEMBER: Final = Slot("member", MemberDefinitions)  # group, node
 AGREEMENT: Final = Slot("member", AgreementState)  # group
 PROMISED: Final = Slot("promised", dict[Group, int])
 EPOCH: Final = Slot("line", EpochFramesState)  # node, epoch
+WAITING: Final = Slot("waiting", Any)  # node, epoch, seq: a frame that waits, as the runtime packs it
+ENDED: Final = Slot("ended", dict[int, int])  # node: epoch that has ended -> all seqs below it are here
 DICTIONARY: Final = Slot("book", DictionaryState)  # node, epoch
 CHILD_KEYS: Final = "names"  # table for each node and epoch: its keys
 TEXTS: Final = Slot("texts", tuple[list[str], list[str]])  # definition texts of queries and sensors

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,8 +26,9 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.downlink.inbox import Effect, Inbox
+from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
@@ -48,9 +50,9 @@ class Applied:
 class ChildFrames:
     """Children's frames in, applied frames out."""
 
-    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = ()) -> None:
-        """journal: id of this parent's durable state. grace_us, named: see Household."""
-        self.inbox = Inbox(journal)
+    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = (), *, bounded: bool = True) -> None:
+        """journal: id of this parent's durable state. grace_us, named: see Children. bounded: see Inbox."""
+        self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
@@ -68,13 +70,14 @@ class ChildFrames:
         self.children.heard(node, received_us)
         if isinstance(message, Heartbeat):
             self._beats[node] = (message, received_us)
+            self.inbox.spoke(node, message.epoch, received_us)
             self._beat(node)
-            return []
+            return [self._apply(effect, message, received_us) for effect in self.inbox.look(node, received_us)]
         return self.settle(node, message, received_us)
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
         """`take` without having heard the child: what others say of a frame of it."""
-        out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message)]
+        out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
         if out and node in self._beats:
             self._beat(node)
         return out
@@ -130,7 +133,7 @@ class ChildFrames:
                 nodes = gap.nodes or tuple(sorted(member.leaves))
                 yield replace(gap, groups=(group,), start_us=start_us, end_us=now_us + 1, nodes=nodes)
 
-    def _apply(self, effect: Effect, message: Frame | BadFrame, received_us: int) -> Applied:
+    def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
         dictionary = self.dictionaries.setdefault(key, EpochDictionary())
         frame = effect.frame
@@ -140,9 +143,7 @@ class ChildFrames:
             frame = replace(frame, gaps=tuple(self._dated(effect.node, frame.gaps, received_us)))
             effect = replace(effect, frame=frame)
         try:
-            if frame.define is not None:
-                dictionary.learn(frame.define)
-                self.changed_dictionaries.add(key)
+            self._learn(key, frame)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             for part in frame.groups:
@@ -165,7 +166,7 @@ class ChildFrames:
             return Applied(effect, dictionary)
         self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
-        anew = frame.birth is not None and not isinstance(frame.birth.predecessor, tuple)
+        anew = frame.birth is not None and (effect.copied or not isinstance(frame.birth.predecessor, tuple))
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
@@ -175,6 +176,39 @@ class ChildFrames:
             self._promise(effect.node, group, part, received_us, anew=anew)
         return Applied(effect, dictionary)
 
+    def _learn(self, key: EpochKey, frame: Frame) -> None:
+        if frame.define is not None:
+            self.dictionaries.setdefault(key, EpochDictionary()).learn(frame.define)
+            self.changed_dictionaries.add(key)
+
+    def _explains(self, key: EpochKey, frame: Frame, waiting: Mapping[int, Frame | BadFrame]) -> bool:
+        """Whether all numbers of a frame are known, or become so by what waits behind it (2.4)."""
+        try:
+            self._learn(key, frame)
+        except WireError:
+            return True  # it will be refused for that
+        if self._knows(key, frame):
+            return True
+        for _, later in sorted(waiting.items()):
+            if isinstance(later, Frame):
+                with suppress(WireError):
+                    self._learn(key, later)
+        return self._knows(key, frame)
+
+    def _knows(self, key: EpochKey, frame: Frame) -> bool:
+        dictionary = self.dictionaries.setdefault(key, EpochDictionary())
+        sections = [section for part in frame.groups for section in (*part.sections, *part.late)]
+        keys = max((section.highest_key for section in sections), default=-1)
+        return (
+            all(
+                number in dictionary.groups
+                for number in {p.group for p in frame.groups} | {m.group for m in frame.members}
+            )
+            and all(section.plan in dictionary.plans for section in sections)
+            and keys < len(dictionary.keys)
+            and all(number < len(dictionary.keys) for part in frame.groups for number, _ in part.registers)
+        )
+
     @staticmethod
     def _group(dictionary: EpochDictionary, number: int) -> Group:
         if number not in dictionary.groups:
@@ -182,7 +216,7 @@ class ChildFrames:
         return dictionary.groups[number]
 
     def _born(self, node: str, frame: Frame, *, anew: bool) -> None:
-        """A birth: all that the node was in begins again."""
+        """A birth: what the node said in the epoch before, but for its leaves, it says anew (1.5)."""
         for membership in self.children.memberships.values():
             if node in membership.members:
                 membership.members[node].begin(anew=anew)
@@ -227,6 +261,7 @@ class ChildFrames:
                 [*key, encode(self.inbox.snapshot(key)), [[s, pack(f)] for s, f in frames.waiting.items()]]
                 for key, frames in epochs
             ],
+            "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
                 [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
@@ -237,6 +272,7 @@ class ChildFrames:
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
+        self.inbox.ended.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
         for node, epoch, plain, waiting in state["lines"]:
             frames = decode(EpochFramesState, plain)
             self.inbox.restore(EpochKey(node, epoch), frames, {s: unpack(f) for s, f in waiting})

@@ -1,208 +1,313 @@
 """Receives the frames of all children: dedupe, order and receipts.
 
 Rules (docs/protocol.md): identity of a frame is (node, epoch, seq) and nothing else dedupes (1.1); frames of an epoch
-take effect in seq order, those ahead wait and count as received (2.2); a birth waits for the predecessor it names and
-for no other (1.2); of an epoch declared lost, what comes applies once each for its data only (1.2); a flush is dropped
-whole if any other frame stands above the seq it names (1.3); a bad body is settled where it stands (3.6); dedupe state
-is a contiguous prefix and what waits above it, no more (3.4).
+take effect in seq order, those ahead wait and count as received (2.2); a birth takes effect when all its frames are
+here, after the predecessor it names and no other (1.2); of an epoch declared lost, what comes applies once each for its
+data only (1.2); a flush takes effect whole or not at all (1.3); of two lines of one node the newer one waits (1.4); a
+frame whose numbers nobody has explained waits (2.4); a bad body is settled where it stands (3.6); dedupe state is a
+contiguous prefix and what waits above it, and of an epoch that has ended one number, until the child can no longer
+send it (3.4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final
 
 from edge_agent.algebra.frame import LOST, Frame, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
+from edge_agent.machines.downlink.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
 
 RECEIPT_QUARANTINED: Final = 16  # the newest seqs of bad frames that a receipt names
-KEPT_EPOCHS: Final = 64  # closed epochs of a node whose prefix is kept: duplicates of older ones cannot be in flight
+UNDER_WAY: Final = 1_024  # ended epochs of a node that are known although it holds nothing of them: copies may be late
+UNEXPLAINED: Final = 100  # frames behind one whose numbers are unknown: its node has had time to say them again
+MOST_LINES: Final = 1_000  # epochs of one child of which frames wait; a crash loop makes two frames an epoch
+
+Explains = Callable[[EpochKey, Frame, Mapping[int, Frame | BadFrame]], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """A frame that takes effect now. stale: its epoch was declared lost, so its data counts and nothing else does.
-
-    frame is None where a bad body was settled or a flush dropped; `why` says which.
-    """
-
-    node: str
-    epoch: int
-    seq: int
-    frame: Frame | None
-    stale: bool = False
-    why: str = ""
-
-
-@dataclass(slots=True)
-class EpochFrames:
-    """The frames of one epoch. applied: those that took effect; waiting: those that came before their turn.
-
-    readings: in the rows that took effect since the first epoch of an unbroken line of predecessors (9.1); None: the
-    line is older than the books of this parent. refused: frames of that line that had no effect.
-    """
-
-    applied: ReceivedSeqs = field(default_factory=ReceivedSeqs)
-    waiting: dict[int, Frame | BadFrame] = field(default_factory=dict)
-    predecessor: tuple[int, int] | str | None = None
-    born: bool = False  # frame 0 has come
-    closed: bool = False  # its successor took effect
-    lost: bool = False  # declared lost: order no longer matters
-    quarantined: set[int] = field(default_factory=set)
-    readings: int | None = 0
-    refused: int = 0
-
-    def __contains__(self, seq: int) -> bool:
-        return seq in self.applied or seq in self.waiting
+def _always(_key: EpochKey, _frame: Frame, _waiting: Mapping[int, Frame | BadFrame]) -> bool:
+    return True
 
 
 class Inbox:
     """Frames of children in the order in which they take effect."""
 
-    def __init__(self, journal: int) -> None:
-        """journal: this parent's id of its own durable state (docs/protocol.md 3.7)."""
-        self.journal = journal
+    def __init__(
+        self, journal: int, *, silence_us: int = 0, bounded: bool = True, explains: Explains = _always
+    ) -> None:
+        """journal: this parent's id of its own durable state (docs/protocol.md 3.7).
+
+        silence_us: how long the first of two lines of a node must be silent before the newer one takes its place.
+        bounded: whether frames beyond the bounds of `WaitingFrames` may be turned away, to be sent again; not where
+        somebody else gives the receipts. explains: whether the numbers of a frame are known, which may be looked up in
+        what waits.
+        """
+        self.journal, self.silence_us, self.bounded = journal, silence_us, bounded
         self.epochs: dict[EpochKey, EpochFrames] = {}
+        self.ended: dict[str, dict[int, int]] = {}  # node -> epoch that has ended -> all seqs below it are here
         self.current: dict[str, int] = {}  # node -> epoch whose birth took effect last
         self.changed: set[EpochKey] = set()  # since the last snapshot of the owner
-        self.rivals: dict[str, tuple[int, int]] = {}  # node -> two epochs of it that both go on: two devices, one name
+        self.changed_ended: set[str] = set()
+        self.rivals: dict[str, tuple[int, int]] = {}  # node -> (newer line that waits, the first one), not yet noted
+        self.restored: set[str] = set()  # nodes that went on from an older copy of their spool, not yet noted
+        self.refused = 0  # frames turned away since the process started
+        self.waiting = WaitingFrames()
+        self._lines: dict[str, dict[int, EpochFrames]] = {}  # node -> its part of `epochs`
+        self._spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
+        self._explains = explains
         self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
 
     def known(self, node: str, epoch: int) -> bool:
         """Whether any frame of that epoch has come."""
-        return EpochKey(node, epoch) in self.epochs
+        return EpochKey(node, epoch) in self.epochs or epoch in self.ended.get(node, ())
 
     def received(self, node: str, epoch: int, seq: int) -> bool:
-        """Whether that frame has come before."""
-        known = self.epochs.get(EpochKey(node, epoch))
-        return known is not None and seq in known
+        """Whether that frame has come before, or is of an epoch that has ended."""
+        frames = self.epochs.get(EpochKey(node, epoch))
+        return (frames is not None and seq in frames) or epoch in self.ended.get(node, ())
 
-    def take(self, node: str, message: Frame | BadFrame) -> list[Effect]:
+    def take(self, node: str, message: Frame | BadFrame, received_us: int = 0) -> list[Effect]:
         """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
+        return list(self._take(node, message, received_us))
+
+    def _take(self, node: str, message: Frame | BadFrame, received_us: int) -> Iterator[Effect]:
         frame = message if isinstance(message, Frame) else None
         if frame is not None and frame.birth is not None and frame.birth.journal != self.journal:
-            return []  # addressed to a journal that is no more: the sender will be born again for this one
-        key = EpochKey(node, message.epoch)
-        frames = self.epochs.get(key)
-        if frames is None:
-            frames = self.epochs[key] = EpochFrames()
-        seq = message.seq
+            return  # addressed to a journal that is no more: the sender will be born again for this one
+        key, seq = EpochKey(node, message.epoch), message.seq
+        if message.epoch in self.ended.get(node, ()):
+            self._after_end(key, seq)
+            return
+        known = self.epochs.get(key)
+        frames = known if known is not None else EpochFrames()
+        if self.current.get(node) == message.epoch:
+            self._spoke_us[node] = max(received_us, self._spoke_us.get(node, received_us))
         if seq in frames:
-            return []
+            yield from self._look(node, received_us)
+            return
+        if not self._room(key, frames, message):
+            self.refused += 1
+            if frames.blocked:  # its definitions will not come: nothing behind has room
+                yield from self._run(key, frames, force=True)
+            return
+        self._open(key, frames)
+        self._put(key, frames, message)
+        if self.current.get(node) != message.epoch or frames.lost:
+            yield from self._advance(node, received_us)
+        elif seq == frames.applied.next or frames.blocked:
+            yield from self._run(key, frames)  # the usual case: in order, of the epoch in force
+            if node in self._unborn:
+                yield from self._advance(node, received_us)
+
+    def look(self, node: str, now_us: int) -> list[Effect]:
+        """A newer line of a node that waits takes the place of the first one once that has been silent for long."""
+        return list(self._look(node, now_us))
+
+    def _look(self, node: str, now_us: int) -> Iterator[Effect]:
+        if node in self._unborn:
+            yield from self._advance(node, now_us)
+
+    def spoke(self, node: str, epoch: int, now_us: int) -> None:
+        """A heartbeat of an epoch came."""
+        if self.current.get(node) == epoch:
+            self._spoke_us[node] = max(now_us, self._spoke_us.get(node, now_us))
+
+    def _open(self, key: EpochKey, frames: EpochFrames) -> None:
+        self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
+
+    # --- storing --------------------------------------------------------------------------------------------------
+
+    def _put(self, key: EpochKey, frames: EpochFrames, message: Frame | BadFrame) -> None:
+        frame, seq = message if isinstance(message, Frame) else None, message.seq
+        if frame is not None:
+            why = frames.refuses(frame)
+            if why:
+                message = BadFrame(message.epoch, seq, why, b"")
+        frames.waiting[seq] = message
+        self.waiting.add(key, message)
         self.changed.add(key)
-        if frame is not None and frame.flush is not None and self._beyond(frames, frame.flush):
-            bad = BadFrame(message.epoch, seq, "flush of a restored spool: later frames are here already", b"")
-            frames.waiting[seq] = bad
-        else:
-            frames.waiting[seq] = message
         if seq == 0:
             frames.born = True
-            frames.predecessor = frame.birth.predecessor if frame is not None and frame.birth is not None else None
-        if self.current.get(node) != message.epoch or frames.lost:
-            return self._advance(node)
-        if seq != frames.applied.next:
-            return []
-        out = self._run(node, message.epoch, frames)  # the usual case: in order, of the epoch in force
-        return out + self._advance(node) if node in self._unborn else out
+            birth = None if frame is None else frame.birth
+            if birth is not None:
+                frames.predecessor, frames.birth_frames, frames.held = birth.predecessor, birth.frames, birth.held
 
-    @staticmethod
-    def _beyond(frames: EpochFrames, last: int) -> bool:
-        """Whether a frame that is no flush stands above `last` (1.3)."""
-        if any(s > last and not (isinstance(f, Frame) and f.flush is not None) for s, f in frames.waiting.items()):
+    def _drop(self, key: EpochKey, frames: EpochFrames, seq: int) -> Frame | BadFrame:
+        message = frames.waiting.pop(seq)
+        self.waiting.remove(key, message)
+        self.changed.add(key)
+        return message
+
+    def _room(self, key: EpochKey, frames: EpochFrames, message: Frame | BadFrame) -> bool:
+        """Whether a frame may be stored: one that takes effect at once always, others within the bounds."""
+        seq, current = message.seq, self.current.get(key.node) == key.epoch
+        if not self.bounded or (current and seq == frames.applied.next):
             return True
-        return frames.applied.next > last + 1
+        birth = message.birth if isinstance(message, Frame) else None
+        predecessor = frames.predecessor if birth is None else birth.predecessor
+        upto = frames.birth_frames if birth is None else birth.frames
+        if not current and (seq == 0 or frames.born) and seq < upto and self._settled(key.node, predecessor):
+            return True
+        if key not in self.epochs and len(self._lines.get(key.node, ())) >= MOST_LINES:
+            return False
+        return self.waiting.room(key.node)
 
-    def _advance(self, node: str) -> list[Effect]:
-        out: list[Effect] = []
+    def _settled(self, node: str, predecessor: tuple[int, int] | str | None) -> bool:
+        if not isinstance(predecessor, tuple):
+            return predecessor == LOST or node not in self.current
+        before = self.epochs.get(EpochKey(node, predecessor[0]))
+        return before is not None and before.applied.next == predecessor[1] + 1
+
+    def _after_end(self, key: EpochKey, seq: int) -> None:
+        """A frame of an epoch that has a successor: a duplicate, or another line that began with the same epoch."""
+        ended = self.ended[key.node]
+        if seq >= ended[key.epoch]:
+            ended[key.epoch] = seq + 1
+            self.changed_ended.add(key.node)
+            self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
+
+    # --- order ----------------------------------------------------------------------------------------------------
+
+    def _advance(self, node: str, now_us: int) -> Iterator[Effect]:
         again = True
         while again:
             again = False
-            for (name, epoch), frames in list(self.epochs.items()):
-                if name != node or not frames.waiting:
+            for key in [EpochKey(node, epoch) for epoch in self._lines.get(node, ())]:
+                frames = self.epochs.get(key)
+                if frames is None or not frames.waiting:
                     continue
                 if frames.lost:
-                    out += self._apply_lost(node, epoch, frames)
+                    yield from self._apply_lost(key, frames)
                     continue
-                if frames.closed or frames.applied.next not in frames.waiting:
+                if frames.applied.next not in frames.waiting or (frames.blocked and not self._is_whole(key, frames)):
                     continue
                 if frames.applied.next == 0:
-                    if not self._may_be_born(node, epoch, frames, out):
+                    if not frames.birth_is_here or not (yield from self._may_be_born(key, frames, now_us)):
                         continue
-                elif epoch != self.current.get(node):
-                    self.rivals[node] = (epoch, self.current.get(node, 0))
-                out += self._run(node, epoch, frames)
+                elif key.epoch != self.current.get(node):
+                    continue
+                yield from self._run(key, frames, force=frames.blocked)
                 again = True
-        ahead = any(n == node and e != self.current.get(n) and frames.waiting for (n, e), frames in self.epochs.items())
+        current = self.current.get(node)
+        ahead = any(epoch != current and frames.waiting for epoch, frames in self._lines.get(node, {}).items())
         (self._unborn.add if ahead else self._unborn.discard)(node)
-        return out
 
-    def _may_be_born(self, node: str, epoch: int, frames: EpochFrames, out: list[Effect]) -> bool:
-        predecessor = frames.predecessor
-        if predecessor == LOST:
-            for (name, other_epoch), other in self.epochs.items():
-                if (
-                    name == node
-                    and other_epoch != epoch
-                    and not other.closed
-                    and (other.applied.next > 0 or not other.born)
-                ):
-                    other.lost = other.closed = True
-                    self.changed.add(EpochKey(name, other_epoch))
-                    out += self._apply_lost(node, other_epoch, other)
-        elif isinstance(predecessor, tuple):
+    def _may_be_born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> Generator[Effect, None, bool]:
+        """Settle what was before a birth. Returns whether it takes effect now."""
+        node, predecessor, line = key.node, frames.predecessor, self.current.get(key.node)
+        if isinstance(predecessor, tuple):
             before = self.epochs.get(EpochKey(node, predecessor[0]))
-            if before is None or (not before.closed and before.applied.next <= predecessor[1]):
+            if before is not None and before.applied.next == predecessor[1] + 1 and not before.lost:
+                frames.readings, frames.refused = before.readings, before.refused
+                self._end(EpochKey(node, predecessor[0]), before)
+                self._born(key, frames)
+                return True
+            if before is not None and before.applied.next <= predecessor[1]:
                 return False
-            before.closed = True
-            frames.readings, frames.refused = before.readings, before.refused
-            self.changed.add(EpochKey(node, predecessor[0]))
-        self.current[node] = epoch
-        self._prune(node)
+            if before is None and predecessor[0] not in self.ended.get(node, ()):
+                return False
+        if predecessor == LOST:
+            yield from self._lose(key)
+        if line is None or predecessor == LOST:
+            self._born(key, frames)
+            return True
+        # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device
+        since_us = frames.since_us = now_us if frames.since_us is None else frames.since_us
+        if now_us - max(self._spoke_us.get(node, since_us), since_us) < self.silence_us:
+            self.rivals[node] = (key.epoch, line)
+            return False
+        frames.copied = True
+        self.restored.add(node)
+        yield from self._lose(key)
+        self._born(key, frames)
         return True
 
-    def _run(self, node: str, epoch: int, frames: EpochFrames) -> list[Effect]:
-        out = []
-        applied = frames.applied
-        while applied.next in frames.waiting:
-            out.append(self._effect(node, epoch, frames, applied.next, stale=False))
-            applied.next += 1
-        return out
+    def _born(self, key: EpochKey, frames: EpochFrames) -> None:
+        self.current[key.node] = key.epoch
+        self._spoke_us.pop(key.node, None)
+        if frames.held is None:
+            return
+        ended, held = self.ended.get(key.node, {}), set(frames.held)
+        for epoch in [epoch for epoch in list(ended)[:-UNDER_WAY] if epoch not in held]:
+            del ended[epoch]
+            self.changed_ended.add(key.node)
 
-    def _apply_lost(self, node: str, epoch: int, frames: EpochFrames) -> list[Effect]:
-        out = [self._effect(node, epoch, frames, seq, stale=True) for seq in sorted(frames.waiting)]
-        for effect in out:
-            frames.applied.add(effect.seq)
-        return out
+    def _end(self, key: EpochKey, frames: EpochFrames) -> None:
+        """Its successor takes effect: all of it did, and what still comes of it is a duplicate."""
+        for seq in list(frames.waiting):
+            self._drop(key, frames, seq)
+            self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
+        del self.epochs[key], self._lines[key.node][key.epoch]
+        self.ended.setdefault(key.node, {})[key.epoch] = frames.applied.next
+        self.changed.add(key)
+        self.changed_ended.add(key.node)
 
-    def _effect(self, node: str, epoch: int, frames: EpochFrames, seq: int, *, stale: bool) -> Effect:
-        message = frames.waiting.pop(seq)
-        self.changed.add(EpochKey(node, epoch))
-        if isinstance(message, BadFrame):
-            frames.quarantined.add(seq)
+    def _lose(self, successor: EpochKey) -> Iterator[Effect]:
+        """What is here of other epochs, or comes of them, applies for its data only; births that wait go on waiting."""
+        for epoch, frames in list(self._lines.get(successor.node, {}).items()):
+            begun = frames.applied.next > 0 or not frames.born
+            if epoch != successor.epoch and begun and not frames.lost:
+                key = EpochKey(successor.node, epoch)
+                frames.lost = True
+                self.changed.add(key)
+                yield from self._apply_lost(key, frames)
+
+    def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
+        """What follows the prefix. force: also a frame whose numbers nobody has explained, which is settled as bad."""
+        while frames.applied.next in frames.waiting:
+            message = frames.waiting[frames.applied.next]
+            if isinstance(message, Frame) and not force and not self._explains(key, message, frames.waiting):
+                frames.blocked = True
+                if len(frames.waiting) <= UNEXPLAINED:
+                    return
+            frames.blocked = False
+            effect = self._effect(key, frames, frames.applied.next, stale=False)
+            frames.applied.next += 1
+            yield effect
+
+    def _is_whole(self, key: EpochKey, frames: EpochFrames) -> bool:
+        """Whether all of an epoch is here and its successor too: then nothing can explain a number any more."""
+        for other in self._lines[key.node].values():
+            before = other.predecessor
+            if isinstance(before, tuple) and before[0] == key.epoch and other.birth_is_here:
+                return all(seq in frames.waiting for seq in range(frames.applied.next, before[1] + 1))
+        return False
+
+    def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
+        for seq in sorted(frames.waiting):
+            effect = self._effect(key, frames, seq, stale=True)
+            frames.applied.add(seq)
+            yield effect
+
+    def _effect(self, key: EpochKey, frames: EpochFrames, seq: int, *, stale: bool) -> Effect:
+        message = self._drop(key, frames, seq)
+        if isinstance(message, Frame):
+            why = frames.refuses(message)  # what came since it was stored may be of another line
+            if not why:
+                frames.note(message)
+                if not stale:  # one gap record may stand for several frames that were never published (3.5)
+                    self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
+                return Effect(*key, seq, message, stale, copied=frames.copied)
+        else:
+            why = message.reason
             if not stale:
-                self._pass_over(frames, message.run - 1)
-            return Effect(node, epoch, seq, None, stale, message.reason)
-        if message.gaps and not stale:  # one gap record may stand for several frames that were never published (3.5)
-            self._pass_over(frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
-        return Effect(node, epoch, seq, message, stale)
+                self._pass_over(key, frames, message.run - 1)
+        frames.quarantined.add(seq)
+        return Effect(*key, seq, None, stale, why)
 
-    @staticmethod
-    def _pass_over(frames: EpochFrames, more: int) -> None:
+    def _pass_over(self, key: EpochKey, frames: EpochFrames, more: int) -> None:
         """The frame that takes effect stands for `more` that come after it as well."""
-        if more:
+        if more > 0:
             frames.applied.next += more
             for covered in [s for s in frames.waiting if s < frames.applied.next]:
-                del frames.waiting[covered]
+                self._drop(key, frames, covered)
 
-    def _prune(self, node: str) -> None:
-        closed = [k for k, frames in self.epochs.items() if k[0] == node and frames.closed and not frames.waiting]
-        for key in closed[:-KEPT_EPOCHS]:
-            del self.epochs[key]
-            self.changed.add(key)
+    # --- asked ----------------------------------------------------------------------------------------------------
 
     def count(self, node: str, readings: int | None) -> None:
         """Adds the readings of a frame that took effect (None: it had none) to the line of epochs in force."""
@@ -229,12 +334,14 @@ class Inbox:
 
     def receipt(self, node: str, epoch: int) -> Receipt:
         """The frames received of an epoch; of an unknown one an empty receipt, which names the journal (3.2, 3.7)."""
+        if epoch in self.ended.get(node, ()):
+            return Receipt(epoch, self.journal, self.ended[node][epoch])
         frames = self.epochs.get(EpochKey(node, epoch)) or EpochFrames()
         upto, above = frames.applied.receipt(frames.waiting)  # those that wait for a predecessor are received too (1.2)
         return Receipt(epoch, self.journal, upto, above, tuple(sorted(frames.quarantined)[-RECEIPT_QUARANTINED:]))
 
-    def snapshot(self, key: EpochKey, waiting: list[tuple[int, Any]] | None = None) -> EpochFramesState | None:
-        """The state of one epoch; None once it is pruned. waiting: the frames that wait, as the owner packs them."""
+    def snapshot(self, key: EpochKey) -> EpochFramesState | None:
+        """The state of one epoch, without the frames that wait; None once it has ended."""
         frames = self.epochs.get(key)
         if frames is None:
             return None
@@ -242,22 +349,47 @@ class Inbox:
             next=frames.applied.next,
             predecessor=frames.predecessor,
             born=frames.born,
-            closed=frames.closed,
+            closed=frames.lost,
             lost=frames.lost,
             applied=sorted(frames.applied.above),
             quarantined=sorted(frames.quarantined)[-RECEIPT_QUARANTINED:],
             current=self.current.get(key.node) == key.epoch,
-            waiting=waiting,
             readings=frames.readings,
             refused=frames.refused,
+            birth_frames=frames.birth_frames,
+            held=None if frames.held is None else list(frames.held),
+            ordinary=frames.ordinary,
+            flush=frames.flush,
+            copied=frames.copied,
+            since_us=frames.since_us,
         )
 
     def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
         """From what `snapshot` returns, with the frames that wait."""
-        received = ReceivedSeqs(state.next, set(state.applied))
-        flags = (state.predecessor, state.born, state.closed, state.lost)
-        bad = set(state.quarantined)
-        self.epochs[key] = EpochFrames(received, dict(waiting), *flags, bad, state.readings, state.refused)
+        if state.closed and not state.lost:  # written by a version that kept epochs that had ended
+            self.ended.setdefault(key.node, {})[key.epoch] = state.next
+            self.changed.add(key)
+            self.changed_ended.add(key.node)
+            return
+        frames = EpochFrames(
+            ReceivedSeqs(state.next, set(state.applied)),
+            dict(waiting),
+            state.predecessor,
+            state.born,
+            state.lost,
+            set(state.quarantined),
+            state.birth_frames,
+            None if state.held is None else tuple(state.held),
+            state.next - 1 if state.ordinary is None else state.ordinary,
+            state.flush,
+            state.copied,
+            state.since_us,
+            readings=state.readings,
+            refused=state.refused,
+        )
+        self._open(key, frames)
+        for message in waiting.values():
+            self.waiting.add(key, message)
         if state.current:
             self.current[key.node] = key.epoch
         if waiting:
@@ -268,5 +400,6 @@ class Inbox:
         for key, frames in self.epochs.items():
             assert all(seq >= frames.applied.next for seq in frames.waiting), key
             assert not (set(frames.waiting) & frames.applied.above), key
+            assert key.epoch not in self.ended.get(key.node, ()), key
         for node, epoch in self.current.items():
-            assert not self.epochs[EpochKey(node, epoch)].closed, (node, epoch)
+            assert not self.epochs[EpochKey(node, epoch)].lost, (node, epoch)

@@ -69,12 +69,11 @@ class Member:
         self.exceptions.pop(leaf, None)
 
     def begin(self, *, anew: bool) -> None:
-        """A birth: it states everything anew, and what it does not name it no longer serves.
+        """A birth: what it does not name it no longer serves. Leaves stay: they go by a word, never by silence (1.5).
 
         anew: nothing of the epoch before goes on; else its registers are held until the new epoch promises (1.2).
         """
         self._definitions = None
-        self.leaves.clear()
         self.exceptions.clear()
         self.serving.clear()
         self.begins.clear()

@@ -21,11 +21,13 @@ from edge_agent.machines.checkpoint.slots import (
     CHILD_KEYS,
     CHILDREN,
     DICTIONARY,
+    ENDED,
     EPOCH,
     JOURNAL,
     PROMISED,
     RECEIVED,
     TEXTS,
+    WAITING,
     MembershipSlots,
     epoch_key,
 )
@@ -86,6 +88,9 @@ class Merger(Node):
         self._pack = pack
         self._owed: set[EpochKey] = set()  # receipts to send after the next commit
         self._gaps: list[Gap] = []
+        self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
+        self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
+        self._turned_away = 0  # frames beyond the bounds, as noted
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
         self.groups: dict[Group, GroupState] = {}
         self._membership_slots = MembershipSlots(state)
@@ -110,18 +115,35 @@ class Merger(Node):
                     self._owe(child, message)
                     for applied in self.parent.take(child, message, now_us):
                         out += self._apply(child, applied, message, now_us)
-                for node, epochs in self.parent.inbox.rivals.items():
-                    out.append(Note("node.two_with_one_id", {"node": node, "epochs": list(epochs)}))
-                self.parent.inbox.rivals.clear()
+                out += self._alarms()
             case ChildStatus(node, online):
                 if online:
                     self._owed.add(EpochKey(node, self.parent.inbox.current.get(node, 0)))
             case LowerLink(up):
                 self.parent.children.link(now_us, up=up)
             case Retire(node):
+                for group, membership in self.parent.children.memberships.items():
+                    if node in membership.members:  # at a start no birth lists them: they go by a word (1.5)
+                        self._retired.setdefault(group, set()).update(membership.members[node].leaves)
                 self.parent.children.retire(node)
             case _:
                 raise refuse(event, self.settings.node)
+        return out
+
+    def _alarms(self) -> list[Action]:
+        """What an operator must hear of the children's lines: each thing once."""
+        inbox, out = self.parent.inbox, list[Action]()
+        for node, epochs in inbox.rivals.items():
+            if self._rivals.get(node) != epochs:
+                self._rivals[node] = epochs
+                out.append(Note("node.two_with_one_id", {"node": node, "epochs": list(epochs)}))
+        for node in inbox.restored:
+            out.append(Note("node.went_back", {"node": node, "epoch": inbox.current.get(node, 0)}))
+        inbox.rivals.clear()
+        inbox.restored.clear()
+        if self._turned_away == 0 < inbox.refused:
+            out.append(Note("frames.turned_away", {"frames": inbox.refused}))
+        self._turned_away = inbox.refused
         return out
 
     def _owe(self, child: str, message: Any) -> None:
@@ -141,7 +163,7 @@ class Merger(Node):
                 self.store.add(child, effect.epoch, applied.dictionary, section, late=effect.stale)
             for section in part.late:
                 self.store.add(child, effect.epoch, applied.dictionary, section, late=True)
-        self._gaps += frame.gaps
+        self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # they stand for no frame of this node's
         if frame.define is not None:
             self._texts[0].update(dict.fromkeys(frame.define.queries))
             self._texts[1].update(dict.fromkeys(frame.define.sensors))
@@ -217,6 +239,7 @@ class Merger(Node):
             for place in before.serving
             if place.node and place not in after.serving
         ]
+        retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
         rows = self.store.release(group, frontier_us, below)  # hints are of the rows that stay
         return GroupStep(
@@ -225,7 +248,7 @@ class Merger(Node):
             rows,
             None if after.exceptions == before.exceptions else after.exceptions,
             tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
-            tuple(name for name in before.leaves if name not in after.leaves),
+            tuple(name for name in {**before.leaves, **retired} if name not in after.leaves),
             (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),
             frontier_us,
             self.store.hints(group, below),
@@ -248,9 +271,15 @@ class Merger(Node):
             **self._membership_slots.changes(parent.snapshot_memberships()),
             **PROMISED.write(dict(self._frontiers())),
         }
+        for key, seq in inbox.waiting.take_changed():
+            message = inbox.epochs[key].waiting.get(seq) if key in inbox.epochs else None
+            packed: Any = None if message is None else self._pack(message)
+            rows |= WAITING.write(packed, *key, seq)
+        for node in inbox.changed_ended:
+            rows |= ENDED.write(inbox.ended[node], node)
+        inbox.changed_ended.clear()
         for key in inbox.changed:
-            waiting = inbox.epochs[key].waiting.items() if key in inbox.epochs else ()
-            state = inbox.snapshot(key, [(seq, self._pack(message)) for seq, message in waiting])
+            state = inbox.snapshot(key)
             rows |= EPOCH.write(state, *key)
             if state is None:
                 parent.dictionaries.pop(key, None)
@@ -277,8 +306,19 @@ class Merger(Node):
         for membership in parent.children.memberships.values():
             membership.forget_history()
         self.groups = {group: GroupState(us) for group, us in (PROMISED.read(state) or {}).items()}
+        parent.inbox.ended.update(ENDED.each(state))
+        waiting: dict[EpochKey, dict[int, Frame | BadFrame]] = {}
+        for name, packed in WAITING.each(state):
+            of, _, seq = name.rpartition("/")
+            waiting.setdefault(epoch_key(of), {})[int(seq)] = unpack(packed)
         for name, epoch in EPOCH.each(state):
-            parent.inbox.restore(epoch_key(name), epoch, {seq: unpack(message) for seq, message in epoch.waiting or ()})
+            key = epoch_key(name)
+            former = {seq: unpack(message) for seq, message in epoch.waiting or ()}
+            parent.inbox.restore(key, epoch, former or waiting.get(key, {}))
+            if former:
+                parent.inbox.changed.add(key)  # each frame has a row of its own from here on
+        if not any(epoch.waiting for _, epoch in EPOCH.each(state)):
+            parent.inbox.waiting.take_changed()
         for name, dictionary in DICTIONARY.each(state):
             key, table = epoch_key(name), f"{CHILD_KEYS}/{name}"
             self._child_keys[key] = AppendOnlyTable(table, state)
@@ -320,7 +360,13 @@ class Merger(Node):
 
     def counters(self) -> dict[str, Any]:
         silent = self.parent.children.silent(self._committed_us or 0)
-        return {"spooled": self.outbox.spooled, "children": {n: not quiet for n, quiet in silent.items()}}
+        inbox = self.parent.inbox
+        return {
+            "spooled": self.outbox.spooled,
+            "children": {n: not quiet for n, quiet in silent.items()},
+            "turned_away": inbox.refused,
+            **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
+        }
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:

@@ -7,7 +7,7 @@ the new frontier and exceptions (2.3). Serving ranges may come in earlier ones: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -75,6 +75,12 @@ class EpochEncoder:
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
+        self.unsaved = True
+        self.texts_sent.clear()  # the next step says the definitions again
+        return self.definitions(epoch, seq)
+
+    def definitions(self, epoch: int, seq: int) -> list[Frame]:
+        """Frames with every number given so far, from seq on."""
         packer = FramePacker(self.frame_bytes)
         for key in self.keys:
             packer.define_key(key)
@@ -85,22 +91,13 @@ class EpochEncoder:
             packer.define_group(number, group)
         for number, plan in self.plan_of.items():
             packer.define_plan(number, of_plan[number], plan)
-        self.unsaved = True
-        self.texts_sent.clear()  # the next step says the definitions again
         return packer.frames(epoch, seq, self.keys, self.nodes)
 
     def _check_room(self, step: Step) -> None:
         texts: set[str] = set()
-        for group_step in step.groups:
-            for rows in group_step.rows:
-                numbers = self._map("keys", rows.keys)
-                codes = rows.partials.key
-                fresh = distinct(codes[numbers[codes] < 0])
-                texts.update(rows.keys[code] for code in fresh.tolist())
-            if group_step.hints is not None:
-                hints = group_step.hints
-                fresh = hints.codes[self._map("keys", hints.keys)[hints.codes] < 0]
-                texts.update(hints.keys[code] for code in distinct(fresh).tolist())
+        for table, codes in (*_row_keys(step), *_hinted_keys(step)):
+            fresh = distinct(codes[self._map("keys", table)[codes] < 0])
+            texts.update(table[code] for code in fresh.tolist())
         if len(self.keys) + len(texts - self.keys.keys()) > self.max_keys:
             raise KeysExhausted
 
@@ -228,6 +225,31 @@ class EpochEncoder:
         numbering.texts_sent = set(state.texts)
         numbering.hints = SessionHints(registers)
         return numbering
+
+
+def exceeds(step: Step, most: int, *, hints_only: bool = False) -> bool:
+    """Whether a step has more keys than `most`. hints_only: those of its registers, which one epoch must number."""
+    found = list(_hinted_keys(step)) if hints_only else [*_row_keys(step), *_hinted_keys(step)]
+    if sum(len(codes) for _, codes in found) <= most:
+        return False
+    texts: set[str] = set()
+    for table, codes in found:
+        texts.update(table[code] for code in distinct(codes).tolist())
+    return len(texts) > most
+
+
+def _row_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
+    for group_step in step.groups:
+        for rows in group_step.rows:
+            yield rows.keys, rows.partials.key
+
+
+def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
+    """Keys whose earliest open session starts before what the step promises."""
+    for group_step in step.groups:
+        hints = group_step.hints
+        if hints is not None:
+            yield hints.keys, hints.codes[hints.starts < group_step.promised_us]
 
 
 def _silent(frame: Frame) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -143,6 +143,7 @@ class FramePacker:
     ) -> list[Frame]:
         """All frames, numbered from seq; the first carries the birth. keys, nodes: the numbers of the epoch."""
         out = []
+        birth = None if birth is None else replace(birth, frames=len(self._all))
         for i, draft in enumerate(self._all):
             define = Define(
                 (_first(keys, draft.keys), tuple(draft.keys)),

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
 from edge_agent.algebra.query.query import Group
-from edge_agent.machines.checkpoint.slots import OutboxState
+from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.step import Step
@@ -71,6 +71,9 @@ class Outbox:
         self.forget: list[tuple[int, int]] = []
         self.replaced: list[Frame] = []
         self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
+        self.former: tuple[int, EpochEncoder] = (0, self.encoder)  # the epoch before, and its numbers
+        self._born: dict[int, BirthState] = {}  # of epochs of which frames are in the spool
+        self.withheld: frozenset[Group] = frozenset()  # groups whose frontier would need more registers than there are
         self.link_up = False
         self._flying: set[tuple[int, int]] = set()
         self._uncommitted: list[tuple[int, int]] = []
@@ -90,6 +93,7 @@ class Outbox:
         if self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
         used = {epoch for epoch, _ in self.pending} | {self.epoch}
+        self.former = (self.epoch, self.encoder)
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
         self.encoder, self.seq = self.new_encoder(), 0
@@ -100,8 +104,11 @@ class Outbox:
 
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
-        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version)
+        held = tuple(sorted({epoch for epoch, _ in self.pending}))
+        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held)
         frames = self._add(self.encoder.encode_step(self.epoch, 0, step, birth))
+        self._born = {epoch: each for epoch, each in self._born.items() if epoch in held}
+        self._born[self.epoch] = BirthState(self.epoch_id, self.predecessor, len(frames))
         if self.journal is None:
             self.births[self.epoch] = frames[0]
         return frames
@@ -110,9 +117,9 @@ class Outbox:
         """The frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was numbered)."""
         return self._add(self.encoder.encode_step(self.epoch, self.seq, step))
 
-    def flush(self, step: Step) -> list[Frame]:
-        """The last frames of the present epoch (1.3)."""
-        return self.put(replace(step, flush=self.seq - 1))
+    def flush(self, step: Step, after: int | None = None) -> list[Frame]:
+        """The last frames of the present epoch (1.3). after: the last seq before the first of them, if not the last."""
+        return self.put(replace(step, flush=self.seq - 1 if after is None else after))
 
     def restate(self) -> list[Frame]:
         """Frames that repeat what the numbers of this epoch mean (2.4)."""
@@ -251,7 +258,14 @@ class Outbox:
             gap = replace(gap, groups=tuple(self.encoder.groups))
         self.replaced.append(
             Frame(
-                frame.epoch, frame.seq, frame.birth, frame.define, frame.members, _promises(frame), (*frame.gaps, gap)
+                frame.epoch,
+                frame.seq,
+                frame.birth,
+                frame.define,
+                frame.members,
+                _promises(frame),
+                (*frame.gaps, gap),
+                frame.flush,
             )
         )
         self.pending[key] = Pending(marked=True)
@@ -260,12 +274,21 @@ class Outbox:
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
 
     def damaged(self, epoch: int, seq: int) -> list[Note]:
-        """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6)."""
+        """A frame whose bytes are gone: a gap record takes its place, of whatever this epoch had (3.5, 3.6).
+
+        It says what the numbers of the epoch mean, for the frame may have said so first (2.4).
+        """
         key = (epoch, seq)
         if key not in self.pending:
             return []
-        gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 0, "sha256")
-        self.replaced.append(Frame(epoch, seq, gaps=(gap,)))
+        gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
+        known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
+        stated = [] if known is None else known.definitions(epoch, seq)
+        define = stated[0].define if len(stated) == 1 else None
+        birth, born = None, self._born.get(epoch)
+        if seq == 0 and born is not None:
+            birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
+        self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap,)))
         self._flying.discard(key)
         self.pending[key] = Pending(marked=True)
         self.lost_frames += 1
@@ -278,7 +301,8 @@ class Outbox:
         self.spoke_us = now_us
         if self.journal is None or self.births:
             return Heartbeat(self.epoch, -1, ())
-        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in self.encoder.groups]
+        groups = self.encoder.groups.keys() - self.withheld
+        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in groups]
         return Heartbeat(self.epoch, self.seq - 1, tuple((n, f) for n, f in known if f > NEVER_US))
 
     @property
@@ -292,17 +316,18 @@ class Outbox:
             epoch_id=self.epoch_id,
             seq=self.seq,
             journal=self.journal,
-            predecessor=self.predecessor if isinstance(self.predecessor, tuple) else None,
+            predecessor=self.predecessor,
             sent=self.sent_readings,
             lost=self.lost_readings,
             lost_frames=self.lost_frames,
             whole=self.whole_books,
+            births=dict(self._born),
         )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
         """From what `snapshot` returns, with the frames of the spool. Births without a journal come decoded."""
         self.epoch_id, self.seq, self.journal = state.epoch_id, state.seq, state.journal
-        self.predecessor, self.encoder = state.predecessor, encoder
+        self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
         self.whole_books = state.whole
         self.take_over(frames)
@@ -342,4 +367,4 @@ def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
             groups.append(by_number[part.group])
     if end < start:
         start = end = 0
-    return Gap(tuple(groups), start, end, readings, (), reason, 0, "sha256")
+    return Gap(tuple(groups), start, end, readings, (), reason, 1, "sha256")

@@ -76,14 +76,31 @@ def without_promise(step: Step) -> Step:
     return replace(step, groups=tuple(replace(g, frontier_us=None, hints=None) for g in step.groups))
 
 
+def only_rows(step: Step) -> Step:
+    """The rows of a step, for frames before its last one (2.3)."""
+    return Step(tuple(GroupStep(group.group, rows=group.rows) for group in step.groups if group.rows))
+
+
+def without_rows(step: Step) -> Step:
+    """All of a step but its rows."""
+    return replace(step, groups=tuple(replace(group, rows=()) for group in step.groups))
+
+
 def halves(step: Step) -> tuple[Step, Step]:
-    """The step in two, with about half of the keys each; only the second has anything but rows (2.3)."""
-    first, second = [], []
-    for group in step.groups:
-        cut = [_cut(rows) for rows in group.rows]
-        first.append(GroupStep(group.group, rows=tuple(low for low, _ in cut)))
-        second.append(replace(group, rows=tuple(high for _, high in cut)))
-    return Step(tuple(first)), replace(step, groups=tuple(second))
+    """A step of rows of at least two keys in two, with about half of the keys each."""
+    items = [(group.group, rows) for group in step.groups for rows in group.rows]
+    cut = [(group, *_cut(rows)) for group, rows in items]
+    first, second = [(group, low) for group, low, _ in cut], [(group, high) for group, _, high in cut]
+    if not any(len(low.partials) for _, low in first):  # one key each
+        first, second = items[: len(items) // 2], items[len(items) // 2 :]
+    return _of_rows(first), _of_rows(second)
+
+
+def _of_rows(items: Sequence[tuple[Group, StepRows]]) -> Step:
+    groups: dict[Group, list[StepRows]] = {}
+    for group, rows in items:
+        groups.setdefault(group, []).append(rows)
+    return Step(tuple(GroupStep(group, rows=tuple(rows)) for group, rows in groups.items()))
 
 
 def _cut(rows: StepRows) -> tuple[StepRows, StepRows]:

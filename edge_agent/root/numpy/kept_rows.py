@@ -11,7 +11,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.inbox import Effect
+from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.read_plan import KINDS

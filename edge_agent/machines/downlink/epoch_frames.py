@@ -1,0 +1,82 @@
+"""The frames of one epoch of a child: which took effect, which wait, and which belong to another line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
+from edge_agent.machines.events import BadFrame
+
+OTHERS_HERE = "flush of a restored spool: later frames are here already"
+AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A frame that takes effect now. stale: its epoch was declared lost, so its data counts and nothing else does.
+
+    frame is None where a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames.
+    """
+
+    node: str
+    epoch: int
+    seq: int
+    frame: Frame | None
+    stale: bool = False
+    why: str = ""
+    copied: bool = False
+
+
+@dataclass(slots=True)
+class EpochFrames:
+    """The frames of one epoch. applied: those that took effect; waiting: those that came before their turn.
+
+    readings: in the rows that took effect since the first epoch of an unbroken line of predecessors (9.1); None: the
+    line is older than the books of this parent. refused: frames of that line that had no effect.
+    """
+
+    applied: ReceivedSeqs = field(default_factory=ReceivedSeqs)
+    waiting: dict[int, Frame | BadFrame] = field(default_factory=dict)
+    predecessor: tuple[int, int] | str | None = None
+    born: bool = False  # frame 0 has come
+    lost: bool = False  # declared lost: order no longer matters
+    quarantined: set[int] = field(default_factory=set)
+    birth_frames: int = 1  # how many its birth takes
+    held: tuple[int, ...] | None = None  # epochs that its node could still send when it was born; None: not said
+    ordinary: int = -1  # the last seq that took effect and is neither of a flush nor a gap record in a frame's place
+    flush: int | None = None  # what the flush names of which a frame took effect (1.3)
+    copied: bool = False  # its node went on from an older copy of its spool, or without its past (1.3)
+    since_us: int | None = None  # when it first had to wait for another line to fall silent (1.4)
+    blocked: bool = False  # the next one's numbers are unknown
+    readings: int | None = 0
+    refused: int = 0
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self.applied or seq in self.waiting
+
+    @property
+    def birth_is_here(self) -> bool:
+        """Whether all frames of the birth wait."""
+        return all(seq in self.waiting for seq in range(self.birth_frames))
+
+    def refuses(self, frame: Frame) -> str:
+        """Why a frame cannot be of this line; '' if it can. A flush takes effect whole or not at all (1.3)."""
+        if frame.flush is None:
+            after = self.flush is not None and frame.seq > self.flush and not stands_in(frame)
+            return AFTER_FLUSH if after else ""
+        waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
+        others = any(m.seq > frame.flush and m.flush != frame.flush and not stands_in(m) for m in waiting)
+        return OTHERS_HERE if others or self.ordinary > frame.flush else ""
+
+    def note(self, frame: Frame) -> None:
+        """A frame takes effect."""
+        if frame.flush is not None:
+            self.flush = frame.flush
+        elif not stands_in(frame):
+            self.ordinary = frame.seq
+
+
+def stands_in(frame: Frame) -> bool:
+    """Whether a frame is a gap record in the place of frames that could not be sent (3.5)."""
+    return any(gap.run for gap in frame.gaps)

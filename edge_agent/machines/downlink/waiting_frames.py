@@ -1,0 +1,60 @@
+"""How many frames of each child wait, and how large they are: both have a bound (docs/protocol.md 2.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines.events import BadFrame
+
+MOST_FRAMES: Final = 10_000  # of one child: ten times what it publishes without a receipt
+MOST_BYTES: Final = 16 << 20  # of one child
+FRAME_BYTES: Final = 500  # of a frame without rows and texts
+
+
+class WaitingFrames:
+    """The counts of all children. changed: (epoch, seq) stored or gone since the owner took them."""
+
+    def __init__(self, most_frames: int = MOST_FRAMES, most_bytes: int = MOST_BYTES) -> None:
+        """most_frames, most_bytes: of one child."""
+        self.most_frames, self.most_bytes = most_frames, most_bytes
+        self.changed: dict[tuple[EpochKey, int], None] = {}
+        self._frames: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+
+    def room(self, node: str) -> bool:
+        """Whether one more of a child may wait."""
+        return self._frames.get(node, 0) < self.most_frames and self._bytes.get(node, 0) < self.most_bytes
+
+    def add(self, key: EpochKey, message: Frame | BadFrame) -> None:
+        self._count(key, message, 1)
+
+    def remove(self, key: EpochKey, message: Frame | BadFrame) -> None:
+        self._count(key, message, -1)
+
+    def _count(self, key: EpochKey, message: Frame | BadFrame, by: int) -> None:
+        self._frames[key.node] = self._frames.get(key.node, 0) + by
+        self._bytes[key.node] = self._bytes.get(key.node, 0) + by * size_bytes(message)
+        self.changed[key, message.seq] = None
+
+    def take_changed(self) -> list[tuple[EpochKey, int]]:
+        """Those stored or gone since the last call."""
+        changed, self.changed = list(self.changed), {}
+        return changed
+
+
+def size_bytes(message: Frame | BadFrame) -> int:
+    """About how much memory a message takes."""
+    if isinstance(message, BadFrame):
+        return FRAME_BYTES + len(message.payload)
+    size = FRAME_BYTES + 100 * sum(len(each.leaves) + len(each.serving) for each in message.members)
+    for part in message.groups:
+        size += 50 * len(part.registers)
+        for section in (*part.sections, *part.late):
+            rows = section.partials
+            size += sum(column.nbytes for column in (rows.start, rows.end, rows.key, *rows.states.values()))
+    define = message.define
+    if define is not None:
+        size += sum(map(len, (*define.keys[1], *define.nodes[1], *define.queries, *define.sensors)))
+    return size
