@@ -1,0 +1,222 @@
+"""Births, flushes and definitions of many frames and many epochs, from a gateway through a merger to the root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Session, Tumbling
+from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.events import Arrived, Beat, Configured, Damaged, LowerLink, Note, Read, Retire, Tick
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.uplink.step import Step
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.root.numpy.rows import Row
+from edge_agent.wire.frames import decode, encode
+from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, Disk, S, SimulatedHost, read
+
+LABELS = [(("k", str(n)),) for n in range(10_000)]
+SUMS = Query("sums", 1, "s", Tumbling(10 * S), (Aggregate("sum", "sum"),), by=("k",), lateness_us=0)
+VISITS = Query("visits", 1, "s", Session(5 * S), (Aggregate("sum", "sum"),), by=("k",), lateness_us=0)
+
+
+def started(disk: Disk | None, now_us: int, query: Query, journal: int, **limits: Any) -> SimulatedHost[Gateway]:
+    """A process of the gateway that has heard its parent."""
+    settings = NodeSettings("a", **limits)
+    disk = disk or Disk()
+    host = SimulatedHost(Gateway(settings, Random(now_us), disk.restored(), disk.load), disk)
+    host.do(Configured((SENSOR,), (query,), (), (canonical_query(query),)), now_us)
+    host.accepted(now_us, journal)
+    return host
+
+
+def push(host: SimulatedHost[Gateway], time_us: int, keys: Sequence[int]) -> None:
+    """A reading of 1 for each key."""
+    series = np.array(keys, np.int64)
+    batch = Batch(np.full(len(series), time_us, np.int64), np.ones(len(series), np.int64), series, LABELS)
+    host.do(Read("s", batch, position=time_us), time_us)
+
+
+def spooled(host: SimulatedHost[Any]) -> list[Frame]:
+    """All frames of a node so far: it never has a receipt."""
+    return crossed(frame for frame, _ in host.disk.frames.values())
+
+
+def heard(root: NumpyRoot, node: str, host: SimulatedHost[Any], now_us: int) -> None:
+    """The root hears all of a node, the last heartbeat too."""
+    beats = [action.heartbeat for action in host.done if isinstance(action, Beat)]
+    messages: list[Frame | Heartbeat] = [*spooled(host), *beats[-1:]]
+    for message in messages:
+        root.take(node, message, now_us)
+
+
+def crossed(frames: Iterable[Frame]) -> list[Frame]:
+    """As they arrive: decoded from their bytes."""
+    out = [decode(encode(frame)) for frame in frames]
+    return [frame for frame in out if isinstance(frame, Frame)]
+
+
+def region(disk: Disk | None, now_us: int) -> SimulatedHost[Merger]:
+    """A process of the merger."""
+    disk = disk or Disk()
+    merger = Merger(NodeSettings("m"), Random(now_us), disk.restored(), disk.load, grace_us=600 * S)
+    host = SimulatedHost(merger, disk)
+    host.accepted(now_us)
+    host.do(LowerLink(up=True), now_us)
+    return host
+
+
+def newest(rows: Iterable[Row]) -> dict[tuple[str, int], tuple[float | None, bool]]:
+    """(key, start) -> (sum, complete) of what stands."""
+    return {(row.key, row.start): (row.values["sum"], row.complete) for row in rows if not row.withdrawn}
+
+
+@pytest.mark.parametrize("restart_merger", [False, True])
+def test_ten_thousand_open_keys_and_many_restarts_lose_nothing(restart_merger: bool) -> None:
+    """protocol 1.3: every flush is of several frames; the parent restarts in the middle of each."""
+    below, root = region(None, T0), NumpyRoot(JOURNAL, grace_us=600 * S)
+    journal, disk, keys = below.machine.journal, Disk(), range(10_000)
+    for start in range(5):
+        now_us = T0 + start * 2 * S
+        host = started(disk, now_us, SUMS, journal)
+        push(host, now_us, keys)
+        host.do(Tick(), now_us + S)
+        flush = [frame for frame in host.frames if frame.flush is not None]
+        assert (len(flush) > 1) == (start > 0)
+        for frame in spooled(host):
+            below.do(Arrived((("a", frame, None),)), now_us)
+            below.do(Tick(), now_us)
+            if restart_merger and frame.flush is not None and frame.seq % 2:
+                below = region(below.disk, now_us)
+    host.do(Tick(), T0 + 60 * S)
+    for frame in spooled(host):
+        below.do(Arrived((("a", frame, None),)), T0 + 60 * S)
+    below.do(Tick(), T0 + 62 * S)
+    for sent in spooled(below):
+        root.take("m", sent, T0 + 62 * S)
+    found = newest(root.step(T0 + 63 * S, flush=True))
+    assert found == {(f"k={n}", T0): (5.0, True) for n in keys}
+
+
+@pytest.mark.parametrize("query", [SUMS, VISITS], ids=lambda query: str(query.id))
+@pytest.mark.parametrize("max_keys", [1, 7, 20])
+def test_more_open_keys_than_an_epoch_numbers_leave_in_several_epochs(query: Query, max_keys: int) -> None:
+    """protocol 2.4, 1.3: at an orderly stop and start, at once and after a second one."""
+    root, disk, keys = NumpyRoot(JOURNAL, grace_us=600 * S), Disk(), range(23)
+    for start in range(3):
+        now_us = T0 + start * 2 * S
+        host = started(disk, now_us, query, JOURNAL, max_keys=max_keys, frame_bytes=400)
+        push(host, now_us, keys)
+        host.do(Tick(), now_us + S)
+        assert all(len(frame.define.keys[1]) <= max_keys for frame in host.frames if frame.define is not None)
+        for frame in spooled(host):
+            root.take("a", frame, now_us)
+    host.do(Tick(), T0 + 60 * S)
+    host.do(Tick(), T0 + 62 * S)
+    heard(root, "a", host, T0 + 62 * S)
+    found = newest(root.step(T0 + 63 * S, flush=True))
+    assert found == {(f"k={n}", T0): (3.0, True) for n in keys}
+    assert host.machine.outbox.withheld == frozenset()
+
+
+def test_a_group_with_more_open_sessions_than_an_epoch_numbers_promises_nothing_until_there_are_fewer() -> None:
+    """protocol 2.4, 5.2: each needs a register; a promise without would end them."""
+    host = started(None, T0, VISITS, JOURNAL, max_keys=5)
+    root = NumpyRoot(JOURNAL, grace_us=600 * S)
+    for second in range(4):  # every second's readings keep all sessions open
+        push(host, T0 + second * S, range(9))
+        host.do(Tick(), T0 + (second + 1) * S)
+    notes = [action.name for action in host.done if isinstance(action, Note)]
+    assert notes.count("sessions.too_many") == 1
+    for frame in spooled(host):
+        root.take("a", frame, T0 + 5 * S)
+    assert root.step(T0 + 5 * S) == []
+    (view,) = root.decider.decide(T0 + 5 * S).groups.values()
+    assert view.frontier_us <= T0
+    host.do(Tick(), T0 + 60 * S)
+    host.do(Tick(), T0 + 62 * S)
+    heard(root, "a", host, T0 + 62 * S)
+    assert newest(root.step(T0 + 63 * S, flush=True)) == {(f"k={n}", T0): (4.0, True) for n in range(9)}
+
+
+def test_between_the_frames_of_a_birth_no_group_ends_and_nobody_is_missing() -> None:
+    """protocol 1.2, 1.5: texts of definitions go first, and the list of leaves stands in a later frame."""
+    below, disk = region(None, T0), Disk()
+    for start in range(3):
+        now_us = T0 + start * 2 * S
+        host = started(disk, now_us, SUMS, below.machine.journal, frame_bytes=300)
+        read(host, now_us, 1, now_us)
+        host.do(Tick(), now_us + S)
+        birth = next(frame.birth for frame in host.frames if frame.birth is not None)
+        assert birth.frames > 1
+        for frame in spooled(host):
+            below.do(Arrived((("a", frame, None),)), now_us)
+            below.do(Tick(), now_us)
+            if start:
+                (membership,) = below.machine.parent.children.memberships.values()
+                assert list(membership.expected()) == ["a"]
+                assert list(membership.serving(now_us)) == [SUMS.key]
+    dropped = [name for frame in below.frames for change in frame.members for name in change.dropped]
+    assert dropped == []
+
+
+def test_a_leaf_that_a_birth_does_not_list_is_expected_until_it_leaves_or_is_retired() -> None:
+    """protocol 1.5; a merger that starts without a retired one says so."""
+    below = region(None, T0)
+    host = started(None, T0, SUMS, below.machine.journal)
+    host.do(Tick(), T0 + S)
+    for frame in spooled(host):
+        below.do(Arrived((("a", frame, None),)), T0 + S)
+    below.do(Tick(), T0 + 2 * S)
+    above = NumpyRoot(JOURNAL, grace_us=600 * S)
+    for frame in spooled(below):
+        above.take("m", frame, T0 + 2 * S)
+    (members,) = above.decider.parent.children.memberships.values()
+    assert list(members.members["m"].leaves) == ["a"]
+    host.machine.outbox.draw()
+    (silent,) = crossed(host.machine.outbox.open(Step()))
+    below.do(Arrived((("a", silent, None),)), T0 + 3 * S)
+    (membership,) = below.machine.parent.children.memberships.values()
+    assert list(membership.expected()) == ["a"]
+    again = SimulatedHost(Merger(NodeSettings("m"), Random(5), below.disk.restored(), grace_us=600 * S), below.disk)
+    again.do(Retire("a"), T0 + 4 * S)
+    for frame in spooled(again):
+        above.take("m", frame, T0 + 5 * S)
+    (members,) = above.decider.parent.children.memberships.values()
+    assert not members.expected()
+
+
+@pytest.mark.parametrize("damaged", range(6))
+def test_a_damaged_frame_that_held_definitions_costs_what_it_held_and_no_more(damaged: int) -> None:
+    """protocol 2.4, 3.6: the gap record in its place says what the numbers mean, and a new epoch says the rest."""
+    host = started(None, T0, SUMS, JOURNAL, frame_bytes=300)
+    for window in range(4):
+        push(host, T0 + window * 10 * S, [window, window + 1])
+        host.do(Tick(), T0 + window * 10 * S + 1)
+    host.do(Tick(), T0 + 60 * S)
+    lost = list(host.disk.frames)[damaged]
+    host.do(Damaged(*lost), T0 + 61 * S)
+    host.do(Tick(), T0 + 63 * S)
+    root = NumpyRoot(JOURNAL, grace_us=600 * S)
+    for frame in spooled(host):
+        root.take("a", frame, T0 + 63 * S)
+    push(host, T0 + 70 * S, [3])
+    host.do(Tick(), T0 + 100 * S)
+    host.do(Tick(), T0 + 102 * S)
+    heard(root, "a", host, T0 + 102 * S)
+    found = newest(root.step(T0 + 103 * S, flush=True))
+    wanted = {(f"k={key}", T0 + n * 10 * S) for n in range(4) for key in (n, n + 1)} | {("k=3", T0 + 70 * S)}
+    assert found.keys() <= wanted
+    assert len(wanted - found.keys()) <= 2, wanted - found.keys()
+    assert {value for value, _ in found.values()} == {1.0}
+    assert not root.decider.parent.inbox.epochs.keys() - {EpochKey("a", host.machine.outbox.epoch)}
