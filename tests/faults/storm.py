@@ -90,17 +90,15 @@ class Storm:
     def recovery_s(self) -> dict[str, list[float]]:
         """Role -> seconds from a start to the first message, where nothing else on its way was killed meanwhile."""
         out: dict[str, list[float]] = {}
-        mergers = list(self.tree.mergers)
         for n, (role, name, _, started) in enumerate(self.kills):
             if role == "broker":
                 continue
-            speaks = [f"parent of {merger}" for merger in mergers] if role == "lander" else [name]
-            way = {*mergers, self.tree.high.name} if role == "lander" else {self.tree.high.name}
-            way = {self.tree.lows[self.tree.parents[name]].name} if role == "gateway" else way
+            speaks = [f"parent of {merger}" for merger in self.tree.mergers] if role == "lander" else [name]
+            way = self.tree.lows[self.tree.parents[name]].name if role == "gateway" else self.tree.high.name
             took = self.ears.after(speaks, started)
             until = started + (LONGEST_START_S if took is None else took)
             around = self.kills[max(0, n - 3) : n] + self.kills[n + 1 :]
-            if not any(other in {*way, name} and started - 3.0 < killed < until for _, other, killed, _ in around):
+            if not any(other in {way, name} and started - 3.0 < killed < until for _, other, killed, _ in around):
                 out.setdefault(role, []).append(LONGEST_START_S if took is None else took)
         return out
 
