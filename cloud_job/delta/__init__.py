@@ -1,6 +1,7 @@
 """The Delta tables.
 
 tables               schemas, paths, creation, appends
+durable              files of folders on the disk
 lease                one writer at a time
 maintain             compaction, old versions, expiry
 late_and_quarantine  rows of ops.late and ops.quarantine

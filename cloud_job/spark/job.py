@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 
 from cloud_job.delta import tables
+from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
 from cloud_job.delta.lease import Lease
 from cloud_job.delta.plugin_failures import PluginFailures
@@ -82,6 +83,7 @@ class Job:
         self.steps: dict[str, float] = {}  # seconds of each step of the last batch
         self._since_s = 0.0
         self._lease: Lease | None = None
+        self._durable: DurableTables | None = None
         self._rows = RowSources(spark, place)
         self._failures = PluginFailures(spark, place)
         self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
@@ -93,6 +95,7 @@ class Job:
         """
         self._lease = Lease(self.place, self.owner)
         tables.create(self.spark, self.place)
+        self._durable = DurableTables(self.place)
         rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
         if rows:
             self._resume(rows[0])
@@ -290,7 +293,9 @@ class Job:
         return DecodeLookups(self.decider.parent.dictionaries, self.state)
 
     def _done(self, step: str, number: int) -> None:
-        """A step has been committed: note how long it took; the place where crash tests end the process."""
+        """A step has been committed and is on the disk: note how long it took. Crash tests end the process here."""
+        if self._durable is not None:
+            self._durable.sync()
         now_s = time.monotonic()
         self.steps[step] = round(now_s - self._since_s, 2)
         self._since_s = now_s

@@ -1,0 +1,63 @@
+"""Tables that are folders: their files are on the disk before anything depends on it.
+
+Spark and Delta close their files without fsync, so a power cut could take a commit that a later one, or a deleted
+landing file, relies on (docs/protocol.md 8.1, 8.5). Object stores and volumes are durable when a write returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+from cloud_job.delta.tables import TABLES, Place, Table
+
+
+class DurableTables:
+    """Knows which commits of each table are on the disk."""
+
+    def __init__(self, place: Place) -> None:
+        """Everything there is counts as written back: `os.sync` sees to it, once."""
+        self.place = place
+        self._next: dict[Table, int] = {}
+        if place.guarded:
+            return
+        os.sync()
+        for table in TABLES:
+            numbers = [int(path.stem) for path in self._log(table).glob("*.json") if path.stem.isdecimal()]
+            self._next[table] = max(numbers, default=-1) + 1
+
+    def sync(self) -> None:
+        """Fsync what the commits since the last call have written, their data before their log."""
+        for table, number in self._next.items():
+            log = self._log(table)
+            while (commit := log / f"{number:020d}.json").exists():
+                _sync_commit(Path(self.place.path(table)), commit)
+                number += 1
+            self._next[table] = number
+
+    def _log(self, table: Table) -> Path:
+        return Path(self.place.path(table)) / "_delta_log"
+
+
+def _sync_commit(folder: Path, commit: Path) -> None:
+    added = [json.loads(line).get("add") for line in commit.read_text().splitlines() if line.startswith('{"add"')]
+    files = [folder / unquote(add["path"]) for add in added]
+    for file in files:
+        _sync(file)
+    for parent in {file.parent for file in files}:
+        _sync(parent)
+    _sync(commit)
+    _sync(commit.parent)
+
+
+def _sync(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # a file that a later commit of the same step has removed already
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
