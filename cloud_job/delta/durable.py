@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
-from cloud_job.delta.tables import TABLES, Place, Table
+from cloud_job.delta.tables import TABLES, Place
+
+LOG: Final = "_delta_log"
 
 
 class DurableTables:
@@ -19,26 +22,21 @@ class DurableTables:
 
     def __init__(self, place: Place) -> None:
         """Everything there is counts as written back: `os.sync` sees to it, once."""
-        self.place = place
-        self._next: dict[Table, int] = {}
+        self._next: dict[Path, int] = {}  # folder of a table -> its next commit
         if place.guarded:
             return
         os.sync()
-        for table in TABLES:
-            numbers = [int(path.stem) for path in self._log(table).glob("*.json") if path.stem.isdecimal()]
-            self._next[table] = max(numbers, default=-1) + 1
+        for folder in (Path(place.path(table)) for table in TABLES):
+            numbers = [int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal()]
+            self._next[folder] = max(numbers, default=-1) + 1
 
     def sync(self) -> None:
         """Fsync what the commits since the last call have written, their data before their log."""
-        for table, number in self._next.items():
-            log = self._log(table)
-            while (commit := log / f"{number:020d}.json").exists():
-                _sync_commit(Path(self.place.path(table)), commit)
+        for folder, number in self._next.items():
+            while (commit := folder / LOG / f"{number:020d}.json").exists():
+                _sync_commit(folder, commit)
                 number += 1
-            self._next[table] = number
-
-    def _log(self, table: Table) -> Path:
-        return Path(self.place.path(table)) / "_delta_log"
+            self._next[folder] = number
 
 
 def _sync_commit(folder: Path, commit: Path) -> None:

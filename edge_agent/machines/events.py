@@ -310,14 +310,17 @@ Action = Commit | Relieve | Publish | Beat | SendReceipt | Ack | Quarantine | No
 
 @dataclass(frozen=True, slots=True)
 class SpooledFrame:
-    """What a restarting node finds of a frame in its spool. damaged: why its bytes cannot be used; '' if they can."""
+    """What a restarting node finds of a frame in its spool. damaged: why its bytes cannot be used; '' if they can.
+
+    run: how many frames this is, itself and those after it; all of them alike, and none a birth if there are several.
+    """
 
     epoch: int
     seq: int
     sent: bool
-    size_bytes: int
     frame: Frame | None = None  # decoded only where the machine asks for it
     damaged: str = ""
+    run: int = 1
 
 
 @dataclass(frozen=True, slots=True)

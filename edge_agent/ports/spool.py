@@ -12,6 +12,8 @@ import sqlite3
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,7 @@ from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.ports.sqlite_file import UnusableError
 from edge_agent.wire import snapshot
 
+MANY_FRAMES: Final = 100_000  # of more, the bytes are those of the pages in use: counting reads the whole file
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
 
 FrameRows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
@@ -117,18 +120,33 @@ class Spool:
         return state, damaged
 
     def _read_frames(self, db: sqlite3.Connection) -> Iterator[SpooledFrame]:
-        self.frames = self.bytes = 0
+        """Runs of frames, read from the indexes; payloads are read, and checked, when they are sent."""
+        ((self.frames,),) = db.execute("SELECT count(*) FROM frames")
+        if self.frames > MANY_FRAMES:
+            self.bytes = self._file.used_bytes
+        else:
+            ((self.bytes,),) = db.execute("SELECT coalesce(sum(length(payload)), 0) FROM frames")
         self._recent.clear()
         self._recent_bytes = 0
-        for epoch, seq, sent, crc, payload in db.execute(
-            "SELECT epoch, seq, sent, crc, payload FROM frames ORDER BY id"
-        ):
-            self.frames += 1
-            self.bytes += len(payload)
-            damaged = "" if zlib.crc32(payload) == crc else "fails its checksum"
-            if damaged:
-                self.notes.append(Note("spool.damaged", {"epoch": epoch, "seq": seq, "size_bytes": len(payload)}))
-            yield SpooledFrame(epoch, seq, bool(sent), len(payload), damaged=damaged)
+        in_order = db.execute("SELECT epoch, seq, sent FROM frames ORDER BY id")
+        sent = {(epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order)}  # they are marked in order (3.3)
+        epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
+        for epoch, _ in epochs:
+            seqs = (seq for (seq,) in db.execute("SELECT seq FROM frames WHERE epoch = ? ORDER BY seq", (epoch,)))
+            first = run = 0
+            for seq in seqs:
+                if (epoch, seq) not in sent and run and seq == first + run:
+                    run += 1
+                    continue
+                if run:
+                    yield SpooledFrame(epoch, first, False, run=run)
+                    run = 0
+                if seq == 0 or (epoch, seq) in sent:
+                    yield SpooledFrame(epoch, seq, (epoch, seq) in sent)
+                else:
+                    first, run = seq, 1
+            if run:
+                yield SpooledFrame(epoch, first, False, run=run)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,13 @@ class SpoolFile(SqliteFile):
         if os.fstat(self._handle).st_size < pages * PAGE_BYTES:
             os.posix_fallocate(self._handle, 0, (pages + AHEAD_PAGES) * PAGE_BYTES)
 
+    @property
+    def used_bytes(self) -> int:
+        """Of the pages in use, without those that are free."""
+        ((pages,),) = self.db.execute("PRAGMA page_count")
+        ((free,),) = self.db.execute("PRAGMA freelist_count")
+        return int(pages - free) * PAGE_BYTES
+
     def start_log_anew(self) -> None:
         """Write the log's pages to the database, so that the next commit finds all of the log. Raises: sqlite3.Error"""
         self.db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()

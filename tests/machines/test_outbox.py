@@ -219,7 +219,7 @@ def test_an_epoch_without_room_for_the_keys_says_so_before_it_numbers_anything()
 def test_frames_of_a_spool_whose_slots_are_lost_are_sent_before_a_birth_that_says_so() -> None:
     """protocol 1.2: they count once each, as data of an epoch that was declared lost."""
     box = Outbox("a", Random(1), version="1", in_flight=9, lost=True)
-    box.take_over((SpooledFrame(5, 3, True, 100), SpooledFrame(5, 4, False, 100)))
+    box.take_over((SpooledFrame(5, 3, True), SpooledFrame(5, 4, False)))
     box.journal = 7
     box.draw()
     (birth,) = box.open(Step((GroupStep(GROUP, None, leaves=(Leaf("a", box.epoch),)),)))

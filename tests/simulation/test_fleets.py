@@ -54,7 +54,7 @@ def test_a_root_with_limits_gives_the_oracle_s_rows_within_them(limits: RootLimi
 
 def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:
     """What custody must not do: a frame the broker took is let go."""
-    if self.pending.pop((epoch, seq), None) is not None:
+    if self.pending.marked.pop((epoch, seq), None) is not None:
         self.forget.append((epoch, seq))
         self._flying.discard((epoch, seq))
 

@@ -1,7 +1,7 @@
 """Frames to the parent.
 
 - step: everything that one commit sends
-- outbox: epochs, publishing, receipts
+- outbox: epochs, publishing, receipts; pending_frames: what waits for a receipt
 - epoch_encoder: steps to frames; frame_packer: frames within the size limit; size_bounds: bytes of their parts
 - session_hints: registers of open sessions
 """

@@ -13,9 +13,8 @@ receipted frames are deleted, the rest sent again with jittered back-off, `sent`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -24,22 +23,13 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
 RESEND_MOST_US: Final = 60_000_000
 POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
 MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receipt; bounds what a duplicate storm costs
-
-
-@dataclass(slots=True)
-class Pending:
-    """A spooled frame. sent_us: last publish since the link came up. refused: receipts that went past it."""
-
-    marked: bool
-    sent_us: int | None = None
-    tries: int = 0
-    refused: int = 0
 
 
 class Outbox:
@@ -67,7 +57,7 @@ class Outbox:
         self.seq = 0
         self.predecessor: tuple[int, int] | str | None = LOST if lost else None
         self.encoder = self.new_encoder()
-        self.pending: dict[tuple[int, int], Pending] = {}
+        self.pending = PendingFrames()
         self.forget: list[tuple[int, int]] = []
         self.replaced: list[Frame] = []
         self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
@@ -92,7 +82,7 @@ class Outbox:
         """Draw the id of a new epoch; `open` comes next, with a birth that knows it."""
         if self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
-        used = {epoch for epoch, _ in self.pending} | {self.epoch}
+        used = self.pending.epochs() | {self.epoch}
         self.former = (self.epoch, self.encoder)
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
@@ -104,7 +94,7 @@ class Outbox:
 
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
-        held = tuple(sorted({epoch for epoch, _ in self.pending}))
+        held = tuple(sorted(self.pending.epochs()))
         birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held)
         frames = self._add(self.encoder.encode_step(self.epoch, 0, step, birth))
         self._born = {epoch: each for epoch, each in self._born.items() if epoch in held}
@@ -128,7 +118,7 @@ class Outbox:
     def _add(self, frames: list[Frame]) -> list[Frame]:
         for frame in frames:
             self.sent_readings += frame.readings
-            self.pending[frame.epoch, frame.seq] = Pending(marked=False)
+            self.pending.add(frame.epoch, frame.seq)
             self._uncommitted.append((frame.epoch, frame.seq))
         self.seq += len(frames)
         return frames
@@ -137,23 +127,19 @@ class Outbox:
         """Frames to mark as sent in the commit that is being made: those about to be published for the first time."""
         if not self.link_up or self.journal is None:
             return []
-        fresh = self._fresh(frozenset())
+        fresh = self.pending.mark(self._markable)
         self._uncommitted += fresh
         return fresh
 
-    def _fresh(self, without: Set[tuple[int, int]]) -> list[tuple[int, int]]:
-        room = MARK_AHEAD - sum(p.marked for p in self.pending.values())
-        unmarked = (key for key, p in self.pending.items() if not p.marked and key not in without)
-        fresh = list(islice(unmarked, max(room, 0)))
-        for key in fresh:
-            self.pending[key].marked = True
-        return fresh
+    @property
+    def _markable(self) -> int:
+        return max(MARK_AHEAD - len(self.pending.marked), 0)
 
     def relieve(self) -> Relieve | None:
         """What lets frames go, and further ones be published, while a full disk refuses the commit under way."""
         fresh: list[tuple[int, int]] = []
         if self.link_up and self.journal is not None and not self.births:
-            fresh = self._fresh(frozenset(self._uncommitted))
+            fresh = self.pending.mark(self._markable, frozenset(self._uncommitted))
             self._uncommitted += fresh
         forget = self.take_forgotten()
         return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None
@@ -198,8 +184,8 @@ class Outbox:
         waiting = set(self._uncommitted)
         out: list[Publish] = []
         room = self.in_flight - len(self._flying)
-        for key, pending in self.pending.items():
-            if room <= len(out) or not pending.marked:  # marks are given in order: behind the first without are none
+        for key, pending in self.pending.marked.items():
+            if room <= len(out):
                 break
             if key in self._flying or key in waiting:
                 continue
@@ -225,7 +211,7 @@ class Outbox:
         self.link_up = up
         self.spoke_us = NEVER_US
         self._flying.clear()
-        for pending in self.pending.values():
+        for pending in self.pending.marked.values():
             pending.sent_us, pending.tries = None, 0
 
     def receipt(self, receipt: Receipt, load: Callable[[int, int], Frame]) -> list[Note]:
@@ -237,8 +223,8 @@ class Outbox:
         elif receipt.journal != self.journal:
             return [Note("parent.journal_changed", {"known": self.journal, "got": receipt.journal})]
         top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
-        for key in [k for k in self.pending if k[0] == receipt.epoch]:
-            seq, pending = key[1], self.pending[key]
+        for key in [k for k in self.pending.marked if k[0] == receipt.epoch]:  # no other was sent
+            seq, pending = key[1], self.pending.marked[key]
             if seq < receipt.upto or any(low <= seq <= high for low, high in receipt.above):
                 del self.pending[key]
                 self._flying.discard(key)
@@ -268,7 +254,7 @@ class Outbox:
                 frame.flush,
             )
         )
-        self.pending[key] = Pending(marked=True)
+        self.pending.marked[key] = Pending()
         self.sent_readings -= frame.readings
         self.lost_readings += frame.readings
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
@@ -279,7 +265,7 @@ class Outbox:
         It says what the numbers of the epoch mean, for the frame may have said so first (2.4).
         """
         key = (epoch, seq)
-        if key not in self.pending:
+        if key not in self.pending.marked:
             return []
         gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
         known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
@@ -290,7 +276,7 @@ class Outbox:
             birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
         self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap,)))
         self._flying.discard(key)
-        self.pending[key] = Pending(marked=True)
+        self.pending.marked[key] = Pending()
         self.lost_frames += 1
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
@@ -335,14 +321,17 @@ class Outbox:
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
         """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
         for spooled in frames:
-            self.pending[spooled.epoch, spooled.seq] = Pending(marked=spooled.sent)
+            if spooled.sent:
+                self.pending.marked[spooled.epoch, spooled.seq] = Pending()
+            else:
+                self.pending.add(spooled.epoch, spooled.seq, spooled.run)
             frame = spooled.frame
             if frame is not None and frame.birth is not None and frame.birth.journal == 0:
                 self.births[frame.epoch] = frame
 
     def check(self) -> None:
         """Invariants, for tests: in flight is spooled and bounded; nothing flies before the journal is known."""
-        assert self._flying <= self.pending.keys() or not self._flying
+        assert self._flying <= self.pending.marked.keys()
         assert len(self._flying) <= self.in_flight
         assert self.journal is not None or not self._flying
         assert all(seq < self.seq for epoch, seq in self.pending if epoch == self.epoch)

@@ -67,7 +67,7 @@ class Disk:
             self.frames.pop(key, None)
 
     def restored(self) -> Restored:
-        frames = tuple(SpooledFrame(e, s, sent, 0, frame) for (e, s), (frame, sent) in self.frames.items())
+        frames = tuple(SpooledFrame(e, s, sent, frame) for (e, s), (frame, sent) in self.frames.items())
         return Restored({slot: pickle.loads(value) for slot, value in self.slots.items()}, frames)
 
     def load(self, epoch: int, seq: int) -> Frame:

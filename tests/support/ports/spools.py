@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_agent.algebra.frame import Frame
+from edge_agent.machines.events import Restored
 from edge_agent.ports.spool import Spool
 
 EPOCH = 0xFEEDBEEF
@@ -21,3 +22,8 @@ def frames(*seqs: int) -> tuple[Frame, ...]:
 
 def reopened(path: Path, node: str = "gw-1") -> Spool:
     return Spool(path, node, encode)
+
+
+def keys(restored: Restored) -> list[tuple[int, int]]:
+    """(epoch, seq) of every frame of a spool that was opened, in the order found."""
+    return [(found.epoch, seq) for found in restored.frames for seq in range(found.seq, found.seq + found.run)]

@@ -40,7 +40,7 @@ class SimulatedSpool:
 
     @staticmethod
     def _found(key: tuple[int, int], payload: bytes, sent: bool) -> SpooledFrame:
-        found = SpooledFrame(*key, sent, len(payload))
+        found = SpooledFrame(*key, sent)
         if key[1]:
             return found
         try:

@@ -1,0 +1,95 @@
+"""The frames of the spool that the parent has not receipted, in order: a record for each that may be in flight, ranges
+of the rest. A month of outage is one range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+
+FrameKey = tuple[int, int]  # epoch, seq
+
+
+@dataclass(slots=True)
+class Pending:
+    """A frame that is marked as sent. sent_us: last publish since the link came up. refused: receipts that went past
+    it.
+    """
+
+    sent_us: int | None = None
+    tries: int = 0
+    refused: int = 0
+
+
+class PendingFrames:
+    """Frames by (epoch, seq). marked: those marked as sent, in their order; the others come after them."""
+
+    __slots__ = ("_unmarked", "marked")
+
+    def __init__(self) -> None:
+        self.marked: dict[FrameKey, Pending] = {}
+        self._unmarked: dict[int, list[list[int]]] = {}  # epoch -> [first, last], ascending, not adjacent
+
+    def add(self, epoch: int, first: int, run: int = 1) -> None:
+        """Frames that come after all others of their epoch; epochs come in their order."""
+        ranges = self._unmarked.setdefault(epoch, [])
+        if ranges and ranges[-1][1] == first - 1:
+            ranges[-1][1] = first + run - 1
+        else:
+            ranges.append([first, first + run - 1])
+
+    def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
+        """Mark the next frames, in order, up to the first of `without`. Returns them."""
+        out: list[FrameKey] = []
+        for epoch, seq in self._next():
+            if len(out) >= most or (epoch, seq) in without:
+                break
+            out.append((epoch, seq))
+        for key in out:
+            del self[key]
+            self.marked[key] = Pending()
+        return out
+
+    def _next(self) -> Iterator[FrameKey]:
+        return (
+            (epoch, seq)
+            for epoch, ranges in self._unmarked.items()
+            for first, last in ranges
+            for seq in range(first, last + 1)
+        )
+
+    def epochs(self) -> set[int]:
+        """Those with a frame here."""
+        return {epoch for epoch, _ in self.marked} | self._unmarked.keys()
+
+    def __contains__(self, key: FrameKey) -> bool:
+        return key in self.marked or self._range(key) is not None
+
+    def __len__(self) -> int:
+        ranges = (pair for ranges in self._unmarked.values() for pair in ranges)
+        return len(self.marked) + sum(last - first + 1 for first, last in ranges)
+
+    def __iter__(self) -> Iterator[FrameKey]:
+        yield from self.marked
+        yield from self._next()
+
+    def __delitem__(self, key: FrameKey) -> None:
+        """Raises: KeyError."""
+        if self.marked.pop(key, None) is not None:
+            return
+        at = self._range(key)
+        if at is None:
+            raise KeyError(key)
+        epoch, seq = key
+        ranges = self._unmarked[epoch]
+        first, last = ranges[at]
+        ranges[at : at + 1] = [[a, b] for a, b in ((first, seq - 1), (seq + 1, last)) if a <= b]
+        if not ranges:
+            del self._unmarked[epoch]
+
+    def _range(self, key: FrameKey) -> int | None:
+        """The position of the range that holds an unmarked frame."""
+        ranges = self._unmarked.get(key[0], [])
+        at = bisect_left(ranges, key[1], key=lambda pair: pair[1])
+        return at if at < len(ranges) and ranges[at][0] <= key[1] else None

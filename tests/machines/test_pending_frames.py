@@ -1,0 +1,71 @@
+"""The frames that wait for a receipt: as a dictionary would hold them, in the memory of a few ranges."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import Receipt
+from edge_agent.machines.events import SpooledFrame
+from edge_agent.machines.uplink.outbox import MARK_AHEAD, Outbox
+from edge_agent.machines.uplink.pending_frames import PendingFrames
+
+MONTH = 30 * 86_400
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 5)),
+        st.tuples(st.just("mark"), st.integers(0, 5)),
+        st.tuples(st.just("delete"), st.integers(0, 40)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_they_are_the_frames_that_a_list_would_hold_in_its_order(steps: list[tuple[str, int]]) -> None:
+    pending, marked, unmarked = PendingFrames(), list[tuple[int, int]](), list[tuple[int, int]]()
+    seq = 0
+    for what, number in steps:
+        if what == "add":
+            pending.add(9 - seq // 7, seq % 7, 1)  # a new epoch every 7 frames, whose id is lower
+            unmarked.append((9 - seq // 7, seq % 7))
+            seq += 1
+        elif what == "mark":
+            fresh = pending.mark(number, frozenset(unmarked[3:]))
+            assert fresh == unmarked[: min(number, 3)]
+            marked, unmarked = marked + fresh, unmarked[len(fresh) :]
+        elif (all_of_them := marked + unmarked)[number : number + 1]:
+            key = all_of_them[number]
+            del pending[key]
+            assert key not in pending
+            marked, unmarked = ([each for each in found if each != key] for found in (marked, unmarked))
+        assert list(pending) == marked + unmarked
+        assert len(pending) == len(marked) + len(unmarked)
+        assert pending.epochs() == {epoch for epoch, _ in pending}
+        assert all(key in pending for key in marked + unmarked)
+
+
+def test_a_month_of_outage_at_a_frame_a_second_takes_no_memory_and_drains_in_order() -> None:
+    """protocol 3.3"""
+    box = Outbox("a", Random(1), version="1")
+    box.journal = 7
+    tracemalloc.start()
+    box.take_over((SpooledFrame(5, 3, False, run=MONTH),))
+    box.link(up=True)
+    upto = 3
+    for second in range(5):
+        marks = box.marks()
+        box.committed()
+        assert marks == [(5, seq) for seq in range(upto, upto + MARK_AHEAD)]
+        while published := box.publish(second * 1_000_000):
+            for each in published:
+                box.sent(each.epoch, each.seq)
+        upto += MARK_AHEAD
+        box.receipt(Receipt(5, 7, upto), lambda epoch, seq: (_ for _ in ()).throw(AssertionError((epoch, seq))))
+        assert box.take_forgotten() == marks
+    assert box.spooled == MONTH - 5 * MARK_AHEAD
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
