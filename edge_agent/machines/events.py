@@ -106,14 +106,14 @@ class Receipted:
 class BadFrame:
     """A frame whose envelope was read and whose body was not: quarantined and settled (docs/protocol.md 3.6).
 
-    run: how many frames it stands for, itself and those after it.
+    run: it never came, and stands for so many frames, itself and those after it, that nobody sends again; 0: it came.
     """
 
     epoch: int
     seq: int
     reason: str
     payload: bytes
-    run: int = 1
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)

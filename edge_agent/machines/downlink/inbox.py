@@ -200,6 +200,10 @@ class Inbox:
     def _may_be_born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> Generator[Effect, None, bool]:
         """Settle what was before a birth. Returns whether it takes effect now."""
         node, predecessor, line = key.node, frames.predecessor, self.current.get(key.node)
+        first = frames.waiting[0]
+        if isinstance(first, BadFrame) and first.run:  # nobody knows what it named: its epoch goes on without it
+            self._born(key, frames)
+            return True
         if isinstance(predecessor, tuple):
             before = self.epochs.get(EpochKey(node, predecessor[0]))
             if before is not None and before.applied.next == predecessor[1] + 1 and not before.lost:
