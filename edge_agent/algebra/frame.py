@@ -364,3 +364,15 @@ class Receipt:
     above: tuple[tuple[int, int], ...] = ()
     quarantined: tuple[int, ...] = ()
     horizon_us: int = HORIZON_US
+
+
+@dataclass(frozen=True, slots=True)
+class ParentTime:
+    """The parent's answer: its time when it answered, and how far that may be off (None: nobody vouches for it).
+
+    asked_us: the node's time since boot when it asked.
+    """
+
+    time_us: int
+    error_us: int | None
+    asked_us: int

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from edge_agent.algebra.frame import ParentTime
+
 UNKNOWN: Final = ""
 SERVICE: Final = "time service"
 COMPUTER: Final = "computer"
@@ -36,18 +38,6 @@ class ClockReading:
     @property
     def offset_us(self) -> int:
         return self.wall_us - self.boot_us
-
-
-@dataclass(frozen=True, slots=True)
-class ParentTime:
-    """The parent's answer: its time when it answered, and how far that may be off (None: nobody vouches for it).
-
-    asked_us: the node's time since boot when it asked.
-    """
-
-    time_us: int
-    error_us: int | None
-    asked_us: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import time
+from pathlib import Path
 from typing import Final
+
+from edge_agent.machines.node_clock import ClockReading, ClockState, NodeClock
 
 STEP_US: Final = 500_000  # time services slew by up to 500 ppm; a jump of half a second is a step
 RELEASED_US: Final = 1_767_225_600_000_000  # 2026-01-01: no correct clock is before the release of this program
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+# what runs where a time service does: systemd-timesyncd, chrony, ntpd, OpenNTPD
+SERVICES: Final = ("systemd/timesync", "chrony", "chronyd.pid", "ntpd.pid", "ntpd", "openntpd")
+UNSYNCED: Final = 0x40  # STA_UNSYNC of adjtimex(2): nobody disciplines the clock, or somebody has set it since
+LOOK_US: Final = 1_000_000  # between two questions to the kernel
+TIMEX_BYTES: Final = 512  # more than struct timex has
 
 
 class SystemClock:
@@ -37,3 +48,49 @@ class SystemClock:
             return 0  # keep the old offset: a slow drift must not hide a later step, nor add up to one
         self._offset_us = offset_us
         return step_us
+
+
+class JudgedClock(SystemClock):
+    """The time of a node: since boot, plus an offset that does not follow every step (machines/node_clock.py)."""
+
+    def __init__(self, *, trust: str, max_error_us: int, floor_us: int = 0, run: Path = Path("/run")) -> None:
+        """trust, max_error_us: see NodeClock. floor_us: the last commit. run: where services leave their traces."""
+        self._run, self._looked_us = run, -LOOK_US
+        self._vouched: bool | None = None
+        self.boot_id = BOOT_ID.read_text("ascii").strip() if BOOT_ID.exists() else "unknown"
+        floor_us = max(floor_us, RELEASED_US)
+        self.judge = NodeClock(self.reading(), trust=trust, max_error_us=max_error_us, floor_us=floor_us)
+        self.state = self.judge.state
+        super().__init__()
+
+    def now_us(self) -> int:
+        return self.boot_us() + self.state.offset_us
+
+    @property
+    def synced(self) -> bool:
+        """Whether the time is known."""
+        return self.state.known
+
+    def reading(self) -> ClockReading:
+        """The computer's clocks now."""
+        boot_us = self.boot_us()
+        if boot_us - self._looked_us >= LOOK_US:
+            self._looked_us, self._vouched = boot_us, vouched(self._run)
+        return ClockReading(time.time_ns() // 1000, boot_us, self._vouched)
+
+    def use(self, state: ClockState) -> int:
+        """Go by this state from here on. Returns by how much the time steps."""
+        by_us, self.state = state.offset_us - self.state.offset_us, state
+        return by_us
+
+
+def vouched(run: Path = Path("/run")) -> bool | None:
+    """Whether a time service says that the clock is right; None: there is no service to ask."""
+    buffer = ctypes.create_string_buffer(TIMEX_BYTES)  # modes 0: nothing is set
+    try:
+        failed = ctypes.CDLL(None).adjtimex(buffer) < 0
+    except (OSError, AttributeError):  # another kernel, or none that may be asked
+        failed = True
+    if not failed and not struct.unpack_from("@Illlli", buffer)[5] & UNSYNCED:
+        return True
+    return False if any((run / name).exists() for name in SERVICES) else None

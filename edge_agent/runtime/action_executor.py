@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from edge_agent.algebra.frame import Frame
+from edge_agent.algebra.frame import Frame, ParentTime
 from edge_agent.config import topics
 from edge_agent.errors import PortError
 from edge_agent.machines.events import (
@@ -76,6 +76,7 @@ class ActionExecutor:
         """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens."""
         self.lower = parts.up  # where children hear us; a region may have another broker for that
         self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
+        self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # for a child that asked
         self._to_parent = topics.frames(parts.status.node, parts.status.parent)
         self._slots, self._acknowledge = slots, acknowledge
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
@@ -100,7 +101,7 @@ class ActionExecutor:
             case Beat(heartbeat):
                 self._up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
             case SendReceipt(node, receipt):
-                self.lower.publish(topics.ack(node), receipts.encode(receipt))
+                self.lower.publish(topics.ack(node), receipts.encode(receipt, self.time_for(node)))
             case Ack(tokens):
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):

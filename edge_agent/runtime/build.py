@@ -12,10 +12,11 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
+from edge_agent.machines.checkpoint.slots import COMMITTED
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
-from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
@@ -59,7 +60,12 @@ def build(
 
     status = NodeStatus(node.node, settings.node.role, settings.uplink.parent, version)
     quarantine = QuarantineFile(path.with_name(QUARANTINE))
-    clock, waiter, random = SystemClock(), Waiter(), SystemRandom()
+    clock = JudgedClock(
+        trust=settings.clock.trust,
+        max_error_us=settings.clock.max_error_us,
+        floor_us=COMMITTED.read(restored.state) or 0,
+    )
+    waiter, random = Waiter(), SystemRandom()
     uplink = link(settings.uplink, node.node, will=status.will())
     if settings.node.role == "gateway":
         parts = RuntimeParts(

@@ -74,6 +74,7 @@ class GatewayLoop(NodeLoop):
 
     def start(self) -> None:
         """What is in force from the last run and the local file counts before any broker is heard."""
+        self._tell_clock()
         self._configure(self.clock.now_us())
         super().start()
 
@@ -186,6 +187,9 @@ class GatewayLoop(NodeLoop):
         everything = self.stopping or now_us >= self.machine.wake_us
         yield from self.sensors.poll(now_us, everything=everything)
         self._ack_local(self.sensors.settled())
+
+    def _gathered_so_far(self, now_us: int) -> Iterable[Event]:
+        return self.sensors.poll(now_us, everything=True)
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
         if connection is self.local:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from edge_agent.algebra.frame import ParentTime
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.config.node_file.settings import Settings
@@ -28,7 +29,7 @@ from edge_agent.machines.lander import (
     LanderSettings,
     MessagesArrived,
 )
-from edge_agent.ports.clock import SystemClock
+from edge_agent.ports.clock import SystemClock, vouched
 from edge_agent.ports.journal import Journal
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Taken, Up, Will
@@ -37,6 +38,7 @@ from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.status_and_commands import asked_in
 from edge_agent.wire import frames, landing, receipts
 
 log = logging.getLogger("headwater.lander")
@@ -128,6 +130,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         filters = (topics.frames_of_children(self._node), topics.status(), topics.state(), *topics.definitions_below())
         self.connection.subscribe(dict.fromkeys(filters, 1))
         self.messages = self.files = self.bytes = self.attempts = 0
+        self._asked: dict[str, int] = {}  # children that asked for the time, and with what
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
         self._unsaved = False  # numbers of definitions
@@ -182,7 +185,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case Land():
                 return self._land(action, now_us)
             case SendReceipt(node, receipt):
-                self.connection.publish(topics.ack(node), receipts.encode(receipt))
+                self.connection.publish(topics.ack(node), receipts.encode(receipt, self._time_for(node)))
             case Ack(tokens):
                 self.connection.ack([token for token in tokens if isinstance(token, int)])
         return []
@@ -264,23 +267,28 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case "state":
                 self.numberer.hear_state(payload)
             case "status" if topic is not None and topic.node != self._node:
-                online = _online(payload, self._node)
-                if online is not None:
-                    self.feed(ChildStatus(topic.node, online), now_us)
+                self._status_of(topic.node, payload, now_us)
             case "":
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
+
+    def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
+        """What a child's status says, if it is a child of ours."""
+        try:
+            status = json.loads(payload)
+        except ValueError:
+            return
+        if isinstance(status, dict) and status.get("parent") == self._node and isinstance(status.get("online"), bool):
+            if (asked_us := asked_in(status)) is not None:
+                self._asked[node] = asked_us
+            self.feed(ChildStatus(node, status["online"]), now_us)
+
+    def _time_for(self, node: str) -> ParentTime | None:
+        """The answer to a child that asked for the time."""
+        asked_us = self._asked.pop(node, None)
+        if asked_us is None or not self.clock.synced:
+            return None
+        return ParentTime(self.clock.now_us(), 0 if vouched() else None, asked_us)
 
     def _status(self, *, online: bool) -> bytes:
         status = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
         return json.dumps(status, separators=(",", ":")).encode()
-
-
-def _online(payload: bytes, parent: str) -> bool | None:
-    """What a child's status says, if it is a child of ours."""
-    try:
-        status = json.loads(payload)
-    except ValueError:
-        return None
-    if isinstance(status, dict) and status.get("parent") == parent and isinstance(status.get("online"), bool):
-        return bool(status["online"])
-    return None

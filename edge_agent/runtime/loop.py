@@ -72,6 +72,7 @@ class Loop(ABC, Generic[E, A]):
     def turn(self, longest_s: float = LONGEST_S) -> None:
         """Wait for something to happen, at most that long, and deal with it."""
         self.waiter.wait(self.connections, min(longest_s, self._pause_s(self.clock.now_us())))
+        self._look()
         now_us = self.clock.now_us()
         if step_us := self.clock.step_us():
             log.warning("clock.stepped", extra={"by_s": step_us / 1e6})
@@ -93,6 +94,9 @@ class Loop(ABC, Generic[E, A]):
         for connection in self.connections:
             connection.close()
         self.waiter.close()
+
+    def _look(self) -> None:
+        """Look at the clock, before anything gets its time."""
 
     # --- what a role adds ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from edge_agent.config import topics
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import (
     Action,
+    ClockChanged,
     Command,
     Event,
     Failed,
@@ -25,6 +26,8 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
+from edge_agent.machines.node_clock import ClockState
+from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Taken, Up
 from edge_agent.ports.mqtt.packets import Message
@@ -64,6 +67,47 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     # --- life ------------------------------------------------------------------------------------------------------
 
+    def start(self) -> None:
+        self._tell_clock()
+        super().start()
+
+    def _look(self) -> None:
+        if isinstance(self.clock, JudgedClock):
+            self._judged(self.clock, self.clock.judge.look(self.clock.reading()))
+
+    def _judged(self, clock: JudgedClock, state: ClockState) -> None:
+        """Readings that have come belong to the clock so far; then another one counts (docs/protocol.md 4.3)."""
+        if state == clock.state:
+            return
+        now_us = clock.now_us()
+        for event in self._gathered_so_far(now_us):
+            self.feed(event, now_us)
+        known = {"source": state.source or "none", "error_s": state.error_us / 1e6}
+        log.warning("clock.known" if state.known else "clock.unknown", extra=known)
+        self._tell_clock(clock.use(state))
+        self.publish_status(clock.now_us())
+
+    def _tell_clock(self, by_us: int = 0) -> None:
+        """Tell the machine what its time is, unless it knows."""
+        if not isinstance(self.clock, JudgedClock):
+            return
+        judge, state = self.clock.judge, self.clock.state
+        wrong, judge.wrong = judge.wrong, None
+        changed = ClockChanged(state.known, self.clock.boot_id, state.offset_us, by_us, wrong)
+        if changed != self.machine.clock:
+            self.feed(changed, self.clock.now_us())
+
+    def _ask_for_time(self, now_us: int) -> None:
+        """Ask the parent for its time, by the status that it hears; its answer comes with a receipt."""
+        clock = self.clock
+        if isinstance(clock, JudgedClock) and self.up.up and clock.judge.asks(clock.boot_us()):
+            self.status.asked_us = clock.boot_us()
+            self.publish_status(now_us)
+
+    def _gathered_so_far(self, now_us: int) -> Iterable[Event]:
+        """Readings that came before the clock changed."""
+        return ()
+
     def _pause_s(self, now_us: int) -> float:
         due_s = (min(self._wake_us(), self.machine.wake_us) - now_us) / 1e6
         return max(STUCK_S if self.executor.stuck else 0.0, due_s)
@@ -80,6 +124,7 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     def _settle(self, now_us: int) -> None:
         self._publish(now_us)
+        self._ask_for_time(now_us)
         if now_us >= self._noted_us + NOTES_EVERY_US or now_us < self._noted_us:
             self._noted_us = now_us
             for note in self._notes():
@@ -216,6 +261,9 @@ class NodeLoop(Loop[Event, Action], ABC):
         elif topic.what == "ack" and topic.node == self._node and connection is self.up:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)
+                answer = receipts.time_in(payload)
+                if answer is not None and isinstance(self.clock, JudgedClock):
+                    self._judged(self.clock, self.clock.judge.answered(answer, self.clock.boot_us()))
             except WireError as err:
                 self.executor.perform(Quarantine(self.status.parent, f"receipt: {err}", payload), now_us)
         elif topic.what == "cmd" and topic.node == self._node and connection is self.up:

@@ -7,20 +7,22 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
+from edge_agent.machines.node_clock import COMPUTER
 from edge_agent.machines.region.merger import Merger
+from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Up
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import PASSED_EXPIRY_S, FleetCommands
 from edge_agent.runtime.node_loop import NodeLoop
-from edge_agent.runtime.status_and_commands import OperatorCommand
+from edge_agent.runtime.status_and_commands import OperatorCommand, asked_in
 from edge_agent.wire.frames import decode_body, envelope
 
 log = logging.getLogger("headwater")
@@ -48,6 +50,8 @@ class RegionLoop(NodeLoop):
         self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))
         self._retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
+        self._asked: dict[str, int] = {}  # children that asked for the time, and with what
+        self.executor.time_for = self._time_for
         self._unsaved = False
         filters = [topics.frames_of_children(self._node), topics.status(), topics.state()]
         lower.subscribe(dict.fromkeys((*filters, *topics.definitions_below()), 1))
@@ -121,12 +125,22 @@ class RegionLoop(NodeLoop):
             case "status" if connection is self.lower and topic.node != self._node:
                 status = _table(payload)
                 if status.get("parent") == self._node and isinstance(status.get("online"), bool):
+                    if (asked_us := asked_in(status)) is not None:
+                        self._asked[topic.node] = asked_us
                     self.feed(ChildStatus(topic.node, status["online"]), now_us)
 
     @property
     def _one_broker(self) -> bool:
         """The parent above numbers what is on the broker that is ours and its own."""
         return self.lower is self.up
+
+    def _time_for(self, node: str) -> ParentTime | None:
+        """The answer to a child that asked for the time; none while it is not known here."""
+        asked_us, clock = self._asked.pop(node, None), self.clock
+        if asked_us is None or not clock.synced or not isinstance(clock, JudgedClock):
+            return None
+        error_us = None if clock.state.source == COMPUTER else clock.state.error_us
+        return ParentTime(clock.now_us(), error_us, asked_us)
 
     def _pass_on(self, payload: bytes, now_us: int) -> None:
         """A command to all goes to the lower broker too, where that is another one."""

@@ -15,6 +15,7 @@ from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.machines.node import Node
 from edge_agent.ports import Clock
+from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.link import Will
 
 COMMAND_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
@@ -74,7 +75,8 @@ def _instant(at: object) -> int | None:
 class NodeStatus:
     """Who a process is. config: hash of the definitions in force. sensors: their ids.
 
-    failing: functions of other packages that failed, and why.
+    failing: functions of other packages that failed, and why. asked_us: when it asked its parent for the time, since
+    boot; the parent repeats it in its answer (docs/protocol.md 4.3).
     """
 
     node: str
@@ -84,6 +86,7 @@ class NodeStatus:
     config: str = ""
     sensors: tuple[str, ...] = ()
     failing: tuple[Mapping[str, object], ...] = ()
+    asked_us: int | None = None
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -94,9 +97,17 @@ class NodeStatus:
             "epoch": f"{machine.outbox.epoch:08x}",
             "config": self.config,
             "sensors": list(self.sensors),
-            "clock": {"synced": clock.synced},
+            "clock": self._clock(clock),
             **({"failing": list(self.failing)} if self.failing else {}),
         }
+
+    def _clock(self, clock: Clock) -> dict[str, object]:
+        """Whether the time is known, where from, and how far it may be off."""
+        about: dict[str, object] = {"synced": clock.synced}
+        if isinstance(clock, JudgedClock):
+            about |= {"source": clock.state.source, "error_s": clock.state.error_us / 1e6}
+            about |= {} if self.asked_us is None else {"asked": self.asked_us}
+        return about
 
     def online(self, machine: Node, clock: Clock) -> bytes:
         """The retained status of a node that runs."""
@@ -118,6 +129,13 @@ class NodeStatus:
     def answer(self, command: OperatorCommand, fields: Mapping[str, object]) -> bytes:
         """The answer to a command."""
         return _text({"cmd": command.name, "id": command.id, **fields})
+
+
+def asked_in(status: Mapping[str, object]) -> int | None:
+    """With what a child asks for its parent's time, in its status."""
+    clock = status.get("clock")
+    asked = clock.get("asked") if isinstance(clock, dict) else None
+    return asked if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < FAR_US else None
 
 
 def _text(table: Mapping[str, object]) -> bytes:

@@ -1,4 +1,7 @@
-"""Receipts <-> bytes: [version, epoch, journal, upto, ranges above, quarantined, ? horizon]; schemas/receipt.cddl.
+"""Receipts <-> bytes (schemas/receipt.cddl).
+
+[version, epoch, journal, upto, ranges above, quarantined, ? horizon, ? time].
+The time is in the answer to a child that asked for it only, so a child that does not know the field never gets it.
 
 Source: docs/protocol.md 3.2.
 """
@@ -7,17 +10,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge_agent.algebra.frame import HORIZON_US, MAX_FRAME_BYTES, MAX_HORIZON_US, Receipt
+from edge_agent.algebra.frame import HORIZON_US, MAX_FRAME_BYTES, MAX_HORIZON_US, ParentTime, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire.cbor import an_array, an_int, dumps, loads
 from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ, seq_ranges
 
 VERSION: Final = 1
+MAX_TIME_US: Final = 2**61  # of the parent, and of the child since boot
+MAX_ERROR_US: Final = 2**40  # twelve days: nobody takes that
 MAX_RANGES: Final = 1_000  # a receipt may leave frames out: they are sent again and receipted then
 
 
-def encode(receipt: Receipt) -> bytes:
-    """A receipt as bytes; only the first MAX_RANGES ranges and quarantined seqs are kept."""
+def encode(receipt: Receipt, time: ParentTime | None = None) -> bytes:
+    """A receipt as bytes; only the first MAX_RANGES ranges and quarantined seqs are kept.
+
+    time: the answer to a child that asked for it (docs/protocol.md 4.3).
+    """
     return dumps(
         [
             VERSION,
@@ -26,7 +34,8 @@ def encode(receipt: Receipt) -> bytes:
             receipt.upto,
             [list(pair) for pair in receipt.above[:MAX_RANGES]],
             list(receipt.quarantined[:MAX_RANGES]),
-            *([] if receipt.horizon_us == HORIZON_US else [receipt.horizon_us]),
+            *([] if receipt.horizon_us == HORIZON_US and time is None else [receipt.horizon_us]),
+            *([] if time is None else [[time.time_us, time.error_us, time.asked_us]]),
         ]
     )
 
@@ -35,7 +44,7 @@ def decode(payload: bytes) -> Receipt:
     """Inverse of `encode`. Raises: WireError on anything but schemas/receipt.cddl version 1."""
     if len(payload) > MAX_FRAME_BYTES:
         raise WireError(f"a receipt of {len(payload)} bytes, at most {MAX_FRAME_BYTES} travel")
-    fields = an_array(loads(payload, "receipt"), "receipt", 6, 7)
+    fields = an_array(loads(payload, "receipt"), "receipt", 6, 8)
     if an_int(fields[0], 0, 2**32 - 1, "version") != VERSION:
         raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
     upto = an_int(fields[3], 0, MAX_SEQ, "upto")
@@ -49,3 +58,13 @@ def decode(payload: bytes) -> Receipt:
         tuple(an_int(seq, 0, MAX_SEQ, "quarantined seq") for seq in quarantined),
         an_int(fields[6], 0, MAX_HORIZON_US, "horizon") if len(fields) > 6 else HORIZON_US,
     )
+
+
+def time_in(payload: bytes) -> ParentTime | None:
+    """The parent's time in a receipt that `decode` has read, if it has one. Raises: WireError."""
+    fields = an_array(loads(payload, "receipt"), "receipt", 6, 8)
+    if len(fields) < 8:
+        return None
+    time, error, asked = an_array(fields[7], "time", 3, 3)
+    error_us = None if error is None else an_int(error, 0, MAX_ERROR_US, "error of the time")
+    return ParentTime(an_int(time, 0, MAX_TIME_US, "time"), error_us, an_int(asked, 0, MAX_TIME_US, "asked"))

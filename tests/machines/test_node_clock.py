@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edge_agent.algebra.frame import ParentTime
 from edge_agent.machines.node_clock import (
     ASK_US,
     COMPUTER,
@@ -11,7 +12,6 @@ from edge_agent.machines.node_clock import (
     UNKNOWN,
     ClockReading,
     NodeClock,
-    ParentTime,
 )
 
 S = 1_000_000

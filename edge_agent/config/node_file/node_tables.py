@@ -129,6 +129,25 @@ class SpoolTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockTable:
+    """[clock]: when the time is known. Until then readings that get their time from the node wait for it."""
+
+    trust: str = setting(
+        Choice(("auto", "synced", "always"), what="trust"),
+        "auto",
+        "auto: a time service (NTP) or the parent confirms the clock; without a service a plausible one counts; "
+        "synced: they always must; always: it is right",
+        "works at once on any machine, and waits on a board that boots in 1970",
+    )
+    max_error_us: int = setting(
+        Duration(10 * MS, 60 * SECOND),
+        2 * SECOND,
+        "a parent's time is taken if it cannot be further off",
+        "half a commit of the parent's and a slow line",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsTable:
     """[limits]: what a node takes on, so that a mistake far away cannot drown it."""
 
@@ -201,13 +220,14 @@ TABLES: Final[dict[str, type]] = {
     "lower": LowerTable,
     "local": LocalTable,
     "spool": SpoolTable,
+    "clock": ClockTable,
     "limits": LimitsTable,
     "lander": LanderTable,
     "root": RootTable,
     "log": LogTable,
 }
 FOR_ROLE: Final[dict[str, tuple[str, ...]]] = {  # the tables a role has; the first are needed
-    "gateway": ("node", "uplink", "local", "spool", "limits", "log"),
-    "region": ("node", "uplink", "lower", "spool", "log"),
+    "gateway": ("node", "uplink", "local", "spool", "clock", "limits", "log"),
+    "region": ("node", "uplink", "lower", "spool", "clock", "log"),
     "root": ("node", "lower", "lander", "root", "log"),
 }

@@ -19,6 +19,7 @@ from edge_agent.config.node_file.node_tables import (
     FOR_ROLE,
     SECOND,
     TABLES,
+    ClockTable,
     LanderTable,
     LimitsTable,
     LinkTable,
@@ -52,6 +53,7 @@ class Settings:
     lower: LowerTable | None = None
     local: LocalTable | None = None
     spool: SpoolTable = field(default_factory=SpoolTable)
+    clock: ClockTable = field(default_factory=ClockTable)
     limits: LimitsTable = field(default_factory=LimitsTable)
     lander: LanderTable = field(default_factory=LanderTable)
     root: RootTable = field(default_factory=RootTable)

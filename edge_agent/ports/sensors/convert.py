@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Batch
@@ -165,6 +166,12 @@ class Converter:
             payloads, topics, came_us = [payloads[i] for i in good], [topics[i] for i in good], came_us[good]
         _, time_us, value, series = self._fields.columns(documents, payloads, topics, came_us)
         return self.quality.batch(time_us, value, series, latest_us)
+
+    def dated(self, payloads: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Which messages carry their own times, shape (n,)."""
+        own = self._format == "cbor" or bool(self.sensor.option("time", ""))
+        batches = self._format == "auto" and not self._json
+        return np.array([own or (batches and payload[:1] in CBOR_HEADS) for payload in payloads], np.bool_)
 
     def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Sequence[int]]:
         """(documents, their rows); a bare number is a document too. What cannot be parsed is counted and shown."""

@@ -8,6 +8,7 @@ Source: Linux, proc(5) and Documentation/driver-api/thermal/sysfs-api.rst.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -64,10 +65,11 @@ class HostSensor(CheckedSensor):
             return []
         series = np.array([number for number, _ in found], np.int64)
         value = np.array([one for _, one in found], np.float64)
-        latest_us = now_us if self._clock.synced else None
-        return [
-            Read(self.sensor.id, self.quality.batch(np.full(len(found), now_us, np.int64), value, series, latest_us))
-        ]
+        synced = self._clock.synced
+        batch = self.quality.batch(np.full(len(found), now_us, np.int64), value, series, now_us if synced else None)
+        if not synced:
+            batch = replace(batch, time_us=batch.time_us - now_us + self._clock.boot_us())
+        return [Read(self.sensor.id, batch, since_boot=not synced)]
 
     def _sample(self, metric: object) -> list[tuple[int, float]]:
         match metric:

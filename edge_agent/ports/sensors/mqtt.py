@@ -11,8 +11,8 @@ and not counted twice. Retained messages are old values repeated at a subscripti
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +37,7 @@ QUIET_US: Final = 75_000  # QoS 1 waits and none comes: a broker with few in fli
 FAR_US: Final = 3_600_000_000  # nothing gathered: nothing due
 
 
+Part = tuple[list[bytes], list[str], list[tuple[int, int]]]  # payloads, topics, arrivals of some messages
 Mark = tuple[int, int]  # packet id and CRC of the payload: what a repeated message is known by
 
 
@@ -218,19 +219,36 @@ class MqttSensors:
         for source in self._sources.values():
             if not source.payloads:
                 continue
-            batch = source.converter.convert(source.payloads, source.topics, source.arrivals, latest_us)
+            for part, undated in self._parts(source):
+                batch = source.converter.convert(*part, latest_us)
+                if undated:
+                    batch = replace(batch, time_us=batch.time_us - now_us + self._clock.boot_us())
+                if len(batch.value) or source.open:
+                    reads.append(Read(source.sensor.id, batch, source.position(), since_boot=undated))
             source.payloads, source.topics, source.arrivals = [], [], []
-            if len(batch.value) or source.open:
-                reads.append(Read(source.sensor.id, batch, source.position()))
         tokens, self._fresh = self._fresh, []
         if reads:
             last = reads[-1]
-            reads[-1] = Read(last.sensor, last.batch, last.position, tuple(tokens) or None)
+            reads[-1] = replace(last, token=tuple(tokens) or None)
         elif tokens:
             self._settled += self.acknowledge(tokens)
         self._bytes = self._messages = 0
         self._since_us = None
         return reads
+
+    def _parts(self, source: MqttSource) -> Iterator[tuple[Part, bool]]:
+        """What a source has gathered, and whether its times are not known: those of arrival, by a clock that is not."""
+        whole = source.payloads, source.topics, source.arrivals
+        dated = source.converter.dated(source.payloads)
+        if self._clock.synced or not len(source.payloads) or dated.all():
+            yield whole, False
+            return
+        came = np.repeat([us for _, us in source.arrivals], np.diff([upto for upto, _ in source.arrivals], prepend=0))
+        for undated in (False, True):
+            rows = np.flatnonzero(dated != undated).tolist()
+            if rows:
+                arrivals = [(i + 1, int(came[row])) for i, row in enumerate(rows)]
+                yield ([source.payloads[row] for row in rows], [source.topics[row] for row in rows], arrivals), undated
 
     def acknowledge(self, tokens: Iterable[object]) -> list[int]:
         """These are durable. Returns what to acknowledge at the broker: them, and repetitions that came meanwhile."""

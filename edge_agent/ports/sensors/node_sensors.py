@@ -94,7 +94,7 @@ class Sensors:
     def poll(self, now_us: int, *, everything: bool = False) -> list[Read]:
         """What has gathered: of each sensor whose time has come, or of all of them."""
         for name, (sensor, position, retry_us) in list(self._asleep.items()):
-            if now_us >= retry_us:
+            if now_us >= retry_us or retry_us > now_us + RETRY_US:  # its time has come, or the clock went back
                 del self._asleep[name]
                 self._start(sensor, position)
         reads: list[Read] = []

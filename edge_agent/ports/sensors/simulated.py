@@ -23,6 +23,7 @@ from edge_agent.config.checking.documents import Path
 from edge_agent.config.checking.quantities import DAY_US, Duration, Instant, Speed
 from edge_agent.config.checking.value_types import Choice, Number
 from edge_agent.config.definitions.drivers import Driver
+from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports import Clock
 from edge_agent.ports.sensors.quality import CheckedSensor
@@ -183,6 +184,8 @@ class SimulatedSensor(CheckedSensor):
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
         super().__init__(sensor, oldest_us=None)
+        if not (clock.synced or position):
+            raise PortError("its readings begin when the time is known")
         now_us = clock.now_us()
         self.speed = sensor.number("speed", 1.0)
         begin = sensor.option("begin_us")
