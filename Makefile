@@ -61,7 +61,7 @@ format:
 	@scripts/setup python && .venv/bin/ruff check --fix && .venv/bin/ruff format
 
 docs: setup
-	@. scripts/env && for page in tests.support.published.reference edge_agent.config.published.schema tests.support.tables_page; do \
+	@. scripts/env && for page in tests.support.published.reference tests.support.published.schema tests.support.tables_page; do \
 		.venv/bin/python -m $$page || exit 1; done
 
 setup:

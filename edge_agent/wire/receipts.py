@@ -8,6 +8,7 @@ Source: docs/protocol.md 3.2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from edge_agent.algebra.frame import HORIZON_US, MAX_FRAME_BYTES, MAX_HORIZON_US, ParentTime, Receipt
@@ -49,6 +50,7 @@ def decode(payload: bytes) -> Receipt:
         raise WireError(f"receipt of version {fields[0]}: this node reads version {VERSION}")
     upto = an_int(fields[3], 0, MAX_SEQ, "upto")
     above = seq_ranges(fields[4], upto, MAX_RANGES)
+    _time(fields)
     quarantined = an_array(fields[5], "quarantined", 0, MAX_RANGES)
     return Receipt(
         an_int(fields[1], 0, EPOCH_LIMIT, "epoch"),
@@ -61,8 +63,11 @@ def decode(payload: bytes) -> Receipt:
 
 
 def time_in(payload: bytes) -> ParentTime | None:
-    """The parent's time in a receipt that `decode` has read, if it has one. Raises: WireError."""
-    fields = an_array(loads(payload, "receipt"), "receipt", 6, 8)
+    """The parent's time in a receipt, if it has one. Raises: WireError."""
+    return _time(an_array(loads(payload, "receipt"), "receipt", 6, 8))
+
+
+def _time(fields: Sequence[object]) -> ParentTime | None:
     if len(fields) < 8:
         return None
     time, error, asked = an_array(fields[7], "time", 3, 3)

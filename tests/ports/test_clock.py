@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import time
+from pathlib import Path
 
 import pytest
 
-from edge_agent.ports.clock import SystemClock
+from edge_agent.ports import clock as clock_port
+from edge_agent.ports.clock import JudgedClock, SystemClock
 
 
 def test_both_clocks_move_together_and_the_wall_clock_can_be_right() -> None:
@@ -37,3 +41,36 @@ def test_slow_drift_below_half_a_second_is_no_step(monkeypatch: pytest.MonkeyPat
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 400_000_000)
     assert clock.step_us() == 0
+
+
+def test_the_time_of_a_node_does_not_follow_a_step_that_nobody_vouches_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """protocol 4.3"""
+    monkeypatch.setattr("edge_agent.ports.clock.vouched", lambda run: None)
+    clock = JudgedClock(trust="auto", max_error_us=2_000_000, run=tmp_path)
+    before, real = clock.now_us(), time.time_ns
+    assert clock.state.known
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 3_600 * 10**9)
+    assert clock.use(clock.judge.look(clock.reading())) == 0
+    assert not clock.synced
+    assert abs(clock.now_us() - before) < 10_000_000
+
+
+def test_a_service_that_runs_and_has_not_said_so_does_not_vouch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """protocol 4.3: the kernel's word first, then the traces of a service."""
+    status = [clock_port.UNSYNCED]
+
+    class Kernel:
+        def adjtimex(self, buffer: ctypes.Array[ctypes.c_char]) -> int:
+            struct.pack_into("@Illlli", buffer, 0, 0, 0, 0, 0, 0, status[0])
+            return 5
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Kernel())
+    assert clock_port.vouched(tmp_path) is None
+    (tmp_path / "chrony").mkdir()
+    assert clock_port.vouched(tmp_path) is False
+    status[0] = 0
+    assert clock_port.vouched(tmp_path) is True

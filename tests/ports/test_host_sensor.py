@@ -99,3 +99,12 @@ def test_this_machine_can_be_sampled(clock: FakeClock) -> None:
     assert labels[:3] == ["cpu", "memory", "load"]
     assert 0 <= read.batch.value[0] <= 1
     assert 0 < read.batch.value[1] < 1
+
+
+def test_samples_of_an_unknown_clock_carry_the_time_since_boot(kernel: Path, clock: FakeClock) -> None:
+    """protocol 4.3."""
+    host = HostSensor(sensor(metrics=["load"]), None, clock, proc=kernel, thermal=kernel)
+    clock.synced = False
+    clock.pass_s(1)
+    (read,) = host.poll(clock.us)
+    assert (read.since_boot, read.batch.time_us.tolist()) == (True, [clock.boot_us()])

@@ -185,3 +185,20 @@ def test_gathering_ends_when_the_oldest_has_waited_or_there_is_much() -> None:
     hub.sensors.poll(BEGIN_US + 100_000)
     hub.sensors.feed([message("s", bytes(600_000))] * 2, BEGIN_US + 100_000)
     assert hub.sensors.due_us(BEGIN_US + 100_000, 250_000) == BEGIN_US + 100_000
+
+
+def test_messages_without_a_time_wait_for_the_clock_and_others_do_not() -> None:
+    """protocol 4.3: bare numbers get the time since boot at which they came; a batch has its own times."""
+    hub = Hub(sensor("bare", "a"), sensor("own", "b", value="/v", time="/t"))
+    hub.clock.synced = False
+    batch = readings.encode(np.array([BEGIN_US + 7]), np.array([3.0]))
+    reads = hub.reads(
+        message("a", b"1"), message("a", batch), message("a", b"2"), message("b", {"v": 4, "t": (BEGIN_US + 9) / 1e6})
+    )
+    found = [(read.sensor, read.since_boot, read.batch.time_us.tolist(), read.batch.value.tolist()) for read in reads]
+    since_us = hub.clock.boot_us()
+    assert found == [
+        ("bare", False, [BEGIN_US + 7], [3.0]),
+        ("bare", True, [since_us, since_us], [1.0, 2.0]),
+        ("own", False, [BEGIN_US + 9], [4.0]),
+    ]

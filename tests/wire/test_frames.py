@@ -8,6 +8,7 @@ import cbor2
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import (
     MAX_FRAME_BYTES,
@@ -17,6 +18,7 @@ from edge_agent.algebra.frame import (
     Frame,
     GroupPart,
     Heartbeat,
+    ParentTime,
     Plan,
     Receipt,
     Section,
@@ -65,6 +67,15 @@ def test_a_receipt_comes_back_as_it_was_sent(receipt: Receipt) -> None:
     assert receipts.decode(receipts.encode(receipt)) == receipt
 
 
+@given(any_.receipts(), st.sampled_from([None, 0, 2**40]))
+def test_a_receipt_may_carry_the_parents_time(receipt: Receipt, error_us: int | None) -> None:
+    """protocol 4.3: for a child that asked; it says the same about frames as one without."""
+    time = ParentTime(1_800_000_000_000_000, error_us, 42)
+    payload = receipts.encode(receipt, time)
+    assert (receipts.decode(payload), receipts.time_in(payload)) == (receipt, time)
+    assert receipts.time_in(receipts.encode(receipt)) is None
+
+
 def test_a_receipt_is_cut_short_rather_than_too_long() -> None:
     """protocol 3.2: safe to cut short, because it lists what was received and never what is missing."""
     receipt = Receipt(1, 2, 3, tuple((5 + 2 * i, 5 + 2 * i) for i in range(50_000)))
@@ -87,6 +98,8 @@ def test_a_receipt_is_cut_short_rather_than_too_long() -> None:
         [1, 1, 2, 5, [], [], -1],
         [1, 1, 2, 5, [], [], MAX_HORIZON_US + 1],
         [1, 1, 2, 5, [], [], 0, 0],
+        [1, 1, 2, 5, [], [], 0, [1, 2]],
+        [1, 1, 2, 5, [], [], 0, [-1, None, 0]],
     ],
 )
 def test_a_receipt_that_contradicts_itself_is_refused(fields: list[object]) -> None:

@@ -19,7 +19,7 @@ from cddl_verifier import Validator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Frame, Heartbeat, Receipt
+from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime, Receipt
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, heads, landing, readings, receipts
 from edge_agent.wire.fields import NODE_ID
@@ -64,6 +64,7 @@ def test_every_heartbeat_conforms_to_the_schema(heartbeat: Heartbeat) -> None:
 @given(any_.receipts())
 def test_every_receipt_conforms_to_the_schema(receipt: Receipt) -> None:
     assert conforms(RECEIPT, receipts.encode(receipt))
+    assert conforms(RECEIPT, receipts.encode(receipt, ParentTime(1_800_000_000_000_000, None, 42)))
 
 
 @given(st.lists(st.floats()), st.booleans())

@@ -29,18 +29,20 @@ RowKey = tuple[str, str, str, int]
 class Node(ChildProcess):
     """`headwater run` or `headwater merge` with a configuration of its own."""
 
-    def __init__(self, verb: str, name: str, folder: Path, config: str) -> None:
+    def __init__(self, verb: str, name: str, folder: Path, config: str, env: dict[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "headwater.toml"
         file.write_text(config)
-        super().__init__(name, [sys.executable, "-m", "edge_agent", verb, str(file)], folder)
+        super().__init__(name, [sys.executable, "-m", "edge_agent", verb, str(file)], folder, env)
 
 
-def gateway(name: str, folder: Path, broker: str, parent: str, rest: str = "") -> Node:
-    """A gateway with a quick rhythm; rest: further TOML."""
+def gateway(
+    name: str, folder: Path, broker: str, parent: str, rest: str = "", *, env: dict[str, str] | None = None
+) -> Node:
+    """A gateway with a quick rhythm; rest: further TOML. env: added to the environment."""
     uplink = f'[uplink]\nbroker = "{broker}"\nparent = "{parent}"\nheartbeat = "200ms"\n'
     spool = '[spool]\ncommit_interval = "200ms"\n'
-    return Node("run", name, folder, f'[node]\nid = "{name}"\n{uplink}{spool}{rest}')
+    return Node("run", name, folder, f'[node]\nid = "{name}"\n{uplink}{spool}{rest}', env)
 
 
 def region(name: str, folder: Path, broker: str, parent: str, lower: str | None = None, *, rest: str = "") -> Node:
