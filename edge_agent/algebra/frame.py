@@ -179,7 +179,7 @@ class Extent:
     series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of
     their node numbers, 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts and ends
     one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2). readings: of
-    all rows.
+    all rows. start_us, end_us: the time that they span.
     """
 
     key: int
@@ -188,6 +188,8 @@ class Extent:
     high: tuple[int, ...]
     pieces: bytes = b""
     readings: int = 0
+    start_us: int = 0
+    end_us: int = 0
 
     @classmethod
     def of(cls, rows: Partials, *, sessions: bool = False) -> Extent:
@@ -195,7 +197,8 @@ class Extent:
         columns = rows.states.values()
         low, high = zip(*map(bounds, columns), strict=True) if columns else ((), ())
         pieces = np.concatenate([rows.key, rows.start, rows.end]).astype("<i8").tobytes() if sessions else b""
-        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces, readings_in(rows))
+        span = (int(rows.start.min()), int(rows.end.max()))
+        return cls(int(rows.key.max()), "".join(map(kind_of, columns)), low, high, pieces, readings_in(rows), *span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,13 @@ class Section:
     def readings(self) -> int:
         """Readings in the rows, here or elsewhere."""
         return readings_in(self.partials) if self.extent is None else self.extent.readings
+
+    @property
+    def span_us(self) -> tuple[int, int]:
+        """[start, end) of at least one row."""
+        if self.extent is not None:
+            return self.extent.start_us, self.extent.end_us
+        return int(self.partials.start.min()), int(self.partials.end.max())
 
     @property
     def highest_key(self) -> int:

@@ -102,8 +102,8 @@ class Decider:
         for applied in effects:
             self._effects.append(applied.effect)
             frame = applied.effect.frame
+            self._new_gaps += [(node, gap) for gap in applied.losses]
             if frame is None:
-                self._new_gaps += [(node, gap) for gap in applied.losses]
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:

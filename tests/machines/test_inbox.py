@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import LOST, Birth, Frame, Gap
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.epoch_frames import SECOND_LINE
 from edge_agent.machines.downlink.inbox import MOST_LINES, UNDER_WAY, Inbox
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.waiting_frames import WaitingFrames
@@ -59,7 +60,8 @@ def test_a_birth_waits_for_the_predecessor_it_names_and_for_no_other() -> None:
     assert seqs(inbox, "a", Frame(1, 2)) == []
     assert seqs(inbox, "a", Frame(1, 1)) == [(1, 1), (1, 2), (2, 0)]
     assert inbox.current["a"] == 2
-    assert seqs(inbox, "a", Frame(1, 3)) == []
+    (other,) = inbox.take("a", Frame(1, 3))  # of another line: without content
+    assert (other.frame, other.why) == (None, SECOND_LINE)
 
 
 def test_frames_of_an_epoch_declared_lost_still_apply_once_for_their_data() -> None:

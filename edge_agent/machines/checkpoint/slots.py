@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
-from edge_agent.algebra.frame import Leaf, Plan, Serving
+from edge_agent.algebra.frame import NEVER_US, Leaf, Plan, Serving
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.key import EpochKey, QueryKey
@@ -316,6 +316,8 @@ class MemberState:
     ahead: bool
     begins: list[tuple[str, int, str, int]] | None  # query, revision, leaf, start
     hints: tuple[dict[str, int], dict[str, int]]  # key -> start: of this epoch, of the one before
+    reach_us: int = NEVER_US  # see Member
+    again_us: int = NEVER_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +457,8 @@ class MembershipSlots:
                     member.ahead,
                     None,
                     member.hints,
+                    member.reach_us,
+                    member.again_us,
                 )
             rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
             there |= {f"{AGREEMENT.name}/{name}": ()}

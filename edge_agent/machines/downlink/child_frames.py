@@ -26,12 +26,14 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.downlink.epoch_frames import Effect
+from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
 from edge_agent.machines.events import BadFrame
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
+PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
+READ_AGAIN: Final = "its readings may have come before"
 EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
 
@@ -39,7 +41,7 @@ EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash i
 class Applied:
     """An effect with the dictionary that names its numbers. frame None: settled without content (see Effect.why).
 
-    losses: what may be lost with such a frame (3.6).
+    losses: what may be lost with such a frame (3.6), or count twice with one of a node that lost its past (1.3).
     """
 
     effect: Effect
@@ -56,7 +58,6 @@ class ChildFrames:
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
-        self.predecessor_lost: set[str] = set()
         self.received = 0  # readings in all frames that took effect
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
@@ -118,8 +119,19 @@ class ChildFrames:
         """A frame without content, and what is lost with it when its turn comes: later ones move the frontier on."""
         if not effect.stale:
             self.inbox.count(effect.node, None)
+        if effect.why == SECOND_LINE and isinstance(message, Frame):
+            return Applied(effect, dictionary, tuple(self._unheard(effect.node, message)))
         payload = message.payload if isinstance(message, BadFrame) and message.seq == effect.seq else b""
         return Applied(effect, dictionary, self.loss_of(effect.node, effect.why, payload, received_us))
+
+    def _unheard(self, node: str, frame: Frame) -> Iterator[Gap]:
+        """What is not counted of a second line: its groups are not known any more, so it is all that the node has."""
+        spans = [s.span_us for part in frame.groups for s in (*part.sections, *part.late)]
+        for group, membership in self.children.memberships.items() if spans else ():
+            member = membership.members.get(node)
+            if member is not None and member.leaves:
+                start_us, end_us = max(min(spans)[0], 0), max(end_us for _, end_us in spans)
+                yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
 
     def _dated(self, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
         """Gap records; of one whose sender cannot know its time, a frame damaged on disk, where its line stands now."""
@@ -162,8 +174,9 @@ class ChildFrames:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
         readings = frame.readings
         self.received += readings
+        losses = tuple(self._again(effect, parts, received_us))
         if effect.stale:
-            return Applied(effect, dictionary)
+            return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and (effect.copied or not isinstance(frame.birth.predecessor, tuple))
@@ -174,7 +187,29 @@ class ChildFrames:
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
-        return Applied(effect, dictionary)
+        return Applied(effect, dictionary, losses)
+
+    def _again(self, effect: Effect, parts: list[tuple[Group, GroupPart]], now_us: int) -> Iterator[Gap]:
+        """What a node that does not know its past may say twice, or has lost: of each group what its parent had."""
+        birth = None if effect.frame is None or effect.stale else effect.frame.birth
+        if birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple)):
+            for group, membership in self.children.memberships.items():
+                member = membership.members.get(effect.node)
+                if member is not None and member.frontier_us > NEVER_US:
+                    member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
+                    start_us = max(min(member.frontier_us, now_us), 0)
+                    end_us = max(now_us, member.again_us) + 1
+                    yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
+        for group, part in parts:
+            member = self.children.membership(group).members.get(effect.node)
+            if member is None:
+                continue
+            for section in (*part.sections, *part.late):
+                start_us, end_us = section.span_us
+                member.reach_us = max(member.reach_us, end_us)
+                before_us = end_us if effect.stale else min(end_us, member.again_us)
+                if member.again_us > NEVER_US and start_us < before_us:
+                    yield Gap((group,), max(start_us, 0), before_us, -1, tuple(sorted(member.leaves)), READ_AGAIN)
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
         if frame.define is not None:
@@ -220,8 +255,6 @@ class ChildFrames:
         for membership in self.children.memberships.values():
             if node in membership.members:
                 membership.members[node].begin(anew=anew)
-        if frame.birth is not None and frame.birth.predecessor == "lost":
-            self.predecessor_lost.add(node)
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
         """Update the registers of open sessions (5.2)."""
@@ -262,6 +295,7 @@ class ChildFrames:
                 for key, frames in epochs
             ],
             "ended": [[node, list(map(list, epochs.items()))] for node, epochs in self.inbox.ended.items()],
+            "spoke": [[node, us] for node, us in self.inbox.spoke_us.items()],
             "books": [[*key, encode(dictionary.snapshot())] for key, dictionary in self.dictionaries.items()],
             "beats": [
                 [node, beat.epoch, beat.last_seq, beat.frontiers, received_us]
@@ -272,6 +306,7 @@ class ChildFrames:
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
         self.children.restore(decode(ChildrenState, state["household"]))
         self.restore_memberships(decode(dict[Group, MembershipState], state["families"]))
+        self.inbox.spoke_us.update((node, us) for node, us in state.get("spoke", ()))
         self.inbox.ended.update((node, dict(epochs)) for node, epochs in state.get("ended", ()))
         for node, epoch, plain, waiting in state["lines"]:
             frames = decode(EpochFramesState, plain)

@@ -9,6 +9,7 @@ from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.events import BadFrame
 
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
+SECOND_LINE = "a second line of its node: this epoch has a successor"
 AFTER_FLUSH = "a frame of another line: the epoch has ended by a flush"
 
 

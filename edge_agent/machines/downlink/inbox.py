@@ -17,7 +17,7 @@ from typing import Final
 from edge_agent.algebra.frame import LOST, Frame, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.checkpoint.slots import EpochFramesState
-from edge_agent.machines.downlink.epoch_frames import Effect, EpochFrames
+from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect, EpochFrames
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
 from edge_agent.machines.downlink.waiting_frames import WaitingFrames
 from edge_agent.machines.events import BadFrame
@@ -58,7 +58,7 @@ class Inbox:
         self.refused = 0  # frames turned away since the process started
         self.waiting = WaitingFrames()
         self._lines: dict[str, dict[int, EpochFrames]] = {}  # node -> its part of `epochs`
-        self._spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
+        self.spoke_us: dict[str, int] = {}  # node -> when its line in force was heard last
         self._explains = explains
         self._unborn: set[str] = set()  # nodes with frames of an epoch that is not in force yet
 
@@ -81,12 +81,12 @@ class Inbox:
             return  # addressed to a journal that is no more: the sender will be born again for this one
         key, seq = EpochKey(node, message.epoch), message.seq
         if message.epoch in self.ended.get(node, ()):
-            self._after_end(key, seq)
+            yield from self._after_end(key, seq)
             return
         known = self.epochs.get(key)
         frames = known if known is not None else EpochFrames()
         if self.current.get(node) == message.epoch:
-            self._spoke_us[node] = max(received_us, self._spoke_us.get(node, received_us))
+            self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
         if seq in frames:
             yield from self._look(node, received_us)
             return
@@ -115,7 +115,7 @@ class Inbox:
     def spoke(self, node: str, epoch: int, now_us: int) -> None:
         """A heartbeat of an epoch came."""
         if self.current.get(node) == epoch:
-            self._spoke_us[node] = max(now_us, self._spoke_us.get(node, now_us))
+            self.spoke_us[node] = max(now_us, self.spoke_us.get(node, now_us))
 
     def _open(self, key: EpochKey, frames: EpochFrames) -> None:
         self.epochs[key] = self._lines.setdefault(key.node, {})[key.epoch] = frames
@@ -163,13 +163,14 @@ class Inbox:
         before = self.epochs.get(EpochKey(node, predecessor[0]))
         return before is not None and before.applied.next == predecessor[1] + 1
 
-    def _after_end(self, key: EpochKey, seq: int) -> None:
+    def _after_end(self, key: EpochKey, seq: int) -> Iterator[Effect]:
         """A frame of an epoch that has a successor: a duplicate, or another line that began with the same epoch."""
         ended = self.ended[key.node]
         if seq >= ended[key.epoch]:
             ended[key.epoch] = seq + 1
             self.changed_ended.add(key.node)
             self.rivals[key.node] = (key.epoch, self.current.get(key.node, 0))
+            yield Effect(*key, seq, None, stale=True, why=SECOND_LINE)
 
     # --- order ----------------------------------------------------------------------------------------------------
 
@@ -209,31 +210,34 @@ class Inbox:
             if before is not None and before.applied.next == predecessor[1] + 1 and not before.lost:
                 frames.readings, frames.refused = before.readings, before.refused
                 self._end(EpochKey(node, predecessor[0]), before)
-                self._born(key, frames)
+                self._born(key, frames, now_us)
                 return True
             if before is not None and before.applied.next <= predecessor[1]:
                 return False
             if before is None and predecessor[0] not in self.ended.get(node, ()):
                 return False
         if predecessor == LOST:
+            if line is not None:
+                self.restored.add(node)
             yield from self._lose(key)
         if line is None or predecessor == LOST:
-            self._born(key, frames)
+            self._born(key, frames, now_us)
             return True
         # a second successor, a last seq below what is here, or a spool without a past: a copy, or another device
         since_us = frames.since_us = now_us if frames.since_us is None else frames.since_us
-        if now_us - max(self._spoke_us.get(node, since_us), since_us) < self.silence_us:
+        spoke_us = self.spoke_us.setdefault(node, now_us)  # unknown after a restart: it is given another time
+        if now_us - max(spoke_us, since_us) < self.silence_us:
             self.rivals[node] = (key.epoch, line)
             return False
         frames.copied = True
         self.restored.add(node)
         yield from self._lose(key)
-        self._born(key, frames)
+        self._born(key, frames, now_us)
         return True
 
-    def _born(self, key: EpochKey, frames: EpochFrames) -> None:
+    def _born(self, key: EpochKey, frames: EpochFrames, now_us: int) -> None:
         self.current[key.node] = key.epoch
-        self._spoke_us.pop(key.node, None)
+        self.spoke_us[key.node] = now_us
         if frames.held is None:
             return
         ended, held = self.ended.get(key.node, {}), set(frames.held)

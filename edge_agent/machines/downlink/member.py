@@ -27,6 +27,8 @@ class Member:
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
+    reach_us: int = NEVER_US  # the latest end of its rows
+    again_us: int = NEVER_US  # rows that begin before it may have come in a line that it does not know any more (1.3)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int) -> None:
@@ -134,6 +136,8 @@ class Member:
             self.ahead,
             fixed.begins,
             (dict(self.hints), dict(self.held)),
+            self.reach_us,
+            self.again_us,
         )
 
     @classmethod
@@ -148,6 +152,8 @@ class Member:
             state.out,
             state.fresh,
             state.ahead,
+            state.reach_us,
+            state.again_us,
         )
         for query, revision, leaf, start_us in state.begins or ():
             member.begins.setdefault(QueryKey(query, revision), {})[leaf] = start_us

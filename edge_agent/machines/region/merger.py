@@ -90,6 +90,7 @@ class Merger(Node):
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
+        self._went_back: set[str] = set()  # nodes that went on without their past, since this process started
         self._turned_away = 0  # frames beyond the bounds, as noted
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
         self.groups: dict[Group, GroupState] = {}
@@ -138,6 +139,7 @@ class Merger(Node):
                 self._rivals[node] = epochs
                 out.append(Note("node.two_with_one_id", {"node": node, "epochs": list(epochs)}))
         for node in inbox.restored:
+            self._went_back.add(node)
             out.append(Note("node.went_back", {"node": node, "epoch": inbox.current.get(node, 0)}))
         inbox.rivals.clear()
         inbox.restored.clear()
@@ -154,8 +156,8 @@ class Merger(Node):
 
     def _apply(self, child: str, applied: Applied, message: Any, now_us: int) -> list[Action]:
         effect, frame = applied.effect, applied.effect.frame
+        self._gaps += applied.losses
         if frame is None:
-            self._gaps += applied.losses
             payload = message.payload if isinstance(message, BadFrame) else b""
             return [Quarantine(child, effect.why, payload)]
         for part in frame.groups:
@@ -366,6 +368,7 @@ class Merger(Node):
             "children": {n: not quiet for n, quiet in silent.items()},
             "turned_away": inbox.refused,
             **({"two_with_one_id": sorted(self._rivals)} if self._rivals else {}),
+            **({"went_back": sorted(self._went_back)} if self._went_back else {}),
         }
 
 

@@ -1,0 +1,197 @@
+"""Spools that were lost or restored from an older copy, and two devices with one id: declared, never silently wrong."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import Frame, Heartbeat
+from edge_agent.algebra.partials.partial import Batch
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.events import (
+    Arrived,
+    Beat,
+    Configured,
+    LowerLink,
+    Note,
+    Publish,
+    Read,
+    Receipted,
+    Restored,
+    Tick,
+)
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.root.numpy.executor import NumpyRoot
+from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, Disk, S, SimulatedHost
+
+GRACE = 20 * S
+QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("sum", "sum"),), lateness_us=0)
+Rows = dict[int, tuple[float | None, bool]]
+
+
+class Device:
+    """A gateway that reads one value a second from a file, from where its spool says; and what it has published."""
+
+    def __init__(self, parent: Parent, seed: int, value: int = 1) -> None:
+        self.parent, self.seed, self.value = parent, seed, value
+        self.disk = Disk()
+        self.host: SimulatedHost[Gateway] | None = None
+
+    def start(self, now_us: int, *, lost: bool = False) -> None:
+        found = self.disk.restored()
+        restored = Restored(found.state, found.frames, lost)
+        gateway = Gateway(NodeSettings("a"), Random(f"{self.seed} {now_us}"), restored, self.disk.load)
+        self.host = SimulatedHost(gateway, self.disk)
+        self.host.do(Configured((SENSOR,), (QUERY,), (), (canonical_query(QUERY),)), now_us)
+        self.host.accepted(now_us, self.parent.journal)
+
+    def second(self, now_us: int) -> None:
+        """One second: it reads what is due, commits, publishes, and hears the receipts."""
+        host = self.host
+        if host is None:
+            return
+        position: Any = host.machine.sources["s"].position
+        times = np.arange(T0 if position is None else position + S, now_us + 1, S)
+        if len(times):
+            batch = Batch(times, np.full(len(times), self.value), np.zeros(len(times), np.int64), [()])
+            host.do(Read("s", batch, position=int(times[-1])), now_us)
+        host.do(Tick(), now_us)
+        done, host.done = host.done, []
+        for action in done:
+            if isinstance(action, Publish):
+                self.parent.take("a", self.disk.load(action.epoch, action.seq), now_us)
+            elif isinstance(action, Beat):
+                self.parent.take("a", action.heartbeat, now_us)
+        for receipt in self.parent.receipts(host.machine.outbox.epoch):
+            host.do(Receipted(receipt), now_us)
+
+
+class Parent:
+    """The root, or a merger below it."""
+
+    def __init__(self, *, merger: bool) -> None:
+        self.root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+        self.merger = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE)) if merger else None
+        self.rows: Rows = {}
+        self.notes: list[str] = []  # of the merger
+        if self.merger is not None:
+            self.merger.accepted(T0)
+            self.merger.do(LowerLink(up=True), T0)
+
+    @property
+    def journal(self) -> int:
+        return JOURNAL if self.merger is None else self.merger.machine.journal
+
+    def take(self, node: str, message: Frame | Heartbeat, now_us: int) -> None:
+        if self.merger is None:
+            self.root.take(node, message, now_us)
+        else:
+            self.merger.do(Arrived(((node, message, None),)), now_us)
+
+    def receipts(self, epoch: int) -> list[Any]:
+        inbox = self.root.decider.parent.inbox if self.merger is None else self.merger.machine.parent.inbox
+        return [inbox.receipt("a", epoch)]
+
+    def second(self, now_us: int) -> None:
+        if self.merger is not None:
+            self.merger.do(Tick(), now_us)
+            done, self.merger.done = self.merger.done, []
+            self.notes += [action.name for action in done if isinstance(action, Note)]
+            for action in done:
+                if isinstance(action, Publish):
+                    self.root.take("m", self.merger.disk.load(action.epoch, action.seq), now_us)
+                elif isinstance(action, Beat):
+                    self.root.take("m", action.heartbeat, now_us)
+        for row in self.root.step(now_us):
+            self.rows[row.start] = (row.values["sum"], row.complete)
+
+
+def wrong(rows: Rows, value: int = 1) -> Rows:
+    """Rows that are called complete and are not right."""
+    return {start: (found, whole) for start, (found, whole) in rows.items() if whole and found != 5 * value}
+
+
+@pytest.mark.parametrize("merger", [False, True])
+@pytest.mark.parametrize("said", [True, False])
+def test_a_node_that_lost_its_spool_and_reads_again_is_believed_nothing(merger: bool, said: bool) -> None:
+    """protocol 1.2: `lost`, or nothing at all of a new card: what it sends twice, or lost, is in no complete row."""
+    parent = Parent(merger=merger)
+    device = Device(parent, 1)
+    for second in range(100):
+        now_us = T0 + second * S
+        if second == 0:
+            device.start(now_us)
+        if second == 23:
+            device.disk = Disk()
+            device.start(now_us, lost=said)
+        device.second(now_us)
+        parent.second(now_us)
+    assert wrong(parent.rows) == {}
+    again = {start for start, (found, _) in parent.rows.items() if found != 5}
+    assert again, "the source was read again"
+    right = [start for start, (_, whole) in parent.rows.items() if whole]
+    assert [start for start in right if start > T0 + 50 * S], "what comes later is complete"
+
+
+@pytest.mark.parametrize("merger", [False, True])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_spool_from_an_older_copy_is_noticed_and_its_windows_are_marked(merger: bool, restarts: int) -> None:
+    """protocol 1.3: its readings since the copy come twice. restarts: of the first line after the copy."""
+    parent = Parent(merger=merger)
+    device, older = Device(parent, 1), Disk()
+    for second in range(120):
+        now_us = T0 + second * S
+        if second == 0:
+            device.start(now_us)
+        if second == 22:
+            older = copy.deepcopy(device.disk)
+        if second == 26 and restarts:
+            device.start(now_us)
+        if second == 33:
+            device.disk = older
+            device.start(now_us)
+        device.second(now_us)
+        parent.second(now_us)
+    assert wrong(parent.rows) == {}
+    right = [start for start, (_, whole) in parent.rows.items() if whole]
+    assert [start for start in right if start >= T0 + 70 * S], "what comes later is complete"
+    if parent.merger is not None:
+        assert "node.went_back" in parent.notes
+        assert parent.merger.machine.counters()["went_back"] == ["a"]
+
+
+@pytest.mark.parametrize("merger", [False, True])
+@pytest.mark.parametrize("clone", [False, True])
+def test_of_two_devices_with_one_id_the_results_of_the_first_stay_right(merger: bool, clone: bool) -> None:
+    """protocol 1.4: the second is a new device with the same id, or has a copy of the card; no row mixes them."""
+    parent = Parent(merger=merger)
+    first, second_one = Device(parent, 1), Device(parent, 2, value=1_000)
+    for second in range(90):
+        now_us = T0 + second * S
+        if second == 0:
+            first.start(now_us)
+        if second == 20:
+            second_one.disk = copy.deepcopy(first.disk) if clone else Disk()
+            second_one.start(now_us)
+        if second == 50:
+            first.start(now_us)
+        first.second(now_us)
+        second_one.second(now_us)
+        parent.second(now_us)
+    complete = [start for start, (found, whole) in parent.rows.items() if whole and found == 5]
+    if clone:  # it has begun the next epoch like a restart: its line is the first one then, and the other waits
+        assert {found for found, whole in parent.rows.values() if whole} == {5, 5_000}
+    else:
+        assert wrong(parent.rows) == {}
+        assert len(complete) >= 15
+        assert not [start for start, (found, _) in parent.rows.items() if (found or 0) >= 1_000]
+    if parent.merger is not None:
+        assert "node.two_with_one_id" in parent.notes
