@@ -203,7 +203,7 @@ class Inbox:
         node, predecessor, line = key.node, frames.predecessor, self.current.get(key.node)
         first = frames.waiting[0]
         if isinstance(first, BadFrame) and first.run:  # nobody knows what it named: its epoch goes on without it
-            self._born(key, frames)
+            self._born(key, frames, now_us)
             return True
         if isinstance(predecessor, tuple):
             before = self.epochs.get(EpochKey(node, predecessor[0]))
