@@ -62,7 +62,9 @@ class Gathering:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last `Commit` asked for is durable."""
+    """The last `Commit` asked for is durable. spool_bytes: what the spool takes on the disk with it."""
+
+    spool_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from edge_agent.algebra.frame import HORIZON_US, Receipt
 from edge_agent.algebra.query.key import EpochKey
-from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.received_seqs import ReceivedRanges
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
 STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
@@ -87,10 +87,10 @@ class Lander:
     def __init__(self, journal: int, settings: LanderSettings, restored: Mapping[str, Any] | None = None) -> None:
         """restored: the slots of `Land.received` found at start."""
         self.journal, self.settings = journal, settings
-        self.received: dict[EpochKey, ReceivedSeqs] = {}
+        self.received: dict[EpochKey, ReceivedRanges] = {}
         for slot, state in (restored or {}).items():
             node, _, epoch = slot.partition("/")
-            self.received[EpochKey(node, int(epoch))] = ReceivedSeqs(state[0], set(state[1]))
+            self.received[EpochKey(node, int(epoch))] = ReceivedRanges.restore(*state)
         self._objects: list[object] = []
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
@@ -165,10 +165,10 @@ class Lander:
     def _land(self, now_us: int) -> Land:
         slots: dict[str, object] = {}
         for key, seqs in self._fresh.items():
-            received = self.received.setdefault(key, ReceivedSeqs())
+            received = self.received.setdefault(key, ReceivedRanges())
             for seq in seqs:
                 received.add(seq)
-            slots[f"{key.node}/{key.epoch}"] = [received.next, sorted(received.above)]
+            slots[f"{key.node}/{key.epoch}"] = [received.next, [list(pair) for pair in received.above]]
         objects = (*self._objects, *self._beats.values())
         self._landing, self._owed = self._owed, set()
         self._acks, self._tokens = self._tokens, []
@@ -199,5 +199,5 @@ class Lander:
         return [SendReceipt(key.node, self._receipt(key)) for key in sorted(keys)]
 
     def _receipt(self, key: EpochKey) -> Receipt:
-        received = self.received.get(key, ReceivedSeqs())
+        received = self.received.get(key, ReceivedRanges())
         return Receipt(key.epoch, self.journal, *received.receipt(), horizon_us=self.settings.horizon_us)

@@ -54,8 +54,9 @@ QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none ha
 class NodeSettings:
     """Who a node is and how often it speaks. Durations in us.
 
-    frontier_step_us: frontiers are multiples of it where all window edges are, which keeps frames short
-    (schemas/frame.cddl). frame_bytes: size limit of its frames. max_keys: how many keys one of its epochs numbers.
+    quota_bytes: of the spool; beyond it frames are dropped (None: no limit). frontier_step_us: frontiers are multiples
+    of it where all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its
+    frames. max_keys: how many keys one of its epochs numbers.
     """
 
     node: str
@@ -66,6 +67,7 @@ class NodeSettings:
     frontier_step_us: int = 1_000
     frame_bytes: int = MAX_FRAME_BYTES
     max_keys: int = MAX_KEYS
+    quota_bytes: int | None = None
 
 
 class Node(ABC):
@@ -87,6 +89,7 @@ class Node(ABC):
         )
         self._load = load
         self._committing = False
+        self._spool_bytes = 0
         self._committed_us: int | None = None
         self._tokens: list[object] = []
         self._token_us = 0
@@ -125,8 +128,8 @@ class Node(ABC):
                 pass
             case Gathering():
                 self._token_us = now_us
-            case Committed():
-                self._committing = False
+            case Committed(spool_bytes):
+                self._committing, self._spool_bytes = False, spool_bytes
                 self.outbox.committed()
                 out += self._after_commit()
             case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
@@ -207,6 +210,7 @@ class Node(ABC):
 
     def _commit(self, now_us: int) -> list[Action]:
         frames: list[Frame] = []
+        self._keep_quota()
         if self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
             self._reborn = self._renew = False
             if self.outbox.epoch_id:
@@ -233,6 +237,15 @@ class Node(ABC):
         forget = tuple(self.outbox.take_forgotten())
         told, self._told = self._told, []
         return [*told, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
+
+    def _keep_quota(self) -> None:
+        """Drop frames while the spool is larger than it may be (3.5)."""
+        most, spooled = self.settings.quota_bytes, self.outbox.spooled
+        if most is None or self._spool_bytes <= most or not spooled:
+            return
+        over = self._spool_bytes - most + most // 100  # a little more, so that not every commit drops
+        self._told += self.outbox.drop(-(-over * spooled // self._spool_bytes), self._load)
+        self._spool_bytes = 0  # the next commit tells again
 
     def _numbers(self) -> dict[str, object]:
         """The slots of the epoch's numbers that changed."""

@@ -39,8 +39,8 @@ class DamagedError(PortError):
 class Spool:
     """One node's spool. Not thread-safe: one owner, the loop.
 
-    node: whose it is; another node's file is refused. encode: Frame -> payload. quota_bytes: of frames; beyond it
-    a note says so (None: no limit). dumps, loads: plain values <-> bytes of the slots.
+    node: whose it is; another node's file is refused. encode: Frame -> payload. dumps, loads: plain values <-> bytes of
+    the slots.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class Spool:
         node: str,
         encode: Callable[[Frame], bytes],
         *,
-        quota_bytes: int | None = None,
         dumps: Callable[[object], bytes] = snapshot.dumps,
         loads: Callable[[bytes], object] = snapshot.loads,
     ) -> None:
@@ -59,7 +58,6 @@ class Spool:
         self.frames = 0
         self.bytes = 0
         self._encode, self._dumps, self._loads = encode, dumps, loads
-        self._quota_bytes, self._over = quota_bytes, False
         self._file = SpoolFile(path, node)
         self._recent: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._recent_bytes = 0
@@ -172,20 +170,12 @@ class Spool:
                     raise PortError(f"the spool {self.path} cannot commit: {err}") from err
         self.frames, self.bytes = count, size
         self._obsolete = set()
-        self._compare_quota()
         for name, digest in digests.items():
             if digest is None:
                 self._digests.pop(name, None)
             else:
                 self._digests[name] = digest
         self._remember(frames, instead, commit.forget)
-
-    def _compare_quota(self) -> None:
-        over = self._quota_bytes is not None and self.bytes > self._quota_bytes
-        if over and not self._over:
-            held = {"quota_bytes": self._quota_bytes, "frames": self.frames, "frame_bytes": self.bytes}
-            self.notes.append(Note("spool.over_quota", {"file": str(self.path), **held}))
-        self._over = over
 
     def _transact(
         self, slots: Sequence[tuple[str, bytes | None]], frames: FrameRows, instead: FrameRows, commit: Commit
@@ -272,6 +262,11 @@ class Spool:
     def unsent(self) -> Iterator[tuple[int, int]]:
         """(epoch, seq) of frames never marked as sent, in the order of their commits."""
         yield from self._file.db.execute("SELECT epoch, seq FROM frames WHERE sent = 0 ORDER BY id")
+
+    @property
+    def used_bytes(self) -> int:
+        """What frames and slots take in the file, without pages that are free."""
+        return self._file.used_bytes
 
     def close(self) -> None:
         """Checkpoint and let go; the file may be opened again, by this or another process."""

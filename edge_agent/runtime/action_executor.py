@@ -167,7 +167,7 @@ class ActionExecutor:
             self._stuck = (commit, now_us + RETRY_US)
             self._unspooled = {Publish(frame.epoch, frame.seq) for frame in (*commit.frames, *commit.replace)}
             return [Refused()]
-        return [Committed()]
+        return [Committed(self._spool.used_bytes)]
 
     def _relieve(self) -> list[Event]:
         if self._relief is None:

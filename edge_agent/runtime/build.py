@@ -43,7 +43,7 @@ def build(
     if settings.uplink is None:
         raise ConfigError("[uplink] is missing")
     path = Path(settings.spool.path)
-    spool = Spool(path, settings.node.id, frames.encode, quota_bytes=settings.spool.quota_bytes)
+    spool = Spool(path, settings.node.id, frames.encode)
     restored = _with_births(spool.open(), spool)
     node = NodeSettings(
         settings.node.id,
@@ -51,6 +51,7 @@ def build(
         settings.spool.commit_interval_us,
         settings.uplink.heartbeat_us,
         settings.uplink.in_flight,
+        quota_bytes=settings.spool.quota_bytes,
     )
 
     def load(epoch: int, seq: int) -> Frame:

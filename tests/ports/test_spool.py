@@ -123,17 +123,6 @@ def test_the_log_does_not_grow_without_end(spool: Spool, path: Path) -> None:
     assert path.stat().st_size < 2_000_000
 
 
-def test_a_spool_over_its_quota_says_so_once_and_goes_on(tmp_path: Path) -> None:
-    """Stopping would be for good: the receipt that makes room comes to disk by a commit too."""
-    spool = Spool(tmp_path / "s.db", "gw-1", lambda frame: os.urandom(20_000), quota_bytes=1_000_000)
-    spool.open()
-    for seq in range(100):
-        spool.commit(Commit({"n": seq}, frames=(Frame(EPOCH, seq),)))
-    assert spool.frames == 100
-    assert [note.name for note in spool.notes] == ["spool.over_quota"]
-    spool.close()
-
-
 def takes_two(spool: Spool, seq: int) -> bool:
     """Whether the disk has room for a commit with two frames."""
     try:

@@ -123,7 +123,7 @@ class SpoolTable:
     quota_bytes: int = setting(
         ByteSize(10**6),
         256 * 10**6,
-        "the file grows beyond it with a warning",
+        "beyond it the oldest unsent frames are dropped and declared",
         "weeks of a thin line, small beside a card",
     )
 

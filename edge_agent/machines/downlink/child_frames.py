@@ -134,8 +134,11 @@ class ChildFrames:
                 yield Gap((group,), start_us, max(start_us, end_us), -1, tuple(sorted(member.leaves)), SECOND_LINE)
 
     def _dated(self, node: str, gaps: Iterable[Gap], now_us: int) -> Iterator[Gap]:
-        """Gap records; of one whose sender cannot know its time, a frame damaged on disk, where its line stands now."""
-        for gap in gaps:
+        """Gap records to pass on: how many frames one stands for is a matter of its own line.
+
+        One whose sender cannot know its time, of a frame damaged on disk, is given that where its line stands now.
+        """
+        for gap in (replace(gap, run=0) for gap in gaps):
             if gap.end_us > gap.start_us or gap.readings >= 0 or not gap.groups:
                 yield gap
                 continue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 SeqRanges = tuple[tuple[int, int], ...]  # inclusive, ascending, not adjacent
 
@@ -52,3 +54,49 @@ def _ranges(numbers: list[int]) -> SeqRanges:
         else:
             out.append((n, n))
     return tuple(out)
+
+
+@dataclass(slots=True)
+class ReceivedRanges:
+    """The same as ReceivedSeqs in the memory of its ranges: above a gap record may stand all that comes after it."""
+
+    next: int = 0
+    above: list[list[int]] = field(default_factory=list)  # [first, last], ascending, not adjacent
+
+    def __contains__(self, seq: int) -> bool:
+        if seq < self.next:
+            return True
+        at = bisect_left(self.above, seq, key=itemgetter(1))
+        return at < len(self.above) and self.above[at][0] <= seq
+
+    def add(self, seq: int) -> None:
+        """Add a number that is not in it yet."""
+        if seq == self.next:
+            self.next = self.above.pop(0)[1] + 1 if self.above and self.above[0][0] == seq + 1 else seq + 1
+            return
+        at = bisect_left(self.above, seq, key=itemgetter(1))
+        left = at > 0 and self.above[at - 1][1] == seq - 1
+        right = at < len(self.above) and self.above[at][0] == seq + 1
+        if left and right:
+            self.above[at - 1][1] = self.above.pop(at)[1]
+        elif left:
+            self.above[at - 1][1] = seq
+        elif right:
+            self.above[at][0] = seq
+        else:
+            self.above.insert(at, [seq, seq])
+
+    def receipt(self) -> tuple[int, SeqRanges]:
+        """As ReceivedSeqs.receipt."""
+        return self.next, tuple((first, last) for first, last in self.above)
+
+    @classmethod
+    def restore(cls, upto: int, above: Iterable[int | list[int]]) -> ReceivedRanges:
+        """above: ranges, or single numbers as older journals hold them."""
+        found = cls(upto)
+        for each in above:
+            if isinstance(each, int):
+                found.add(each)
+            else:
+                found.above.append(list(each))
+        return found

@@ -15,13 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import LOST, MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, Frame, Gap, Heartbeat, Receipt
+from edge_agent.algebra.frame import (
+    LOST,
+    MAX_FRAME_BYTES,
+    MAX_KEYS,
+    NEVER_US,
+    Birth,
+    Define,
+    Frame,
+    Gap,
+    Heartbeat,
+    Receipt,
+)
 from edge_agent.algebra.query.query import Group
+from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
+from edge_agent.machines.uplink import quota
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
@@ -279,6 +293,66 @@ class Outbox:
         self.pending.marked[key] = Pending()
         self.lost_frames += 1
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
+
+    def drop(self, count: int, load: Callable[[int, int], Frame]) -> list[Note]:
+        """Let a gap record stand for frames, because the spool has reached its quota (3.5).
+
+        count: about so many. Those never published go first, the oldest first, in one run; of published ones each gets
+        a record of its own. load: see `receipt`. None where no frame may go.
+        """
+        run = self._oldest_run(count, load)
+        if run:
+            records = [self._record_of(run)]
+            for seq in range(run[0].seq + 1, run[-1].seq + quota.covers(run[-1])):
+                if (run[0].epoch, seq) in self.pending:  # what an earlier record stands for is not there
+                    del self.pending[run[0].epoch, seq]
+                    self.forget.append((run[0].epoch, seq))
+        else:
+            on_the_way = (key for key in self.pending.marked if key not in self._flying)
+            read = (self._read(key, load) for key in on_the_way)
+            run = list(islice((f for f in read if quota.may_go(f) and not any(g.run for g in f.gaps)), count))
+            records = [self._record_of([frame]) for frame in run]
+        self.replaced += records
+        readings = sum(frame.readings for frame in run)
+        self.sent_readings -= readings
+        self.lost_readings += readings
+        return [Note("spool.dropped", {"frames": len(run), "readings": readings})] if run else []
+
+    def _oldest_run(self, count: int, load: Callable[[int, int], Frame]) -> list[Frame]:
+        run: list[Frame] = []
+        size_bytes, next_key = 0, -1
+        for epoch, seq in self.pending.unmarked():
+            frame = self._read((epoch, seq), load)
+            keys = (frame.define or Define()).keys
+            goes_on = (
+                quota.may_go(frame)
+                and bool(run)
+                and (epoch, seq) == (run[0].epoch, run[-1].seq + quota.covers(run[-1]))
+                and (not keys[1] or next_key in (-1, keys[0]))  # the numbers of a record are consecutive
+                and size_bytes + quota.size_bytes(frame) <= quota.MOST_BYTES
+            )
+            if not goes_on:
+                if len(run) > 1 or (run and not any(gap.run for gap in run[0].gaps)):
+                    break
+                run, size_bytes, next_key = [], 0, -1
+            if quota.may_go(frame):
+                run.append(frame)
+                size_bytes += quota.size_bytes(frame)
+                next_key = keys[0] + len(keys[1]) if keys[1] else next_key
+            if len(run) > min(count, quota.MOST_FRAMES):
+                break
+        return run if len(run) > 1 or (run and not any(gap.run for gap in run[0].gaps)) else []
+
+    def _read(self, key: tuple[int, int], load: Callable[[int, int], Frame]) -> Frame:
+        try:
+            return load(*key)
+        except (PortError, WireError):  # damaged on the disk: a record of whatever was in it
+            return Frame(*key, gaps=(Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1),))
+
+    def _record_of(self, frames: list[Frame]) -> Frame:
+        known = {self.former[0]: self.former[1], self.epoch: self.encoder}.get(frames[0].epoch)
+        groups = None if known is None else {number: group for group, number in known.groups.items()}
+        return quota.record_of(frames, groups, self.encoder.groups)
 
     def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
         """A heartbeat if nothing was sent for an interval. Before the journal is known it asks for a receipt."""

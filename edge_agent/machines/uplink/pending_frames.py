@@ -42,7 +42,7 @@ class PendingFrames:
     def mark(self, most: int, without: Set[FrameKey] = frozenset()) -> list[FrameKey]:
         """Mark the next frames, in order, up to the first of `without`. Returns them."""
         out: list[FrameKey] = []
-        for epoch, seq in self._next():
+        for epoch, seq in self.unmarked():
             if len(out) >= most or (epoch, seq) in without:
                 break
             out.append((epoch, seq))
@@ -51,7 +51,8 @@ class PendingFrames:
             self.marked[key] = Pending()
         return out
 
-    def _next(self) -> Iterator[FrameKey]:
+    def unmarked(self) -> Iterator[FrameKey]:
+        """Those never sent, in order; nothing may change while it runs."""
         return (
             (epoch, seq)
             for epoch, ranges in self._unmarked.items()
@@ -72,7 +73,7 @@ class PendingFrames:
 
     def __iter__(self) -> Iterator[FrameKey]:
         yield from self.marked
-        yield from self._next()
+        yield from self.unmarked()
 
     def __delitem__(self, key: FrameKey) -> None:
         """Raises: KeyError."""

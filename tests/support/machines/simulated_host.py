@@ -92,7 +92,7 @@ class SimulatedHost(Generic[N]):
             if isinstance(action, Commit):
                 self.disk.commit(action)
                 self.frames += action.frames
-                waiting += self.machine.handle(Committed(), now_us)
+                waiting += self.machine.handle(Committed(1_000 * len(self.disk.frames)), now_us)
         self.done += out
         return out
 
