@@ -144,6 +144,14 @@ class Traced:
                 size = int(words.split(", ")[1])
                 self._sizes[self._files[path]] = size
                 return [Resize(self._files[path], size)]
+            case "fallocate":
+                mode, offset, length = words.split(", ")[1:4]
+                file, size = self._files[path], int(offset) + int(length)
+                if mode != "0" or size <= self._sizes.get(file, 0):
+                    assert mode in ("0", "FALLOC_FL_KEEP_SIZE"), words  # room only: no byte of it changes
+                    return []
+                self._sizes[file] = size
+                return [Resize(file, size)]
             case "write" | "pwrite64":
                 content = _bytes(words)[:result]
                 if path == self.wire:
