@@ -35,10 +35,10 @@ def test_tokens_ride_with_the_last_read_of_a_poll_and_are_acknowledged_after_the
     hub = Hub(sensor("a", "t", qos=1), sensor("b", "t", qos=1), sensor("c", "c", qos=0))
     one, two = hub.reads(message("t", b"1", token(5)), message("t", b"2", token(6)))
     assert (one.token, two.token) == (None, (token(5), token(6)))
-    assert hub.sensors.unacknowledged == 2
+    assert len(hub.sensors._open) == 2
     assert hub.sensors.settled() == []
     assert hub.sensors.acknowledge([two.token]) == [token(5), token(6)]
-    assert hub.sensors.unacknowledged == 0
+    assert not hub.sensors._open
 
 
 def test_what_holds_no_reading_is_acknowledged_all_the_same() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.config.definitions.label_templates import pointer
 from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.payloads import BadPayloadError
 
@@ -101,17 +102,17 @@ def test_null_is_a_value_that_is_missing_and_a_huge_integer_is_beyond_all() -> N
 
 def test_pointers_walk_objects_and_arrays_and_unescape() -> None:
     document = {"a": [{"b/c": {"~": 7}}], "": 1, "0": "zero"}
-    assert read.follow(document, read.pointer("/a/0/b~1c/~0")) == 7
-    assert read.follow(document, read.pointer("/")) == 1
-    assert read.follow(document, read.pointer("")) is document
-    assert read.follow(document, read.pointer("/0")) == "zero"
+    assert read.follow(document, pointer("/a/0/b~1c/~0")) == 7
+    assert read.follow(document, pointer("/")) == 1
+    assert read.follow(document, pointer("")) is document
+    assert read.follow(document, pointer("/0")) == "zero"
     for nowhere in ("/a/1", "/a/x", "/b", "/a/0/b~1c/~0/deeper", "/a/-1", "/a/²"):
-        assert read.follow(document, read.pointer(nowhere)) is read.ABSENT
+        assert read.follow(document, pointer(nowhere)) is read.ABSENT
 
 
 @given(st.lists(JSON, max_size=4), st.sampled_from(["/a", "/0", "/a/b", ""]))
 def test_a_column_is_what_each_pointer_leads_to(documents: list[object], text: str) -> None:
-    steps = read.pointer(text)
+    steps = pointer(text)
     wanted = [read.follow(document, steps) for document in documents]
     assert repr(read.column(documents, steps)) == repr(wanted)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,41 +12,27 @@ from edge_agent.algebra.partials.arrays import NO_INTS, Ints
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
+from edge_agent.config.definitions.label_templates import LabelTemplate, parse, pointer
 from edge_agent.errors import WireError
 from edge_agent.ports.sensors import payloads as read
 from edge_agent.ports.sensors.quality import Quality, Values
 from edge_agent.wire import readings
 
-HOLE: Final = re.compile(r"\{(?:topic\[([0-9]+)\]|(/[^{}]*))\}")
 CBOR_HEADS: Final = (b"\x83", b"\x9f")  # a batch of readings is an array of three; no number begins so
 MOST_TOPICS: Final = 4096  # whose series are remembered
 
 
-class LabelFiller:
-    """A label's text: as it is, or filled in from the levels of the topic and from the payload."""
-
-    def __init__(self, text: str) -> None:
-        self._parts: list[str | int | tuple[str, ...]] = []
-        at = 0
-        for hole in HOLE.finditer(text):
-            self._parts += [text[at : hole.start()], int(hole[1]) if hole[1] else read.pointer(hole[2])]
-            at = hole.end()
-        self._parts.append(text[at:])
-        self.needs_payload = any(isinstance(part, tuple) for part in self._parts)
-
-    def fill(self, levels: Sequence[str], document: object) -> str:
-        """The text for one message. Raises: BadPayloadError if topic or payload lack a part."""
-        filled: list[str] = []
-        for part in self._parts:
-            if isinstance(part, int):
-                if part >= len(levels):
-                    raise read.BadPayloadError(f"the topic has no level {part}")
-                filled.append(levels[part])
-            elif isinstance(part, tuple):
-                filled.append(_text(read.follow(document, part), part))
-            else:
-                filled.append(part)
-        return "".join(filled)
+def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> str:
+    """The text of a label for one message. Raises: BadPayloadError if topic or payload lack a part."""
+    texts: list[str] = []
+    for part in template.parts:
+        if isinstance(part, int):
+            if part >= len(levels):
+                raise read.BadPayloadError(f"the topic has no level {part}")
+            texts.append(levels[part])
+        else:
+            texts.append(part if isinstance(part, str) else _text(read.follow(document, part), part))
+    return "".join(texts)
 
 
 def _text(found: object, steps: Sequence[str]) -> str:
@@ -63,9 +48,9 @@ class Fields:
 
     def __init__(self, quality: Quality, value: str, time: str) -> None:
         self.quality = quality
-        self._value, self._time = read.pointer(value), read.pointer(time)
-        self._templates = [(name, LabelFiller(text)) for name, text in sorted(quality.sensor.labels)]
-        self.in_document = any(template.needs_payload for _, template in self._templates)
+        self._value, self._time = pointer(value), pointer(time)
+        self._templates = [(name, parse(text)) for name, text in sorted(quality.sensor.labels)]
+        self.in_document = any(isinstance(part, tuple) for _, template in self._templates for part in template.parts)
         self._series_of_topic: dict[str, int] = {}
 
     def columns(
@@ -81,8 +66,8 @@ class Fields:
             found = read.column(documents if len(rows) == len(documents) else [documents[i] for i in rows], self._time)
             times = read.moments(found)
             if times is None:
-                good, times = self._each(found, [shown[i] for i in rows], read.moment, "bad_time", np.dtype(np.int64))
-                rows, value = rows[good], value[good]
+                good, each = self.quality.each(found, [shown[i] for i in rows], read.moment, "bad_time")
+                rows, value, times = rows[good], value[good], np.array(each, np.int64)
             time_us = times
         if len(rows) == len(documents):
             return rows, time_us, value, self.series(topics, documents)
@@ -96,24 +81,8 @@ class Fields:
             return np.arange(len(value)), value
         there = [i for i, one in enumerate(found) if one is not read.ABSENT]
         self.quality.count.absent += len(documents) - len(there)
-        rows, value = self._each(
-            [found[i] for i in there], [shown[i] for i in there], read.value, "bad_value", np.dtype(np.float64)
-        )
-        return np.array(there, np.int64)[rows], value
-
-    def _each(
-        self, found: Sequence[Any], shown: Sequence[bytes], parse: Any, kind: str, dtype: np.dtype[Any]
-    ) -> tuple[Ints, Any]:
-        """The slow way, one at a time: (rows that were good, their values)."""
-        rows: list[int] = []
-        good: list[Any] = []
-        for row, one in enumerate(found):
-            try:
-                good.append(parse(one))
-                rows.append(row)
-            except read.BadPayloadError as err:
-                self.quality.refuse(kind, shown[row], str(err))
-        return np.array(rows, np.int64), np.array(good, dtype)
+        rows, good = self.quality.each([found[i] for i in there], [shown[i] for i in there], read.value)
+        return np.array(there, np.int64)[rows], np.array(good, np.float64)
 
     def series(self, topics: Sequence[str], documents: Sequence[object] = ()) -> Ints | int:
         """The series of each; one number where all are of one series, -1 where a label is not to be had."""
@@ -133,7 +102,7 @@ class Fields:
     def _number(self, topic: str, document: object) -> int:
         levels = topic.split("/")
         try:
-            labels: Labels = tuple((name, template.fill(levels, document)) for name, template in self._templates)
+            labels: Labels = tuple((name, filled(template, levels, document)) for name, template in self._templates)
         except read.BadPayloadError as err:
             self.quality.note("bad_label", topic, why=str(err))
             return -1
@@ -173,7 +142,7 @@ class Converter:
         batches = self._format == "auto" and not self._json
         return np.array([own or (batches and payload[:1] in CBOR_HEADS) for payload in payloads], np.bool_)
 
-    def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Sequence[int]]:
+    def _parsed(self, payloads: list[bytes]) -> tuple[Sequence[Any], Ints | range]:
         """(documents, their rows); a bare number is a document too. What cannot be parsed is counted and shown."""
         if not self._json:
             found = read.numbers(payloads)
@@ -184,15 +153,7 @@ class Converter:
                 return [read.document(payload) for payload in payloads], range(len(payloads))
             except read.BadPayloadError:
                 pass  # one of them: look at each
-        parse = read.document if self._json else read.number
-        documents: list[Any] = []
-        rows: list[int] = []
-        for row, payload in enumerate(payloads):
-            try:
-                documents.append(parse(payload))
-                rows.append(row)
-            except read.BadPayloadError as err:
-                self.quality.refuse("bad_value", payload, str(err))
+        rows, documents = self.quality.each(payloads, payloads, read.document if self._json else read.number)
         return documents, rows
 
     def _batches(self, payloads: list[bytes], topics: list[str], came_us: Ints, latest_us: int | None) -> Batch:

@@ -20,6 +20,7 @@ from edge_agent.config.checking.checker import REQUIRED, Key
 from edge_agent.config.checking.quantities import Speed
 from edge_agent.config.checking.value_types import Choice, FilePath, Text
 from edge_agent.config.definitions.drivers import Driver
+from edge_agent.config.definitions.label_templates import pointer
 from edge_agent.errors import PortError
 from edge_agent.machines.events import Read
 from edge_agent.ports import Clock
@@ -42,7 +43,7 @@ class FileSensor(CheckedSensor):
         self._speed = sensor.number("speed", 1.0)
         kind = str(sensor.option("format", "auto"))
         self._json = kind == "jsonl" or (kind == "auto" and self._path.suffix.lower() in ENDINGS)
-        self._cells = [read.pointer(self._pointer(option))[0] for option in ("time", "value")]
+        self._cells = [pointer(self._pointer(option))[0] for option in ("time", "value")]
         self._fields = Fields(self.quality, self._pointer("value"), self._pointer("time"))
         self._boot_us = clock.boot_us
         try:
@@ -122,25 +123,15 @@ class FileSensor(CheckedSensor):
     def _parse(self, lines: list[bytes], ends: Ints) -> None:
         there = [row for row, line in enumerate(lines) if line and not line.isspace()]
         lines = [lines[row] for row in there]
-        documents, good = self._documents(lines)
+        good, documents = self.quality.each(lines, lines, read.document if self._json else self._row)
         shown = lines if len(good) == len(lines) else [lines[row] for row in good]
         rows, time_us, value, series = self._fields.columns(documents, shown, [""] * len(documents), NO_INTS)
         if len(rows):
             numbers = np.full(len(rows), series) if isinstance(series, int) else series
-            self._wait(time_us, value, numbers, ends[np.array(there)[np.array(good)[rows]]])
+            self._wait(time_us, value, numbers, ends[np.array(there)[good[rows]]])
 
-    def _documents(self, lines: list[bytes]) -> tuple[list[Any], list[int]]:
-        documents: list[Any] = []
-        rows: list[int] = []
-        for row, line in enumerate(lines):
-            try:
-                documents.append(read.document(line) if self._json else self._row(_split(line)))
-                rows.append(row)
-            except read.BadPayloadError as err:
-                self.quality.refuse("bad_value", line, str(err))
-        return documents, rows
-
-    def _row(self, cells: list[str]) -> dict[str, Any]:
+    def _row(self, line: bytes) -> dict[str, Any]:
+        cells = _split(line)
         if len(cells) != len(self._names):
             raise read.BadPayloadError(f"{len(cells)} cells under {len(self._names)} columns")
         row: dict[str, Any] = dict(zip(self._names, cells, strict=True))

@@ -272,11 +272,6 @@ class MqttSensors:
         settled, self._settled = self._settled, []
         return settled
 
-    @property
-    def unacknowledged(self) -> int:
-        """Messages of QoS 1 that wait for a commit."""
-        return len(self._open)
-
     # --- for people ---------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:

@@ -154,11 +154,6 @@ class Sensors:
         """Messages that no commit has to wait for: acknowledge them at the local broker now."""
         return self._mqtt.settled() if self._mqtt is not None else []
 
-    @property
-    def unacknowledged(self) -> int:
-        """Messages of QoS 1 that wait for a commit."""
-        return self._mqtt.unacknowledged if self._mqtt is not None else 0
-
     # --- for people --------------------------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:

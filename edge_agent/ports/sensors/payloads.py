@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import Floats, Ints
+from edge_agent.config.checking.quantities import EPOCH
 
-EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
 BEYOND_US: Final = 2**62  # no time; int64 holds it and what is added to it
 ABSENT: Final = object()  # a pointer that leads nowhere
@@ -63,11 +63,6 @@ def document(payload: bytes) -> Any:
         return json.loads(payload)
     except (ValueError, RecursionError) as err:
         raise BadPayloadError(f"no JSON: {err}") from err
-
-
-def pointer(text: str) -> tuple[str, ...]:
-    """The steps of a JSON pointer, none for ''. Source: RFC 6901 sections 3 and 4."""
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])
 
 
 def follow(found: Any, steps: Sequence[str]) -> Any:

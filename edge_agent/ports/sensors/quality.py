@@ -5,8 +5,9 @@ A value that is no number never becomes one: it is counted by kind, and a few of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Note
+from edge_agent.ports.sensors.payloads import BadPayloadError
 
 YEAR_2000_US: Final = 946_684_800_000_000  # a reading from before is a clock that was never set
 FUTURE_US: Final = 300_000_000  # docs/protocol.md 4.3
@@ -182,6 +184,20 @@ class Quality:
         """Count one message or reading that never became a number, and show it."""
         setattr(self.count, kind, getattr(self.count, kind) + 1)
         self.note(kind, payload[:SHOWN_BYTES], why=why)
+
+    def each(
+        self, found: Sequence[Any], shown: Sequence[bytes], parse: Callable[[Any], Any], kind: str = "bad_value"
+    ) -> tuple[Ints, list[Any]]:
+        """The slow way, one at a time: (rows that can be parsed, what they are). The others are refused."""
+        rows: list[int] = []
+        good: list[Any] = []
+        for row, one in enumerate(found):
+            try:
+                good.append(parse(one))
+                rows.append(row)
+            except BadPayloadError as err:
+                self.refuse(kind, shown[row], str(err))
+        return np.array(rows, np.int64), good
 
     def note(self, kind: str, shown: object, **fields: object) -> None:
         """Keep a line for the operator, a few of each kind."""

@@ -86,11 +86,7 @@ class Simulation:
     """All readings a simulated sensor will ever give, as a function; the truth a result can be compared with."""
 
     def __init__(self, sensor: Sensor, begin_us: int) -> None:
-        def number(name: str, default: float) -> float:
-            value = sensor.option(name, default)
-            assert isinstance(value, int | float), name
-            return float(value)
-
+        number = sensor.number
         self.begin_us = begin_us
         self.wave = str(sensor.option("wave", "sine"))
         self.seed = int(number("seed", 0))
