@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import LATE, QUARANTINE, arrow_schema, small
+from cloud_job.delta.tables import LATE, QUARANTINE, arrow, arrow_schema, small
 from cloud_job.ingest.decode import EpochView
 from edge_agent.algebra.frame import Section
 from edge_agent.algebra.query.key import EpochKey
@@ -18,10 +18,8 @@ from edge_agent.root.decision.work import TooLate, Work
 from edge_agent.root.work_rows import too_late_rows
 from edge_agent.wire import heads
 
-_REFUSED: Final = pa.schema(
-    [("of_node", pa.string()), ("of_epoch", pa.int64()), ("of_seq", pa.int64()), ("why", pa.string())]
-)
-_PARTS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()), ("part", pa.int32())])
+_REFUSED: Final = arrow("of_node string, of_epoch bigint, of_seq bigint, why string")
+_PARTS: Final = arrow("node string, epoch bigint, seq bigint, part int")
 
 
 def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:

@@ -376,6 +376,21 @@ def arrow_schema(table: Table) -> pa.Schema:
     return to_arrow_schema(schema(table), timezone="UTC")
 
 
+def arrow(columns: str) -> pa.Schema:
+    """An Arrow schema in Spark's words: `query string, revision bigint`."""
+    import pyarrow as pa
+
+    kinds = {
+        "string": pa.string(),
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "map<string,double>": pa.map_(pa.string(), pa.float64()),
+    }
+    return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in columns.split(", "))])
+
+
 def rows(spark: SparkSession, table: Table, content: list[dict[str, object]]) -> DataFrame:
     """Rows made on the driver, a dict a row, in the table's columns."""
     import pyarrow as pa

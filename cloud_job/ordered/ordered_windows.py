@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import small
+from cloud_job.delta.tables import arrow, small
 from cloud_job.ingest.decode import Reader
 from cloud_job.ordered.position_rows import AS_CHUNKS, PlaceOf, changed, restored
 from cloud_job.ordered.reading_chunks import COLUMNS, FLOATS, Chunks, met, same, texts_of
@@ -48,16 +48,9 @@ MADE: Final = {
     "received": "int",
     "complete": "boolean",
 }
-_ARROW: Final = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-    "map<string, double>": pa.map_(pa.string(), pa.float64()),
-}
-_NO_ROWS: Final = pa.schema([(name, _ARROW[kind]) for name, kind in MADE.items()]).empty_table()
+_NO_ROWS: Final = arrow(", ".join(f"{name} {kind.replace(' ', '')}" for name, kind in MADE.items())).empty_table()
 _ROWS: Final = 65_536  # of one batch that goes back to Spark
-_PLACES: Final = pa.schema([("of_query", pa.string()), ("of_node", pa.string()), ("number", pa.int32())])
+_PLACES: Final = arrow("of_query string, of_node string, number int")
 
 
 def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud_job.delta.tables import arrow
 from cloud_job.ingest.decode import Counted, Lookup, Reader, counted
 from cloud_job.spark.native import cell_arrays
 from edge_agent import packages
@@ -32,8 +33,7 @@ COLUMNS: Final = {  # number: place of the ordering, below 0 a row of silver.pos
     "scale": "int",
     "body": "binary",
 }
-_ARROW: Final = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
-SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
+SCHEMA: Final = arrow(", ".join(map(" ".join, COLUMNS.items())))
 WORDS: Final = 4  # of a reading: time, value (float64 bit for bit where scale is null), place of its node, arrival
 HELD_WORDS: Final = 2  # of one that a state holds: time, value
 FLOATS: Final = -128  # a scale that says: floats

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import small
+from cloud_job.delta.tables import arrow, small
 from cloud_job.spark.native import plan
 from cloud_job.spark.results import RESULT_COLUMNS, shown
 from edge_agent.algebra.span import FAR_US
@@ -24,53 +23,23 @@ from edge_agent.root.decision.work import Islands, Work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LONG: Final = pa.int64()
-_PLACES: Final = pa.schema([("of_order", pa.int32()), ("span", pa.int32()), ("gap", _LONG), ("longest", _LONG)])
-_ABOUT: Final = pa.schema(
-    [
-        ("of_span", pa.int32()),
-        ("shape", pa.int32()),
-        ("query", pa.string()),
-        ("definition_revision", _LONG),
-        ("node", pa.string()),
-        ("batch", _LONG),
-        ("due", pa.bool_()),
-        *((f"q_{name}", _LONG) for name in ("gap", "bound", "shut", "touch_low", "touch_high", "cut_high")),
-        *((f"q_{name}", _LONG) for name in ("start_from", "start_until", "end_until")),
-    ]
+_PLACES: Final = arrow("of_order int, span int, gap bigint, longest bigint")
+_ABOUT: Final = arrow(
+    "of_span int, shape int, query string, definition_revision bigint, node string, batch bigint, due boolean, "
+    "q_gap bigint, q_bound bigint, q_shut bigint, q_touch_low bigint, q_touch_high bigint, q_cut_high bigint, "
+    "q_start_from bigint, q_start_until bigint, q_end_until bigint"
 )
-_KEYED: Final = pa.schema(
-    [
-        ("k_span", pa.int32()),
-        ("k_key", pa.string()),
-        *((f"k_{name}", _LONG) for name in ("bound", "shut", "touch_low", "touch_high")),
-        ("k_cells", pa.bool_()),
-    ]
+_KEYED: Final = arrow(
+    "k_span int, k_key string, k_bound bigint, k_shut bigint, k_touch_low bigint, k_touch_high bigint, k_cells boolean"
 )
-_CELLS: Final = pa.schema(
-    [
-        ("c_span", pa.int32()),
-        ("c_key", pa.string()),
-        *((f"c_{name}", _LONG) for name in ("first_low", "first_high", "end_low", "end_high")),
-        ("coverage_id", pa.string()),
-        ("expected", pa.int32()),
-        ("received", pa.int32()),
-        ("complete", pa.bool_()),
-    ]
+_CELLS: Final = arrow(
+    "c_span int, c_key string, c_first_low bigint, c_first_high bigint, c_end_low bigint, c_end_high bigint, "
+    "coverage_id string, expected int, received int, complete boolean"
 )
-_WANTED: Final = pa.schema(
-    [
-        ("w_span", pa.int32()),
-        ("w_query", pa.string()),
-        ("w_revision", _LONG),
-        ("w_node", pa.string()),
-        ("w_key", pa.string()),
-        ("w_low", _LONG),
-        ("w_high", _LONG),
-    ]
+_WANTED: Final = arrow(
+    "w_span int, w_query string, w_revision bigint, w_node string, w_key string, w_low bigint, w_high bigint"
 )
-
-_LIMITS: Final = pa.schema([("query", pa.string()), ("definition_revision", _LONG), ("limit", _LONG)])
+_LIMITS: Final = arrow("query string, definition_revision bigint, limit bigint")
 
 
 def closing_ranges(found: Sequence[Islands]) -> dict[int, Ranges]:

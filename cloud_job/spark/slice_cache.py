@@ -20,6 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud_job.delta.tables import arrow
 from cloud_job.ingest.decode import READ, Counted, Lookup, Reader, batch_of, counted, same
 from cloud_job.spark.recent_parts import MOST_ASKED_BYTES
 from cloud_job.spark.slice_cache_plan import CachedPlan
@@ -43,7 +44,7 @@ log = logging.getLogger("headwater.root")
 MOST_BYTES: Final = 256 * 1024 * 1024  # kept of all plans: an hour by a second of avg and max for 1 400 keys
 MOST_PIECE_BYTES: Final = MOST_BYTES // 8  # an executor hands over of a task; more will not fit anyway
 READ_BACK: Final = {"order": "int", "late": "boolean", "content": "binary"}  # null content: too much
-_ARROW: Final = pa.schema([("order", pa.int32()), ("late", pa.bool_()), ("content", pa.binary())])
+_ARROW: Final = arrow(", ".join(map(" ".join, READ_BACK.items())))
 
 Sending = tuple[str, int, int]  # a frame: node, epoch, seq
 Applied = Mapping[Sending, tuple[Part, ...]]

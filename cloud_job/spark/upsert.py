@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import RESULTS, Place, small
+from cloud_job.delta.tables import RESULTS, Place, arrow, small
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
 
@@ -24,15 +23,8 @@ CHANGED: Final = (  # a newer revision's row replaces an older one's, never the 
     "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
 )
 
-_WITHDRAWN: Final = pa.schema(  # low, bound: of start and end
-    [
-        ("query", pa.string()),
-        ("definition_revision", pa.int64()),
-        ("node", pa.string()),
-        ("low", pa.int64()),
-        ("bound", pa.int64()),
-    ]
-)
+# low, bound: of start and end
+_WITHDRAWN: Final = arrow("query string, definition_revision bigint, node string, low bigint, bound bigint")
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
@@ -46,13 +38,8 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Wi
     by_end = {s.query for s in spans if s.by_end}
     if by_end:
         near += f" AND (t.`end` = s.`end` OR t.query NOT IN ({_quoted(by_end)}))"
-    (
-        _target(spark, place)
-        .merge(rows.alias("s"), f"{near} AND {SAME}")
-        .whenMatchedUpdate(CHANGED, _news())
-        .whenNotMatchedInsert(values=_columns())
-        .execute()
-    )
+    target = _target(spark, place).merge(rows.alias("s"), f"{near} AND {SAME}")
+    target.whenMatchedUpdate(CHANGED, _news()).whenNotMatchedInsert(values=_columns()).execute()
 
 
 def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
@@ -62,13 +49,9 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
     low_us: no row of either starts before it.
     """
     rows = made if gone is None else made.unionByName(gone)
-    (
-        _target(spark, place)
-        .merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
-        .whenMatchedUpdate(f"s.withdrawn OR {CHANGED}", _news())
-        .whenNotMatchedInsert("NOT s.withdrawn", _columns())
-        .execute()
-    )
+    target = _target(spark, place).merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
+    matched = target.whenMatchedUpdate(f"s.withdrawn OR {CHANGED}", _news())
+    matched.whenNotMatchedInsert("NOT s.withdrawn", _columns()).execute()
 
 
 def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
@@ -93,25 +76,19 @@ def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRo
 
 def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]], bounds: str, number: int) -> None:
     """of: rows of _WITHDRAWN, at most one for each row of the table. A join: an OR of thousands takes Spark minutes."""
-    withdrawn = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": F.lit(number).cast("bigint")}
-    changed: dict[str, str | Column] = dict(withdrawn)
-    (
-        _target(spark, place)
-        .merge(small(spark, of, _WITHDRAWN).alias("s"), f"NOT t.withdrawn AND {bounds} AND {WHOSE}")
-        .whenMatchedUpdate(set=changed)
-        .execute()
-    )
+    batch = F.lit(number).cast("bigint")
+    changed: dict[str, str | Column] = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": batch}
+    rows = small(spark, of, _WITHDRAWN).alias("s")
+    target = _target(spark, place).merge(rows, f"NOT t.withdrawn AND {bounds} AND {WHOSE}")
+    target.whenMatchedUpdate(set=changed).execute()
 
 
 def _target(spark: SparkSession, place: Place) -> DeltaTable:
     from delta.tables import DeltaTable
 
-    table = (
-        DeltaTable.forName(spark, f"{place.root}{RESULTS.name}")
-        if place.named
-        else DeltaTable.forPath(spark, place.path(RESULTS))
-    )
-    return table.alias("t")
+    if place.named:
+        return DeltaTable.forName(spark, f"{place.root}{RESULTS.name}").alias("t")
+    return DeltaTable.forPath(spark, place.path(RESULTS)).alias("t")
 
 
 def _near(queries: set[str], low: int, high: int) -> str:

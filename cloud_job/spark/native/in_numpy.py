@@ -1,7 +1,8 @@
-"""Members of the registry without a native twin in Spark: their states are collected, numpy combines and answers.
+"""Members of the registry that Spark's own expressions do not combine or answer: numpy does.
 
-One call of numpy a batch of windows, never one a window. So a family of aggregates, a package's own too, is one file
-and one line of the registry; a native twin (plan.py and lower.py here) makes it faster, no more.
+One call of numpy for a batch of windows, never one for a window. States that Spark cannot combine are collected. So a
+family of aggregates, a package's own too, is one file and one line of the registry; native expressions (plan.py and
+lower.py here) make it faster, no more.
 """
 
 from __future__ import annotations

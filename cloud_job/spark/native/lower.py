@@ -1,4 +1,4 @@
-"""States to answers as native Spark expressions: the twins of every Function's `lower` in the registry.
+"""States to answers as native Spark expressions, for the functions that most queries ask. Numpy answers the others.
 
 A result is a double, null where there is no answer, and a text for `details` where a double does not say all
 (docs/protocol.md 7.1). Integers stay exact up to the last step: one rounding, as in numpy, wherever the operands
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import Column
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F
 from cloud_job.spark.native import in_numpy, multisets, series
 from cloud_job.spark.native.answers import answers as answered
 from cloud_job.spark.native.plan import WIDE_TYPE, Shape, is_native, spark_name
-from edge_agent.algebra.aggregates import FUNCTIONS, central_moments, histogram, params_of, weighted
+from edge_agent.algebra.aggregates import FUNCTIONS, params_of
 from edge_agent.algebra.aggregates.base import Params
 from edge_agent.algebra.partials.units import EXACT, HUGE
 from edge_agent.algebra.query.query import Aggregate
@@ -104,7 +103,7 @@ def _object(texts: Mapping[str, Column]) -> Column:
 
 
 def _number(units: Column, scale: int | None) -> LoweredAnswer:
-    """Integers times 10**scale, correctly rounded; in full in details beyond 2**53 units. Twin of base.decimals."""
+    """Integers times 10**scale, correctly rounded; in full in details beyond 2**53 units. As `decimals`."""
     if scale is None:
         return LoweredAnswer(units.cast("double"))
     wide = units.cast(WIDE_TYPE)
@@ -116,7 +115,7 @@ def _number(units: Column, scale: int | None) -> LoweredAnswer:
 
 
 def _text(units: Column, scale: int) -> Column:
-    """An integer times 10**scale, written out. Twin of base._decimal_text."""
+    """An integer times 10**scale, written out. As `_decimal_text` of the algebra."""
     places = max(-scale, 0)
     if not places:
         return F.concat(units.cast("string"), F.lit("0" * max(scale, 0)))
@@ -160,7 +159,7 @@ def _quotient(above: Column, below: Column) -> Column:
 
 
 def _squared_distances(states: States) -> Column:
-    """Return count * sum of squares - sum**2 of exact integers, as a double.
+    """Count * sum of squares - sum**2 of exact integers, as a double.
 
     With q = sum div count and r the rest, it is count * d - r**2 where d = sq - q * (sum + r) is the sum of squared
     distances from the integer q: nothing in that is much larger than `sq`, while count * sq may leave 38 digits.
@@ -201,64 +200,6 @@ def _time(name: str) -> Callable[[States, Params], LoweredAnswer]:
     return lambda states, _params: LoweredAnswer(states[name].cast("double"))
 
 
-def _geomean(states: States, _params: Params) -> LoweredAnswer:
-    return LoweredAnswer(F.when(states["nonpos"] == 0, F.exp(states["log_sum"] / states["count"])))
-
-
-def _spread(states: States) -> tuple[Column, Column]:
-    """(readings as a double, m2 or null where all readings are equal or it is out of reach)."""
-    n = states["count"].cast("double")
-    noise = F.lit(central_moments.NOISE) * (states["sum"].cast("double") / n)
-    return n, F.when((states["m2"] > n * noise * noise) & (states["m2"] < HUGE), states["m2"])
-
-
-def _reached(value: Column) -> Column:
-    return F.when(F.abs(value) < HUGE, value)
-
-
-def _skewness(states: States, params: Params) -> LoweredAnswer:
-    n, m2 = _spread(states)
-    value = (_reached(states["m3"]) / n) / F.pow(m2 / n, 1.5)
-    sample = F.when(n >= 3, value * F.try_divide(F.sqrt(n * (n - 1)), n - 2))
-    return LoweredAnswer(sample if params["ddof"] else value)
-
-
-def _kurtosis(states: States, params: Params) -> LoweredAnswer:
-    n, m2 = _spread(states)
-    value = n * (_reached(states["m4"]) / m2) / m2 - 3.0
-    sample = F.when(n >= 4, F.try_divide(n - 1, (n - 2) * (n - 3)) * ((n + 1) * value + 6.0))
-    return LoweredAnswer(sample if params["ddof"] else value)
-
-
-def _moment(states: States, params: Params) -> LoweredAnswer:
-    power = int(params["order"])
-    n, m2 = _spread(states)
-    mean = F.when(states["m2"] < HUGE, _reached(states[f"m{power}"]) / n)
-    if params["kind"] == "standardized":
-        return LoweredAnswer(mean / F.pow(m2 / n, power / 2))
-    return LoweredAnswer(mean * 10.0 ** (power * (states.scale or 0)))
-
-
-def _squares(states: States) -> Column:
-    return F.when(states["m2"] < HUGE, states["m2"] + states["sum"] * (states["sum"] / states["count"]))
-
-
-def _sum_of_squares(states: States, _params: Params) -> LoweredAnswer:
-    return LoweredAnswer(_squares(states)) if states.scale is None else _number(states["sq"], 2 * states.scale)
-
-
-def _rms(states: States, _params: Params) -> LoweredAnswer:
-    if states.scale is None:
-        return LoweredAnswer(F.sqrt(_squares(states) / states["count"]))
-    above, below = 10.0 ** (2 * max(states.scale, 0)), 10.0 ** (2 * max(-states.scale, 0))
-    return LoweredAnswer(F.sqrt(states["sq"].cast("double") * above / (states["count"].cast("double") * below)))
-
-
-def _harmonic(states: States, _params: Params) -> LoweredAnswer:
-    inverse = _reached(states["inverse_sum"])
-    return LoweredAnswer(F.when(states["nonpos"] == 0, states["count"].cast("double") / inverse))
-
-
 def _delta(states: States, _params: Params) -> LoweredAnswer:
     if states.scale is None:
         return LoweredAnswer(states["last_value"] - states["first_value"])
@@ -269,51 +210,7 @@ def _length_s(states: States) -> Column:
     return (states["last_time"] - states["first_time"]) / 1_000_000.0
 
 
-def _derivative(states: States, params: Params) -> LoweredAnswer:
-    length = _length_s(states)
-    return LoweredAnswer(F.when(length > 0, _delta(states, params).value / length))
-
-
-def _percent_change(states: States, _params: Params) -> LoweredAnswer:
-    first = states["first_value"].cast("double")
-    last_value, first_value = states["last_value"], states["first_value"]
-    if states.scale is not None:
-        last_value, first_value = states.wide("last_value"), states.wide("first_value")
-    rise = last_value - first_value
-    return LoweredAnswer(F.when(first != 0, 100.0 * (rise.cast("double") / F.abs(first))))
-
-
-def _histogram(states: States, params: Params) -> LoweredAnswer:
-    upto = [states[name] for name in histogram.columns_of(params)]
-    between = [(high - low).cast("string") for low, high in pairwise(upto)]
-    listed = F.concat_ws(", ", *between) if between else F.lit("")
-    above = (states["count"] - upto[-1]).cast("string")
-    text = F.concat(F.lit('{"below": '), upto[0].cast("string"), F.lit(', "counts": ['), listed)
-    return LoweredAnswer(F.lit(None).cast("double"), F.concat(text, F.lit('], "above": '), above, F.lit("}")))
-
-
-def _matching(states: States, params: Params) -> Column:
-    op, columns = str(params["op"]), [states[name] for name in histogram.compared(params)]
-    if op in histogram.BY_OP:
-        return columns[0] if histogram.BY_OP[op][0] > 0 else states["count"] - columns[0]
-    equal = columns[1] - columns[0]
-    return equal if op == "=" else states["count"] - equal
-
-
-def _count_if(states: States, params: Params) -> LoweredAnswer:
-    return LoweredAnswer(_matching(states, params).cast("double"))
-
-
-def _share_if(states: States, params: Params) -> LoweredAnswer:
-    return LoweredAnswer(_matching(states, params) / states["count"])
-
-
-def _weighted_avg(states: States, params: Params) -> LoweredAnswer:
-    weight, total = (_reached(states[name]) for name in weighted.columns_of(params))
-    return LoweredAnswer(F.when(weight > 0, total / weight))
-
-
-LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> twin; others: .bags, .series
+LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # function -> twin; others: multisets, series
     "count": lambda states, _params: LoweredAnswer(states["count"].cast("double")),
     "sum": _column("sum"),
     "avg": _avg,
@@ -324,23 +221,10 @@ LOWER: Final[dict[str, Callable[[States, Params], LoweredAnswer]]] = {  # functi
     "range": _range,
     "time_of_min": _time("argmin_time"),
     "time_of_max": _time("argmax_time"),
-    "geomean": _geomean,
     "first": _column("first_value"),
     "last": _column("last_value"),
-    "skewness": _skewness,
-    "kurtosis": _kurtosis,
-    "moment": _moment,
-    "sum_of_squares": _sum_of_squares,
-    "rms": _rms,
-    "harmonic": _harmonic,
     "delta": _delta,
-    "percent_change": _percent_change,
     "duration": lambda states, _params: LoweredAnswer(_length_s(states)),
-    "derivative": _derivative,
     "time_of_first": _time("first_time"),
     "time_of_last": _time("last_time"),
-    "histogram": _histogram,
-    "count_if": _count_if,
-    "share_if": _share_if,
-    "weighted_avg": _weighted_avg,
 }

@@ -24,7 +24,7 @@ MARK: Final = "c"  # of a cell that does not fit 64 bits
 
 
 def to_arrow(column: Array) -> pa.Array:
-    """A column of bags as cells."""
+    """A column of multisets as cells."""
     found = multisets.flat(column)
     values, counts = cell_arrays.fitted(found.values, found.counts)
     single = counts.strides == (0,) or bool((counts == 1).all())

@@ -1,6 +1,6 @@
 """Series in Spark: cells of readings; one call of numpy a batch of windows puts them in order and answers.
 
-As bags.py does for bags. Readings of one window order by (event time, node, arrival), so a cell carries the
+As multisets.py does for multisets. Readings of one window order by (event time, node, arrival), so a cell carries the
 place of each node in the bytewise order of ids: the same in all tasks of a query (Lookup.nodes), comparable anywhere.
 """
 
