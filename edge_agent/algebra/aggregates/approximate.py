@@ -66,18 +66,18 @@ def _thinned(column: Array) -> Array:
     So a count is never too high, and too low by at most readings / (MOST_FREQUENT + 1), whatever the order of merging.
     Source: Misra & Gries (1982); Agarwal, Cormode, Huang, Phillips, Wei & Yi (2013), mergeable summaries, section 3.
     """
-    many = [row for row, bag in enumerate(column.tolist()) if len(bag.values) > MOST_FREQUENT]
+    many = [row for row, multiset in enumerate(column.tolist()) if len(multiset.values) > MOST_FREQUENT]
     if not many:
         return column
     out = column.copy()
     for row in many:
-        bag: Multiset = column[row]
-        next_one = np.partition(bag.counts, -MOST_FREQUENT - 1)[-MOST_FREQUENT - 1]
-        kept = bag.counts > next_one
+        multiset: Multiset = column[row]
+        next_one = np.partition(multiset.counts, -MOST_FREQUENT - 1)[-MOST_FREQUENT - 1]
+        kept = multiset.counts > next_one
         if kept.any():
-            out[row] = Multiset(bag.values[kept], bag.counts[kept] - next_one)
+            out[row] = Multiset(multiset.values[kept], multiset.counts[kept] - next_one)
         else:  # all values are equally frequent: the least stays, once, because no multiset is empty
-            out[row] = Multiset(bag.values[:1], np.ones(1, np.int64))
+            out[row] = Multiset(multiset.values[:1], np.ones(1, np.int64))
     return out
 
 

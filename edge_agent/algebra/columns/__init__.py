@@ -2,7 +2,7 @@
 
 - kind: the record of a kind, ColumnKind, and the forms in which values travel and cross Spark
 - numbers: one number per row: count, time, value, wide, real, node, order
-- cells: one cell per row: bag (values and how often each occurs), series (readings in their order), sketch
+- cells: one cell per row: multiset (values and how often each occurs), series (readings in their order), sketch
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Multiset:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Bag({self.values.tolist()}, {self.counts.tolist()})"
+        return f"Multiset({self.values.tolist()}, {self.counts.tolist()})"
 
 
 class FlatCells:
@@ -102,26 +102,26 @@ class FlatMultisets(FlatCells):
 
 
 def flat(column: Array) -> FlatMultisets:
-    """The bags of a column, shape (n,), n may be 0; counts that are all 1 cost no memory."""
+    """The multisets of a column, shape (n,), n may be 0; counts that are all 1 cost no memory."""
     cells: list[Multiset] = column.tolist()
     if not cells:
         return FlatMultisets(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    sizes = np.fromiter((len(bag.values) for bag in cells), np.int64, len(cells))
+    sizes = np.fromiter((len(multiset.values) for multiset in cells), np.int64, len(cells))
     if len(cells) == 1:
         return FlatMultisets(cells[0].values, cells[0].counts, sizes)
-    values = np.concatenate([bag.values for bag in cells])
-    if all(bag.counts.strides == (0,) for bag in cells):
+    values = np.concatenate([multiset.values for multiset in cells])
+    if all(multiset.counts.strides == (0,) for multiset in cells):
         return FlatMultisets(values, ones(len(values)), sizes)
-    return FlatMultisets(values, np.concatenate([bag.counts for bag in cells]), sizes)
+    return FlatMultisets(values, np.concatenate([multiset.counts for multiset in cells]), sizes)
 
 
 def totals(column: Array) -> Ints:
-    """Readings in each bag of a column, as `flat(column).totals()`, without its values."""
+    """Readings in each multiset of a column, as `flat(column).totals()`, without its values."""
     cells: list[Multiset] = column.tolist()
-    sizes = np.fromiter((len(bag.counts) for bag in cells), np.int64, len(cells))
-    if all(bag.counts.strides == (0,) for bag in cells):  # each 1, as `ones` makes them
+    sizes = np.fromiter((len(multiset.counts) for multiset in cells), np.int64, len(cells))
+    if all(multiset.counts.strides == (0,) for multiset in cells):  # each 1, as `ones` makes them
         return sizes
-    return np.add.reduceat(np.concatenate([bag.counts for bag in cells]), np.cumsum(sizes) - sizes)
+    return np.add.reduceat(np.concatenate([multiset.counts for multiset in cells]), np.cumsum(sizes) - sizes)
 
 
 def ones(k: int) -> Ints:
@@ -130,19 +130,19 @@ def ones(k: int) -> Ints:
 
 
 def is_bags(column: Array) -> bool:
-    """Whether a column, not empty, is one of bags."""
+    """Whether a column, not empty, is one of multisets."""
     return column.dtype == object and len(column) > 0 and isinstance(column[0], Multiset)
 
 
 def kind_of(column: Array) -> str:
-    """The kind of any column as a letter: as numpy, and of bags 'B' (floats) or 'b' (integers)."""
+    """The kind of any column as a letter: as numpy, and of multisets 'B' (floats) or 'b' (integers)."""
     if is_bags(column):
         return "B" if column[0].values.dtype.kind == "f" else "b"
     return column.dtype.kind
 
 
 def lift(values: Array, groups: Segments) -> NDArray[Any]:
-    """One bag a group of readings. values: shape (k,), float64, finite, or int64."""
+    """One multiset a group of readings. values: shape (k,), float64, finite, or int64."""
     if not len(groups):
         return np.empty(0, object)
     starts = groups.starts
@@ -158,11 +158,11 @@ def lift(values: Array, groups: Segments) -> NDArray[Any]:
 
 
 def combine(column: Array, groups: Segments) -> Array:
-    """One bag a group of bags: counts of equal values add up. column: shape (k,)."""
+    """One multiset a group of multisets: counts of equal values add up. column: shape (k,)."""
     if not len(groups) or (len(groups) == groups.rows and groups.starts is not None):
         return column
     owner = groups.spread(np.arange(len(groups)))
-    sizes = np.fromiter((len(bag.values) for bag in column.tolist()), np.int64, len(column))
+    sizes = np.fromiter((len(multiset.values) for multiset in column.tolist()), np.int64, len(column))
     if int(sizes.sum()) <= _BLOCK or len(groups) == 1:
         return _merged(column, owner, len(groups)).column()
     out = np.empty(len(groups), object)
@@ -185,17 +185,17 @@ def _merged(column: Array, owner: Ints, groups: int) -> FlatMultisets:
     if groups > 1 and bool((owner[1:] < owner[:-1]).any()):
         order = np.argsort(owner, kind="stable")
         column, owner = column[order], owner[order]
-    bags = flat(column)
-    counts = ONE[:0] if bags.counts.strides == (0,) else bags.counts
-    return tally(bags.values, np.repeat(owner, bags.sizes) if groups > 1 else ONE[:0], counts, groups)
+    multisets = flat(column)
+    counts = ONE[:0] if multisets.counts.strides == (0,) else multisets.counts
+    return tally(multisets.values, np.repeat(owner, multisets.sizes) if groups > 1 else ONE[:0], counts, groups)
 
 
 def mapped(column: Array, change: Callable[[Array], Array]) -> Array:
     """Bags of changed values. change: of a flat array, increasing; values that become equal count together."""
-    bags = flat(column)
+    multisets = flat(column)
     if not len(column):
         return column
-    return tally(change(bags.values), bags.rows, bags.counts, len(column)).column()
+    return tally(change(multisets.values), multisets.rows, multisets.counts, len(column)).column()
 
 
 def decimal_places(values: Floats) -> int | None:

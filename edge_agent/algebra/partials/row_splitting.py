@@ -28,11 +28,11 @@ def is_cut(basis: tuple[str, ...]) -> bool:
 
 
 def sizes(partials: Partials) -> Ints:
-    """Readings in the series of each row or, without one, distinct values in its bag."""
+    """Readings in the series of each row or, without one, distinct values in its multiset."""
     if "series" in partials.states:
         counts = (len(series.time_us) for series in partials.states["series"].tolist())
     else:
-        counts = (len(bag.values) for bag in partials.states["bag"].tolist())
+        counts = (len(multiset.values) for multiset in partials.states["bag"].tolist())
     return np.fromiter(counts, np.int64, len(partials))
 
 
@@ -93,24 +93,24 @@ def _lifted_columns(basis: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in basis if name in wanted)
 
 
-def _states(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
-    """The states of the readings in a bag, one row."""
-    column = _cell(bag)
+def _states(multiset: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
+    """The states of the readings in a multiset, one row."""
+    column = _cell(multiset)
     states: dict[str, Array] = {}
     for component in aggregates.components_of(basis):
         if component.of_bag is not None:
             states |= component.of_bag(column, scale)
     others = tuple(name for name in basis if name not in states)
-    return states | _added_up(bag, others, scale)
+    return states | _added_up(multiset, others, scale)
 
 
-def _added_up(bag: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
+def _added_up(multiset: Multiset, basis: tuple[str, ...], scale: int | None) -> dict[str, Array]:
     """The states of a multiset from those of its values: each is doubled as often as the bits of its count require."""
-    k = len(bag.values)
-    readings = Readings(np.zeros(k, np.int64), bag.values, NO_INTS)
+    k = len(multiset.values)
+    readings = Readings(np.zeros(k, np.int64), multiset.values, NO_INTS)
     copies = aggregates.lift(readings, Segments.runs(np.arange(k), k), basis, scale)  # of 1, 2, 4, ... readings each
     twice = Segments.coded(np.tile(np.arange(k), 2), k)
-    left, parts = np.array(bag.counts), []
+    left, parts = np.array(multiset.counts), []
     while True:
         odd = left % 2 == 1
         parts.append({name: column[odd] for name, column in copies.items()})

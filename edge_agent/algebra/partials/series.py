@@ -104,7 +104,7 @@ def lift(time_us: Ints, value: Array, node: int, order: Ints, groups: Segments) 
     if not len(groups):
         return np.empty(0, object)
     nodes = np.full(len(time_us), node, np.int64)
-    value = value + 0.0 if value.dtype == np.float64 else value  # -0.0 is 0.0, as in bags
+    value = value + 0.0 if value.dtype == np.float64 else value  # -0.0 is 0.0, as in multisets
     if groups.starts is None:
         at = np.argsort(groups.spread(np.arange(len(groups))), kind="stable")
         time_us, value, order = time_us[at], value[at], order[at]

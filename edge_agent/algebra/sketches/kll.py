@@ -50,9 +50,9 @@ def lift(values: Floats, groups: Segments) -> Array:
 
 
 def of_bags(values: Floats, counts: Ints, starts: Ints) -> Array:
-    """One sketch a bag: counts as sums of powers of two, so that a value is in a few levels however often it came.
+    """One sketch a multiset: counts as sums of powers of two, so that a value is in a few levels however often it came.
 
-    values, counts: shape (k,), increasing within a bag. starts: where each bag begins, none empty.
+    values, counts: shape (k,), increasing within a multiset. starts: where each multiset begins, none empty.
     """
     out = np.empty(len(starts), object)
     ends = [*starts[1:].tolist(), len(values)]

@@ -37,7 +37,7 @@ def kept_columns(basis: Iterable[str]) -> tuple[str, ...]:
 def pays(query: Query, scale: int | None) -> bool:
     """Whether caching slices pays for a query: its windows are longer than four slides, and its states do not grow.
 
-    Of shorter ones a batch needs hardly more than what is new; a sum of bags is as large as the bags are together.
+    Of shorter ones a batch needs hardly more than what is new; a sum of multisets is as large as all of them.
     """
     window = evenly(query.window)
     if window is None or window.length_us <= LONG_SLIDES * window.slide_us:
