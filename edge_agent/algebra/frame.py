@@ -175,8 +175,8 @@ class ExcludedLeaf:
 class Extent:
     """Summary of the rows of a head: enough to validate them, without the rows, once the plan is known.
 
-    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of multisets, 'S', 's' of
-    series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series of
+    key: the highest. kinds: the kind of each column, a letter a column ('f', 'i', 'O'; 'B', 'b' of multisets, 'S', 's'
+    of series of floats or integers; 'H', 'T', 'K' of sketches). low, high: of each column of 64-bit integers, of series
     their node numbers, 0 for others. pieces: of session rows only, which key lies where: int64 keys, starts and ends
     one after the other, little-endian; a partial clears the register of its key (docs/protocol.md 5.2). readings: of
     all rows. start_us, end_us: the time that they span.

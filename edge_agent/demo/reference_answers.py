@@ -113,38 +113,16 @@ def windows(query: Query, raw: RawReadings, from_us: int, until_us: int) -> Iter
 
 def _answer(aggregate: Aggregate, raw: RawReadings) -> float:
     """The result of one window; an int where it must be equal."""
-    value = raw.value
-    match aggregate.fn:
-        case "count":
-            return len(value)
-        case "sum":
-            return _sum(raw)
-        case "avg":
-            return _sum(raw) / len(value)
-        case "min":
-            return float(value.min())
-        case "max":
-            return float(value.max())
-        case "range":
-            return float(value.max() - value.min())
-        case "var" | "stddev":
-            ddof = aggregate.param("ddof", 1)
-            assert isinstance(ddof, int)
-            if len(value) <= ddof:
-                return math.nan
-            spread = float(np.var(value, ddof=ddof))
-            return spread if aggregate.fn == "var" else math.sqrt(spread)
-        case "geomean":
-            return math.exp(math.fsum(np.log(value)) / len(value))
-        case "first":
-            return float(value[0])
-        case "last":
-            return float(value[-1])
-        case "time_of_min":
-            return int(raw.time_us[int(np.argmin(value))])
-        case "time_of_max":
-            return int(raw.time_us[int(np.argmax(value))])
-    raise ValueError(f"a function the demo cannot check: {aggregate.fn}")
+    if aggregate.fn in _ANSWERS:
+        return _ANSWERS[aggregate.fn](raw)
+    if aggregate.fn not in ("var", "stddev"):
+        raise ValueError(f"a function the demo cannot check: {aggregate.fn}")
+    ddof = aggregate.param("ddof", 1)
+    assert isinstance(ddof, int)
+    if len(raw.value) <= ddof:
+        return math.nan
+    spread = float(np.var(raw.value, ddof=ddof))
+    return spread if aggregate.fn == "var" else math.sqrt(spread)
 
 
 def _sum(raw: RawReadings) -> float:
@@ -156,3 +134,18 @@ def _sum(raw: RawReadings) -> float:
 def _scaled(units: Any, scale: int) -> Any:
     """An integer or an array of integers, times 10^scale."""
     return units * 10.0**scale if scale >= 0 else units / 10.0**-scale
+
+
+_ANSWERS: Final[dict[str, Callable[[RawReadings], float]]] = {
+    "count": lambda raw: len(raw.value),
+    "sum": _sum,
+    "avg": lambda raw: _sum(raw) / len(raw.value),
+    "min": lambda raw: float(raw.value.min()),
+    "max": lambda raw: float(raw.value.max()),
+    "range": lambda raw: float(raw.value.max() - raw.value.min()),
+    "geomean": lambda raw: math.exp(math.fsum(np.log(raw.value)) / len(raw.value)),
+    "first": lambda raw: float(raw.value[0]),
+    "last": lambda raw: float(raw.value[-1]),
+    "time_of_min": lambda raw: int(raw.time_us[int(np.argmin(raw.value))]),
+    "time_of_max": lambda raw: int(raw.time_us[int(np.argmax(raw.value))]),
+}

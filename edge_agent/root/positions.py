@@ -5,8 +5,8 @@ origin node, arrival there, the order in which they came); positions once given 
 the next position. The frontier that decides is the least of all expected leaves, also of those left out, unless the
 query says on_missing = "skip".
 
-Pure, the same for the numpy root and Spark: `advance` takes the state of any keys as plain columns and answers
-the next. All keys at once, no loop over readings.
+Pure, the same for the numpy root and Spark: `advance` takes the state of some keys as plain columns and returns the
+next state. It handles all keys at once, without a loop over readings.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
-from edge_agent.algebra.aggregates.lowered import decimals
 from edge_agent.algebra.aggregates.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run
-from edge_agent.algebra.partials.units import times
+from edge_agent.algebra.partials.units import as_floats, rescaling
 from edge_agent.algebra.query.key import key_labels, label_number
 from edge_agent.algebra.windows.ordered import OrderedReadings
 
@@ -40,13 +39,12 @@ _BLOCK: Final = 2**21  # readings of windows lifted at once: overlapping ones ho
 
 @dataclass(frozen=True, slots=True)
 class KeyPositions:
-    """What the root knows of a query's keys between two steps; plain columns, one row per key, with m readings in
-    total.
+    """The state of a query's keys between two steps: plain columns, one row per key, with m readings in total.
 
     key: shape (k,), int64, increasing, codes of the caller's table. revision: shape (k,), of the definition that stands
     behind the row. base: shape (k,), the position from which its windows count. position: shape (k,), the next one.
-    held: shape (k,), how many of the readings before `position` later windows need; time_us, value: shape (m,), these,
-    key after key, in order. scale: of the values, None for floats.
+    held: shape (k,), how many of the readings before `position` later windows need. time_us, value: shape (m,), these
+    readings, key after key, in order. scale: of the values, None for floats.
     """
 
     key: Ints = field(default_factory=lambda: NO_INTS)
@@ -76,7 +74,7 @@ class KeyPositions:
         )
 
     def joined(self, other: KeyPositions) -> KeyPositions:
-        """With the keys of another, which are none of these; scales meet."""
+        """Adds the keys of another state, which has none of these keys; values of unequal scales get the finer one."""
         scale, *values = _met(self, other)
         both = (self, other)
         key = np.concatenate([each.key for each in both])
@@ -100,11 +98,11 @@ class KeyPositions:
 
 @dataclass(frozen=True, slots=True)
 class UnorderedReadings:
-    """Readings to be ordered, all below the frontier that decides and none ordered before; n may be 0.
+    """Readings that get their positions now: all below the frontier that decides, none has one; n may be 0.
 
     key: shape (n,), int64, codes of the caller's table. time_us: shape (n,), int64. value: shape (n,), at `scale`.
-    node: shape (n,), int64, in the order of node ids (ranks). order: shape (n,), int64, arrival at the node. Of equal
-    ones the order here decides: that of (epoch, seq, row).
+    node: shape (n,), int64, in the order of node ids (ranks). order: shape (n,), int64, arrival at the node. Readings
+    that are equal in all these stay in the order of the rows here, which is that of (epoch, seq, row).
     """
 
     key: Ints
@@ -140,9 +138,10 @@ def decided_us(query: Query, view: GroupView) -> int:
 
 
 def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
-    """Whether an older revision has readings to come first. views: every revision of the query with its group's view.
+    """Whether readings of an older revision must get their positions first.
 
-    Revisions of another filter, key or lateness are of another group, the frontier of which may be behind.
+    views: every revision of the query with its group's view. A revision with another filter, key or lateness is in
+    another group, whose frontier may be behind.
     """
     for other, view in views:
         serving = view.serving.get(other.key)
@@ -154,7 +153,7 @@ def waits(query: Query, views: Sequence[tuple[Query, GroupView]]) -> bool:
 
 
 def finer(one: int | None, other: int | None) -> int | None:
-    """The scale at which two meet: the finer, floats where one is of floats (docs/protocol.md 7.1)."""
+    """The common scale of two: the finer one, or floats if one is of floats (docs/protocol.md 7.1)."""
     return None if one is None or other is None else min(one, other)
 
 
@@ -164,15 +163,13 @@ def at_scale(value: Array, scale: int | None, to: int | None) -> Array:
         return value
     if not len(value):
         return value.astype(_dtype(to))
-    if to is None:
-        return decimals(value, scale).value
-    if scale is None or to > scale:
+    if scale is None or (to is not None and to > scale):
         raise ValueError(f"no exact way from scale {scale} to {to}")
-    return times(value, 10 ** (scale - to))
+    return rescaling(scale, to)(value)
 
 
 def meet(values: Sequence[tuple[Array, int | None]], scale: int | None) -> tuple[list[Array], int | None]:
-    """(values, scale): values of several scales at one that is no coarser; as floats if it leaves 64 bits."""
+    """(values, scale): values of several scales at one that is no coarser, or as floats if it exceeds 64 bits."""
     found = [at_scale(value, own, scale) for value, own in values]
     if any(value.dtype == object for value in found):
         scale, found = None, [at_scale(value, own, None) for value, own in values]
@@ -180,7 +177,7 @@ def meet(values: Sequence[tuple[Array, int | None]], scale: int | None) -> tuple
 
 
 def _met(before: KeyPositions, raw: UnorderedReadings | KeyPositions) -> tuple[int | None, Array, Array]:
-    """(scale, values of before, values of raw) where both meet: as floats if the finer scale leaves 64 bits."""
+    """(scale, values of before, values of raw) at the common scale: as floats if the finer one exceeds 64 bits."""
     if not len(before.value):
         return raw.scale if len(raw.value) else before.scale, before.value, raw.value
     if not len(raw.value):
@@ -194,9 +191,9 @@ def advance(
 ) -> tuple[KeyPositions, OrderedWindows]:
     """Order more readings. Returns the next state of all keys of `before` and `raw`, and the windows now complete.
 
-    before: of any keys, at least those of raw that have one. texts: the caller's table of key texts. A row of an older
-    revision goes on from its position, without what it held; one of a newer revision stays as it is, and readings of
-    its key are passed over: they would have had to come first.
+    before: of any keys, at least those of raw that have a state. texts: the caller's table of key texts. A state of an
+    older revision continues from its position, without the readings that it held. A state of a newer revision stays as
+    it is, and readings of its key are skipped: they would have had to come first.
     """
     newer = before.revision > query.revision
     if newer.any():
@@ -222,7 +219,8 @@ def advance(
         time_us[rows], value[rows] = times_, values
     wanted = query.central.labels or labels_of(basis_of(query.aggregates, scale))  # texts cost something a key
     labels = [tuple(sorted(key_labels(texts[code]).items())) for code in key.tolist()] if wanted else []
-    line = OrderedReadings(first, first + many, position - held, base, time_us, _in_units(value, scale), labels)
+    units = as_floats(value, scale).astype(np.float64)  # conditions mean values in the sensor's unit
+    line = OrderedReadings(first, first + many, position - held, base, time_us, units, labels)
     cut, made = _made(query, key, line, value, scale)
     kept = line.until - cut.keep
     rows = _spread(cut.keep, kept)
@@ -231,7 +229,7 @@ def advance(
 
 
 def _succeeded(before: KeyPositions, revision: int) -> KeyPositions:
-    """Rows of older revisions as those of the newer one."""
+    """States of older revisions as those of the newer one."""
     old = before.revision < revision
     if not old.any():
         return before
@@ -259,7 +257,7 @@ def _without(raw: UnorderedReadings, keys: Ints) -> UnorderedReadings:
 def _made(
     query: Query, key: Ints, line: OrderedReadings, value: Array, scale: int | None
 ) -> tuple[RowWindows, OrderedWindows]:
-    """The windows with their answers, so many readings at once as fit the memory. value: at the scale."""
+    """Windows and their results, computed in blocks that fit the memory. value: at the scale."""
     cut = query.central.cut(line)
     readings = cut.high - cut.low
     basis = basis_of(query.aggregates, scale)
@@ -288,7 +286,7 @@ def _made(
 
 
 def _blocks(readings: Ints) -> Iterator[slice]:
-    """Runs of windows that hold about so many readings as are lifted at once."""
+    """Runs of windows that hold about _BLOCK readings each."""
     if not len(readings):
         return
     block = (np.cumsum(readings) - readings) // _BLOCK
@@ -306,7 +304,7 @@ def _joined(parts: Sequence[Lowered]) -> Lowered:
 
 
 def _spread(first: Ints, many: Ints) -> Ints:
-    """first, first + 1, ... as many of each."""
+    """For each i the numbers first[i], first[i] + 1, ..., many[i] of them."""
     before = np.cumsum(many) - many
     spread: Ints = np.repeat(first - before, many) + np.arange(int(many.sum()))
     return spread
@@ -314,10 +312,3 @@ def _spread(first: Ints, many: Ints) -> Ints:
 
 def _dtype(scale: int | None) -> type[np.generic]:
     return np.float64 if scale is None else np.int64
-
-
-def _in_units(value: Array, scale: int | None) -> NDArray[np.float64]:
-    """Values in the sensor's unit, as conditions mean them."""
-    if not scale:
-        return value.astype(np.float64)
-    return value / 10.0**-scale if scale < 0 else value * 10.0**scale

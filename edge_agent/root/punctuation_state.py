@@ -1,12 +1,16 @@
 """Decides which windows between markers get rows now. Pure; its whole state is plain values.
 
-Rules (docs/protocol.md): of one node or of equal bounds, a window is complete when the frontier has reached its end
-(4.4); the i-th windows of all nodes are one once every one of them has sent it, or is left out where the query says so;
-windows that overlap or touch are one, complete when the bound of their markers lies past the end (5.1); a window that
-another joins after it was shown is withdrawn (5.4); where markers of all nodes cut one stream, one is complete when
-every node's frontier has passed its end (7.4), and withdrawn when a marker of a node that was behind cuts it anew;
-rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3). A
-window is here with or without a reading: where it begins and ends follows from markers alone.
+Rules (docs/protocol.md), by interpretation:
+- local, bounds: a window is complete when the frontier has reached its end (4.4).
+- order: the i-th windows of all nodes form one window as soon as every node has sent its own, or is left out if the
+  query allows that.
+- overlap: windows that overlap or touch form one window, complete when the bound of their markers lies past its end
+  (5.1). A window with rows is withdrawn when another joins it (5.4).
+- central: the markers of all nodes cut one stream. A window is complete when every node's frontier has passed its end
+  (7.4), and withdrawn when a later marker of a node that was behind falls into it.
+
+Rows are revised when readings come late or their coverage changes (4.2, 4.7), at most once in `revise_every` (8.3).
+Markers alone decide where a window begins and ends, so windows without readings are listed too.
 """
 
 from __future__ import annotations
@@ -42,12 +46,12 @@ from edge_agent.root.punctuation_windows import (
 class PunctuationWindows:
     """The windows of one query revision.
 
-    known: node of the group -> (start, end) of windows that have no rows yet -> number at the node. made: the last
-    number of each node. next: of the window of all nodes that comes next. shown: windows that have rows, with what they
-    were made of. touched: those of them to be made again. lacking: those whose coverage lacks something. revised_us:
-    when rows were made again last. floor_us: what ended before has been forgotten. merged: the markers of all nodes,
-    where they cut one stream. numbered: number -> window that is shown without some node. withdrawn: windows that were
-    shown and are no results any more.
+    known: node of the group -> (start, end) of windows without rows so far -> number at the node. made: the last number
+    of each node. next: number of the next window of all nodes. shown: windows with rows, and the parts and coverage of
+    these rows. touched: shown windows whose rows must be computed again. lacking: shown windows with missing gateways.
+    revised_us: time of the last revision. floor_us: windows that ended before are forgotten. merged: the markers of all
+    nodes, where they cut one stream. numbered: number -> shown window that lacks a node. withdrawn: windows that were
+    shown once and are no results any more.
     """
 
     known: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
@@ -71,20 +75,20 @@ class PunctuationWindows:
 
     @property
     def low_us(self) -> int | None:
-        """Where the first window begins that has no row yet; None: there is none."""
+        """Start of the first window without rows; None if there is none."""
         starts = [start for windows in self.known.values() for start, _ in windows]
         starts += [us for us in (self.merged.low_us,) if us is not None]
         return min(starts, default=None)
 
     @property
     def kept_us(self) -> int | None:
-        """Where the rows begin that a window is made of, or may be made of again; None: there is none."""
+        """Earliest start of the rows that windows are computed from, now or in a revision; None if there is none."""
         starts = [start for picks, _ in self.shown.values() for _, start, _ in picks]
         starts += [us for us in (self.low_us,) if us is not None]
         return min(starts, default=None)
 
     def add_markers(self, node: str, keys: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> None:
-        """Rows of markers of a group that took effect."""
+        """Add marker rows of a group that took effect."""
         known = self.known.setdefault(node, {})
         for key, start_us, end_us in zip(keys, starts, ends, strict=True):
             role = role_of(key)
@@ -100,7 +104,7 @@ class PunctuationWindows:
                 known[start_us, end_us] = number
 
     def touch(self, node: str, low_us: Ints, high_us: Ints) -> None:
-        """Rows of readings in [low, high) of a group took effect. shape (n,) each, n may be 0."""
+        """Mark shown windows for revision: rows of readings in [low, high) took effect. shape (n,) each, n may be 0."""
         near = low_us < self._reach.get(node, NEVER_US)
         if not near.any():
             return
@@ -112,7 +116,7 @@ class PunctuationWindows:
     def step(
         self, key: QueryKey, members: Members, decision: Decision, gaps: Sequence[Gap], *, due_us: int, horizon_us: int
     ) -> WindowChanges:
-        """What gets rows now. gaps: all known. due_us: revised if that was not since then."""
+        """The windows that get rows now. gaps: all known. due_us: revisions are due if the last one was not later."""
         self._recover(members, decision)
         due = self.revised_us is None or self.revised_us <= due_us
         read_as = interpretations(members)
@@ -151,7 +155,7 @@ class PunctuationWindows:
         return WindowChanges(first, again, tuple(gone))
 
     def _over(self, key: QueryKey, decision: Decision) -> list[Place]:
-        """Windows that turn out to be a newer revision's although they have rows (6.3)."""
+        """Windows with rows that turn out to belong to a newer revision of the query (6.3)."""
         out: list[Place] = []
         for (group, of), from_us in decision.narrowed.items():
             if of == key:
@@ -180,7 +184,7 @@ class PunctuationWindows:
         self.lacking.discard(place)
 
     def _recover(self, members: Members, decision: Decision) -> None:
-        """Windows whose coverage may have changed: a leaf caught up, or a gap record came (4.7)."""
+        """Mark windows whose coverage may have changed, by a leaf that caught up or a gap record (4.7)."""
         for (group, _leaf), (old_us, new_us) in decision.caught_up.items():
             if group.node in members and members[group.node][0] == group:
                 self.touched |= {p for p, (picks, _) in self.shown.items() for at in picks if old_us < at[2] <= new_us}
@@ -190,7 +194,7 @@ class PunctuationWindows:
                     self.touch(node, np.array([gap.start_us]), np.array([gap.end_us]))
 
     def _complete(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """Every window that may have rows, in order of time."""
+        """The windows that are complete, in order of time."""
         read_as = interpretations(members)
         if read_as == {"order"}:
             yield from self._returned(key, members)
@@ -214,7 +218,7 @@ class PunctuationWindows:
                     yield place, ((node, start_us, end_us),), inside
 
     def _cut_anew(self, members: Members, *, due: bool) -> list[Place]:
-        """Look at what has been marked since the last step. Answers windows that are none any more."""
+        """Cut the stream at the markers of this step. Returns shown windows that no longer exist."""
         ((group, view),) = members.values()
         fresh, anew = self.merged.step(reached_us(group, view))
         if not anew:
@@ -225,7 +229,7 @@ class PunctuationWindows:
         self._fresh = [window for window in fresh if window[1] > self.floor_us]
         if not stale:
             return []
-        if not due:  # the others come with them, so that no two rows hold one reading
+        if not due:  # new windows in their place wait with them, so that no reading is in two rows
             self.merged.look_again()
             self.touched |= {*stale}
             self._fresh = [w for w in self._fresh if not any(w[0] < old[2] and w[1] > old[1] for old in stale)]
@@ -235,7 +239,7 @@ class PunctuationWindows:
         return stale
 
     def _ordered(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """The next windows that every node has, one after the other; of those that are here, where others may miss."""
+        """The next windows by number that every node has sent; without nodes that are left out, if the query allows."""
         own = {node: {number: window for window, number in self.known.get(node, {}).items()} for node in members}
         while True:
             here = {
@@ -255,7 +259,7 @@ class PunctuationWindows:
                 yield made
 
     def _returned(self, key: QueryKey, members: Members) -> Iterator[Complete]:
-        """Windows that were shown without a node, with those of it that have come since."""
+        """Shown windows that lacked a node whose window has come since."""
         for node, (_, view) in members.items() if self.numbered else ():
             for window, number in sorted(self.known.get(node, {}).items(), key=lambda one: one[1]):
                 old = self.numbered.get(number)
@@ -270,14 +274,14 @@ class PunctuationWindows:
                     self.numbered[number] = made[0]
 
     def _whole(self, picks: tuple[Pick, ...], *instead: Place) -> Complete:
-        """The window of these; one that is shown with just its bounds already is one with it."""
+        """The window that these form. A shown window with the same bounds is merged into it."""
         place = ("", min(start for _, start, _ in picks), max(end for _, _, end in picks))
         if place in self.shown and place not in instead:
             return place, (*self.shown[place][0], *picks), (*instead, place)
         return place, picks, instead
 
     def _forget(self, members: Members, horizon_us: int) -> None:
-        """What nothing can revise any more; now and then, for it looks at everything."""
+        """Forget windows beyond the horizon; not at every step, because it visits all windows."""
         floor_us = min((reached_us(*of) for of in members.values()), default=NEVER_US) - horizon_us
         if floor_us - self.floor_us < horizon_us // 64:
             return

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import Ints, distinct
+from edge_agent.algebra.partials.segments import begins_run
 from edge_agent.algebra.span import NO_EDGE, union
 from edge_agent.algebra.windows import Window
 
@@ -39,10 +40,7 @@ class Edges:
         low, high = int(time_us[0]), int(time_us[-1])
         if (high - low) * self._per_us > _DENSE * len(time_us) + _FEW:
             start, end = self.around(time_us)
-            new = np.empty(len(start), np.bool_)
-            new[0] = True
-            np.not_equal(start[1:], start[:-1], out=new[1:])
-            rows = np.flatnonzero(new)
+            rows = np.flatnonzero(begins_run(start))
             return rows, start[rows], end[rows]
         edges = self._between(low, high)
         if len(edges) == 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import basis_of, convert
 from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.partials.arrays import Mask
 from edge_agent.algebra.partials.partial import Partials, concat
 from edge_agent.algebra.query.query import Aggregate
 
@@ -53,26 +54,21 @@ class PartialIndex:
 
     def within(self, low_us: int, high_us: int) -> Iterator[tuple[Partials, bool]]:
         """(rows, late) of all rows with start >= low and end <= high."""
-        for chunk in self._chunks:
-            if chunk.high_us <= low_us or chunk.low_us >= high_us:
-                continue
-            inside = (chunk.rows.start >= low_us) & (chunk.rows.end <= high_us)
-            if inside.any():
-                yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+        return self._chosen(low_us, high_us, lambda rows: (rows.start >= low_us) & (rows.end <= high_us))
 
     def touching(self, low_us: int, high_us: int) -> Iterator[tuple[Partials, bool]]:
         """(rows, late) of all rows with start < high and end > low."""
-        for chunk in self._chunks:
-            if chunk.high_us > low_us and chunk.low_us < high_us:
-                inside = (chunk.rows.start < high_us) & (chunk.rows.end > low_us)
-                if inside.any():
-                    yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
+        return self._chosen(low_us, high_us, lambda rows: (rows.start < high_us) & (rows.end > low_us))
 
     def ending(self, after_us: int, upto_us: int) -> Iterator[tuple[Partials, bool]]:
         """(rows, late) of all rows with an end in (after, upto]."""
+        return self._chosen(after_us, upto_us, lambda rows: (rows.end > after_us) & (rows.end <= upto_us))
+
+    def _chosen(self, low_us: int, high_us: int, wanted: Callable[[Partials], Mask]) -> Iterator[tuple[Partials, bool]]:
+        """(rows, late) of the wanted rows, all of which start before high and end after low."""
         for chunk in self._chunks:
-            if chunk.high_us > after_us and chunk.low_us < upto_us:
-                inside = (chunk.rows.end > after_us) & (chunk.rows.end <= upto_us)
+            if chunk.high_us > low_us and chunk.low_us < high_us:
+                inside = wanted(chunk.rows)
                 if inside.any():
                     yield (chunk.rows if inside.all() else chunk.rows.take(inside)), chunk.late
 
