@@ -104,7 +104,7 @@ def _delta_jars() -> dict[str, str]:
 
 
 def _reason(err: Exception) -> str:
-    """One line out of what py4j tells."""
+    """One line from an error of py4j."""
     text = str(err)
     if "JAVA_GATEWAY_EXITED" in text and not jars.found():
         return "its resolver could not fetch the Delta jars; run: python -m cloud_job.jars"

@@ -1,4 +1,4 @@
-"""One batch on nothing, in a folder that goes at once: the first write of a session costs ten seconds, then one."""
+"""Runs an empty batch in a temporary folder: the first write of a session takes ten seconds, later ones take one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
 
 
 def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
-    """The parts that hold them: node, epoch, seq, part, plan, payload. They are few, and rare."""
+    """The parts with such readings: node, epoch, seq, part, plan, payload. Such parts are rare."""
     wanted = small(frames.sparkSession, [(b.node, b.epoch, b.seq, b.part) for b in beyond], _PARTS)
     found = frames.join(F.broadcast(wanted), _PARTS.names, how="left_semi")
     return found.select(*_PARTS.names, "plan", "payload").toArrow()
@@ -49,7 +49,7 @@ def parts_of(frames: DataFrame, beyond: Sequence[TooLate]) -> pa.Table:
 def late(
     parts: pa.Table, work: Work, pages: Mapping[EpochKey, EpochView], bases: Mapping[bytes, tuple[str, ...]]
 ) -> pa.Table:
-    """Rows of ops.late: those of work.beyond. parts: as parts_of gives. bases: columns by hash of the plan."""
+    """The rows of ops.late that work.beyond describes. parts: as parts_of gives. bases: columns by hash of the plan."""
     before = {(b.node, b.epoch, b.seq, b.part): b for b in work.beyond}
     made = []
     for node, epoch, seq, part, plan, payload in {row[:4]: row for row in _rows(parts)}.values():

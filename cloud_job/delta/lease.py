@@ -1,8 +1,8 @@
-"""One owner of the tables (docs/protocol.md 8.5): a lock where they are folders of this machine, else the decision.
+"""Ensures that one run owns the tables (docs/protocol.md 8.5): by a file lock on this machine, else by the decision.
 
-A lock costs nothing, ends with its process and shuts out every other one from the first moment, so writes need no
-guard. On a cluster the decision of batch n is appended under one txn id for all owners: Delta takes exactly one and
-passes over the others without a word, so the owner reads whose it took, and who lost stops.
+A lock is free, ends with its process and excludes all others from the start, so that writes need no guard. On a
+cluster all owners append the decision of batch n under one transaction id. Delta accepts exactly one of them and
+silently ignores the others, so each owner reads which one was accepted, and stops if it is not its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lease:
             self._lock = _locked(Path(place.root) / LOCK)
 
     def check(self, spark: SparkSession, number: int) -> None:
-        """Whether the decision with that number is ours. Raises: PortError if not."""
+        """Verify that this run made the decision of that number. Raises: PortError if another did."""
         if not self.place.guarded:
             return
         found = self.place.read(spark, BATCHES).where(f"number = {number}").select("owner").collect()

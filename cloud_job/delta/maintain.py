@@ -1,4 +1,4 @@
-"""Small files into large ones, old versions away, expired payloads and old states out of the tables."""
+"""Maintains the tables: compacts small files, removes old versions, expired payloads and old states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT_HOURS: Final = 7 * 24  # of old versions, for readers under way and time tr
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What maintenance did to a table, for people."""
+    """The result of maintaining a table."""
 
     table: str
     files_before: int
@@ -34,7 +34,7 @@ class Done:
 def maintain(
     spark: SparkSession, place: Place, limits: RootLimits, say: Callable[[str], None], keep_hours: int = KEPT_HOURS
 ) -> list[Done]:
-    """Expire, compact and vacuum every table. A root may run meanwhile: what it commits first, wins and is retried."""
+    """Expire, compact and vacuum every table. A root may run meanwhile: its commits win."""
     expire(spark, place, limits, say)
     superseded(spark, place)
     out = []
@@ -52,7 +52,7 @@ def maintain(
 
 
 def expire(spark: SparkSession, place: Place, limits: RootLimits, say: Callable[[str], None]) -> None:
-    """Payloads that no result can need any more, and states of old batches (docs/protocol.md 8.4)."""
+    """Delete payloads that no result can need any more, and states of old batches (docs/protocol.md 8.4)."""
     last = place.read(spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()
     if not last:
         return
@@ -68,7 +68,7 @@ def expire(spark: SparkSession, place: Place, limits: RootLimits, say: Callable[
 
 
 def expired_before(content: bytes, limits: RootLimits) -> int:
-    """Rows that end before it, with the longest window on top, lie beyond the horizon of every query."""
+    """The time before which rows may expire: their longest windows lie beyond the horizon of every query."""
     decider, state, _parts = loads(content, limits, 0)
     lengths = [extent_us(query.window) for key in state.queries if (query := state.query(key)) is not None]
     frontiers = [_reached_us(group, family) for group, family in decider.parent.children.memberships.items()]
@@ -80,14 +80,14 @@ def expired_before(content: bytes, limits: RootLimits) -> int:
 
 
 def _reached_us(group: Group, family: GroupMembership) -> int:
-    """The frontier up to which rows may have been made: central order waits for leaves that are left out, too."""
+    """The frontier up to which rows are computed. Ordered windows also wait for leaves that are left out."""
     if not isinstance(group.cut, OrderedCut):
         return family.published_us
     return min((us for us, _ in family.leaf_frontiers().values()), default=family.published_us)
 
 
 def superseded(spark: SparkSession, place: Place) -> None:
-    """Rows of central order that the latest of their key needs no more: they are not read."""
+    """Delete rows of silver.positions that the latest row of their key does not need."""
     name = place.sql(POSITIONS)
     latest = f"SELECT query, node, key, max_by(since, batch) AS since FROM {name} GROUP BY query, node, key"  # noqa: S608
     same = " AND ".join(f"t.`{column}` = s.`{column}`" for column in ("query", "node", "key"))

@@ -1,4 +1,4 @@
-"""The Delta tables: columns with their meaning, where they lie, how they are made. Schemas stand here and nowhere else.
+"""The Delta tables: columns with their meaning, where they lie, how they are made. All schemas are defined here.
 
 On a laptop a table is a folder below one root (`<root>/gold/results`); on a cluster it is `<catalog>.<schema>.<table>`
 with the prefix as configuration. schemas/tables.md is the same for people.
@@ -34,8 +34,8 @@ class Table:
 
 
 def _tuned(*columns: str) -> dict[str, str]:
-    """For tables that every batch writes. columns: the only ones worth least and greatest values, by which files are
-    chosen; a checkpoint every 10 commits would be felt.
+    """Properties of tables that every batch writes. columns: those with statistics, by which readers choose files. A
+    checkpoint every 10 commits, Delta's default, would cost noticeable time.
     """
     return {"delta.checkpointInterval": "50", "delta.dataSkippingStatsColumns": ",".join(columns)}
 
@@ -234,7 +234,7 @@ TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTI
 class Place:
     """Where the tables are: a folder, or a prefix such as `main.` of three-part names.
 
-    guarded: other roots may write there too, so that every append must be passed over if it has been done. Folders of
+    guarded: other roots may write there too, so that a repeated append must have no effect. Folders of
     this machine need no guard: their owner holds a lock (cloud_job/delta/lease.py).
     """
 
@@ -257,9 +257,9 @@ class Place:
         return spark.read.format("delta").load(self.path(table))
 
     def append(self, table: Table, rows: DataFrame, step: str, number: int) -> None:
-        """Append. Where guarded, a second append of the same (step, number) is passed over by Delta.
+        """Append. If guarded, Delta ignores a second append of the same (step, number).
 
-        The guard makes Delta read the whole state of the table: some 0.2 s, on a busy machine 2 s.
+        The guard makes Delta read the whole state of the table, which takes 0.2 s, or 2 s on a busy machine.
         """
         writer = rows.write.format("delta").mode("append")
         if self.guarded:
@@ -299,9 +299,9 @@ def place(root: str) -> Place:
 
 
 def create(spark: SparkSession, where: Place, tables: tuple[Table, ...] = TABLES) -> None:
-    """Make the tables that are not there yet, and columns that a table of an earlier version lacks.
+    """Create missing tables, and columns that a table of an earlier version lacks.
 
-    Raises: PortError where one cannot be made.
+    Raises: PortError if one cannot be created.
     """
     for table in tables:
         if not where.named and (Path(where.path(table)) / "_delta_log").is_dir():
@@ -404,12 +404,12 @@ def one_file(spark: SparkSession, table: Table, content: pa.Table) -> DataFrame:
 
 
 def frame(spark: SparkSession, content: pa.Table, kinds: StructType) -> DataFrame:
-    """Rows made on the driver. Spark reads none behind a chunk without rows, so they are one chunk first."""
+    """Rows made on the driver, as one chunk: Spark reads nothing behind an empty chunk."""
     return spark.createDataFrame(content.combine_chunks(), kinds)
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """Rows made on the driver, to be joined: what changes from batch to batch is data, not a condition each."""
+    """Rows made on the driver, for a join: values that change in every batch are data, so that plans stay the same."""
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)

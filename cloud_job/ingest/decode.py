@@ -56,7 +56,7 @@ class EpochView:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """All that decoding needs beside the bytes.
+    """Everything that decoding needs besides the bytes.
 
     owners: (first batch, owner) in order. orders: by identity of a plan. ranges: order -> [low, high) of event time in
     which its rows are wanted. columns: state columns of the result, name -> Spark type. spans: the windows that are
@@ -110,9 +110,9 @@ def pieces_of(lookup: Lookup) -> Reader:
 
 
 def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Counted]:
-    """The parts that count and are asked for. batches: columns READ.
+    """Yields the parts that took effect and are asked for. batches: columns READ.
 
-    What does not count is passed over before its bytes are read.
+    Other parts are skipped before their bytes are read.
     """
     for batch in batches:
         for row in zip(*(batch.column(name).to_pylist() for name in READ), strict=True):
@@ -155,7 +155,7 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A part that counts. orders: at least one. rows: under the numbers of its epoch, whose page this is."""
+    """A part that took effect. orders: at least one. page: of its epoch; rows use the numbers of that epoch."""
 
     sent: MessageRow
     page: EpochView
@@ -173,7 +173,7 @@ class _Decoding:
         self._stores: dict[tuple[ReadRequest, bool], Store] = {}
 
     def take(self, part: Counted) -> None:
-        """One part, as far as it is wanted."""
+        """Add the rows of a part that the read requests ask for."""
         epoch = EpochKey(part.sent.node, part.sent.epoch)
         for order in part.orders:
             rows = part.rows
@@ -221,7 +221,7 @@ class _Decoding:
                     yield from self._batches({"span": same(number, made)}, late, made, order.target)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
-        """The pieces of every order, those joined that meet here."""
+        """The pieces of every read request, joined as far as they are in this task."""
         for (order, late), store in self._stores.items():
             rows = join(store.flush(), order.basis, order.gap_us, order.max_us, store.ranks())
             states = aggregates.convert(rows.states, order.scale, order.target)

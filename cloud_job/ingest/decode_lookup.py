@@ -24,7 +24,7 @@ class DecodeLookups:
     state: RootState
 
     def page(self, line: EpochKey) -> EpochView | None:
-        """What the numbers of an epoch mean; None while nothing of it counts."""
+        """What the numbers of an epoch mean; None if none of its frames has taken effect."""
         dictionary, applied = self.dictionaries.get(line), self.state.applied.get(line)
         if dictionary is None or applied is None:
             return None
@@ -32,7 +32,7 @@ class DecodeLookups:
         return EpochView(dictionary.keys, dictionary.nodes, plans, applied)
 
     def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
-        """Of every epoch that has sent rows in the ranges."""
+        """The pages of all epochs with rows in the ranges."""
         pages = {}
         for line, (first_us, latest_us) in self.state.extent.items():
             if any(low < latest_us and first_us < high for low, high in ranges):
@@ -42,11 +42,11 @@ class DecodeLookups:
         return pages
 
     def known(self, pages: Mapping[EpochKey, EpochView]) -> Lookup:
-        """What counts of these epochs, and what their numbers mean."""
+        """A Lookup with these pages, without read requests."""
         return Lookup(pages, tuple(self.state.owners), {}, {}, {})
 
     def of_windows(self, work: Work, spans: Sequence[WindowRange]) -> Lookup:
-        """All that the windows of these spans are made of."""
+        """The Lookup for the windows of these spans."""
         found: dict[int, list[WindowRange]] = {}
         for span in spans:
             for number in span.orders:

@@ -1,4 +1,4 @@
-"""The one streaming query: new landing files, a micro-batch at a time, to the job."""
+"""The streaming query: hands new landing files to the job, in micro-batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LandingStream:
         self._stopping.set()
 
     def run(self) -> None:
-        """Serve, then write what was put off. Raises: PortError."""
+        """Run, then write deferred revisions. Raises: PortError."""
         query = self.start()
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(POLL_S)
@@ -76,7 +76,7 @@ class LandingStream:
             return self.start()
 
     def start(self) -> StreamingQuery:
-        """The query, under way. `run` calls it once; a second call goes on where the first one ended."""
+        """Start the query. `run` calls it once; a second call continues where the first one ended."""
         landing, checkpoint = self.job.settings.landing, self.job.settings.checkpoint
         if "://" not in landing:
             Path(landing).mkdir(parents=True, exist_ok=True)

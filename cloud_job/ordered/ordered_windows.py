@@ -1,8 +1,8 @@
-"""Count and state windows: joins chunks of readings with the state of their key, and gives positions.
+"""Count and state windows: joins chunks of readings with the state of their key, and assigns positions.
 
-Rules: docs/protocol.md 7.4. The order, and what follows from it, is the machine that the numpy root runs too
-(edge_agent/root/positions.py), called once a task and query for all keys; here stands what brings it the readings and
-turns its answers into rows. The state of a key stands in silver.positions (cloud_job/ordered/position_rows.py).
+Rules: docs/protocol.md 7.4. Order and windows come from edge_agent/root/positions.py, which the numpy root uses too:
+one call for each task and query, for all keys. This module brings the readings to it and turns its results into rows. The
+state of a key is in silver.positions (cloud_job/ordered/position_rows.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PLACES: Final = arrow("of_query string, of_node string, number int")
 
 
 def places(orderings: Sequence[Ordering]) -> list[PlaceOf]:
-    """What positions are given of, in order; revisions of a query go on from each other."""
+    """(query, node) of everything that gets positions, sorted; revisions of a query continue each other's positions."""
     return sorted({(ordering.query, ordering.node) for ordering in orderings})
 
 
@@ -73,13 +73,13 @@ def known(positions: DataFrame, orderings: Sequence[Ordering], number: int) -> D
 
 
 def standing(positions: DataFrame) -> DataFrame:
-    """The rows that hold: of every key the one of the latest batch, and those whose readings it still needs."""
+    """The current rows: of every key the one of the latest batch, and those whose readings it still needs."""
     since = F.max_by("since", "batch").over(Window.partitionBy("query", "node", "key"))
     return positions.withColumn("needed", since).where(F.col("batch") >= F.col("needed")).drop("needed")
 
 
 def together(raw: DataFrame, states: DataFrame) -> DataFrame:
-    """All chunks and the state of one key in one task."""
+    """Brings all chunks and the state of a key into one task."""
     return raw.unionByName(states).repartition("key")
 
 
@@ -138,7 +138,7 @@ def advanced(
 
 
 def _raw(chunks: Chunks, target: int | None) -> UnorderedReadings:
-    """Readings at the scale that is asked for, in the order in which they came; as floats where it leaves 64 bits."""
+    """Readings at the target scale, in order of arrival; as floats if a value exceeds 64 bits."""
     scales = np.unique(chunks.scale).tolist()
     parts = [chunks.take(np.flatnonzero(chunks.scale == scale)) for scale in scales] if len(scales) > 1 else [chunks]
     values = [part.values(scale) for part, scale in zip(parts, scales, strict=False)]
@@ -191,7 +191,7 @@ def _values(made: Windows, n: int) -> pa.Array:
 
 
 def _details(made: Windows, n: int) -> pa.Array:
-    """A JSON object of the answers that a double does not say, or null."""
+    """A JSON object of results that a double cannot represent, or null."""
     texts: list[str | None] = [None] * n
     for name, answer in made.answers.items():
         for row, text in enumerate(answer.details or ()):

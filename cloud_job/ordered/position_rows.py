@@ -1,6 +1,6 @@
 """Rows of silver.positions: each batch adds a row of new readings to a key, sometimes one with all of them.
 
-So little is written a batch however many readings a window counts, and few rows are read. The state that a batch begins
+So a batch writes little, however many readings a window counts, and few rows are read. The state that a batch begins
 with follows from the rows of earlier ones: `since` says from which on.
 """
 
@@ -54,7 +54,7 @@ class KnownStates:
 
 
 def restored(chunks: Chunks) -> KnownStates:
-    """States from their rows; those of unequal scales meet at the finest."""
+    """States from their rows; states of unequal scales get the finest one."""
     chunks = chunks.take(np.lexsort((chunks.seq, chunks.key)))  # readings in the order of positions
     groups = Segments.equal(chunks.key)
     last, rows = groups.last(), groups.count()

@@ -47,7 +47,7 @@ class OrderedRows:
 
 
 class OrderedQueries:
-    """Gives positions, batch by batch, for one run of the job."""
+    """Assigns positions, batch by batch, in one run of the job."""
 
     def __init__(self, spark: SparkSession, place: Place, most_rows: int = MOST_ROWS) -> None:
         """most_rows: 0 makes everything in Spark."""

@@ -40,7 +40,7 @@ class RecentParts:
             self._drop(self._batches.pop(0))
 
     def forget(self, before_us: int) -> None:
-        """Let go of batches all of whose parts end there or before."""
+        """Drop batches whose parts all end by then."""
         kept = []
         for batch in self._batches:
             if int(_numbers(batch, "end").max()) <= before_us:

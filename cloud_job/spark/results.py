@@ -58,7 +58,7 @@ def finished(windows: DataFrame, work: Work, lookup: Lookup) -> DataFrame:
 
 
 def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
-    """Parts that may hold rows there: these numbers choose the files that are read at all."""
+    """The parts that may have rows in the ranges; Delta skips files by these conditions."""
     wanted = F.lit(False)
     for low, high in ranges:
         wanted = wanted | ((F.col("start") < high) & (F.col("end") > low))
@@ -66,7 +66,7 @@ def between(frames: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
 
 
 def ranges_of(spans: Sequence[WindowRange]) -> list[tuple[int, int]]:
-    """[low, high) of event time that holds all rows of the spans; far apart ones apart, at most four."""
+    """Ranges [low, high) of event time with all rows of the spans: at most four."""
     return join([(span.low_us, span.high_us + span.length_us) for span in spans], most=4)
 
 
@@ -102,7 +102,7 @@ def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes:
 
 
 def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Column, prefix: str = "") -> DataFrame:
-    """States with their shapes and the columns about their windows, as rows of gold.results, first revision.
+    """Combined states to rows of gold.results, first revision.
 
     end: of the row. prefix: of the columns that hold shape, query, coverage and so on.
     """

@@ -1,8 +1,8 @@
-"""Rows of gold.results that a decision asks for, each made of parts where these lie nearest.
+"""Computes the rows of gold.results that a decision asks for, from the nearest copy of their parts.
 
 Windows are formed from slices on the driver (cloud_job/spark/slice_cache.py) or from parts that came a short time ago
 (cloud_job/spark/recent_parts.py), sessions and positions from the latter; the rest is read back from bronze.messages.
-It is the same rows from wherever.
+The rows are the same, whatever the source.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RowSources:
-    """Makes them, batch by batch, for one run of the job.
+    """Computes rows, batch by batch, in one run of the job.
 
     recent, slices: what is on the driver. central: how far every key is whose readings get positions.
     """
@@ -72,7 +72,7 @@ class RowSources:
             self.slices.take(stored, applied, waiting, lookups.known(pages))
 
     def forget(self, needed_us: int) -> None:
-        """Let go of what no row to come needs: after a batch. needed_us: see RootState."""
+        """Drop what no future row needs, after a batch. needed_us: see RootState."""
         self.recent.forget(needed_us)
         self.slices.forget()
 
@@ -93,7 +93,7 @@ class RowSources:
     def sessions(
         self, work: Work, ranges: Mapping[int, Ranges], lookups: DecodeLookups, *, revising: bool
     ) -> DataFrame:
-        """The rows of work.islands that these have, by place there, in ranges of event time."""
+        """The rows of work.islands. ranges: by place there, where their pieces lie in event time."""
         wanted: dict[int, Ranges] = {}
         for i, found in ranges.items():
             for number in work.islands[i].orders:

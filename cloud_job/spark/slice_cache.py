@@ -75,7 +75,7 @@ def _kept(part: Counted, numbers: Renumbering) -> Partials:
 
 
 class SliceCache:
-    """What is kept of all plans."""
+    """The cached rows of all plans."""
 
     def __init__(self, passed: Iterable[bytes] = ()) -> None:
         """passed: plans whose rows have come before, unseen."""
@@ -86,7 +86,7 @@ class SliceCache:
         self._large = False  # the last batch was too large to be decoded here
 
     def keep(self, kept: Mapping[bytes, CachedPlan], plans: Iterable[bytes]) -> bool:
-        """Keep slices of these plans and of no others; is there any? After each decision. plans: all that have come."""
+        """After a decision: cache these plans and no others. Returns whether there is any. plans: all known ones."""
         for identity in self._held.keys() - kept.keys():
             del self._held[identity]
         for identity, plan in kept.items():
@@ -102,7 +102,7 @@ class SliceCache:
         return bool(kept)
 
     def take(self, stored: pa.Table | None, applied: Applied, waiting: Container[Sending], known: Lookup) -> None:
-        """What took effect with a decision: once for each, after `keep`, before its windows are asked for.
+        """Add what took effect with a decision: once for each, after `keep` and before its windows are asked for.
 
         stored: the batch's rows of bronze.messages, None for none. applied: heads of the parts that were settled.
         waiting: frames that were stored and were not. known: pages of the epochs of `applied`, and owners.
@@ -126,7 +126,7 @@ class SliceCache:
             self._decode(now, known)
 
     def forget(self) -> None:
-        """Let go of what no window to come needs: after a batch."""
+        """Drop what no future window needs, after a batch."""
         for held in self._held.values():
             for blocks in held.blocks.values():
                 blocks.forget(held.kept.from_us)
@@ -212,12 +212,12 @@ class SliceCache:
         return _Held(plan, blocks, from_us, again_us)
 
     def _lose(self, identity: bytes) -> None:
-        """What is kept of a plan does not hold any more."""
+        """Discard the rows of a plan: they are incomplete."""
         held = self._held[identity]
         self._held[identity] = self._empty(held.kept, FAR_US, held.again_us)
 
     def _too_many(self, identity: bytes) -> None:
-        """The rows of a plan go, and are tried again when all those that are open have closed."""
+        """Discard the rows of a plan that is too large; try again when all open windows have closed."""
         held = self._held[identity]
         log.info("slices.too_many", extra={"plan": identity.hex(), "bytes": held.bytes})
         self._held[identity] = self._empty(held.kept, FAR_US, held.kept.from_us + 2 * held.kept.longest_us)

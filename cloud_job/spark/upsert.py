@@ -28,7 +28,7 @@ _WITHDRAWN: Final = arrow("query string, definition_revision bigint, node string
 
 
 def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[WindowRange]) -> None:
-    """Upsert by replacement: done twice it changes nothing more. rows: of `spans`, unique by what names a row.
+    """Insert or replace rows; a repetition changes nothing. rows: of `spans`, unique by what names a row.
 
     A revision is a change of the set of readings or of the coverage; another rounding of a sum is none
     (docs/protocol.md 7.2). Values say nothing here: deltas only ever add readings.
@@ -55,7 +55,7 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
 
 
 def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
-    """Windows between markers that another has joined are no results any more. Done twice it changes nothing more."""
+    """Withdraw windows between markers that another window has joined. A repetition changes nothing."""
     windows = {(g.query, g.revision, g.node, g.start_us, g.end_us) for g in gone}
     near = _near({g.query for g in gone}, min(g.start_us for g in gone), max(g.start_us for g in gone))
     bounds = f"{near} AND t.start = s.low AND t.`end` = s.bound"
@@ -63,7 +63,7 @@ def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow],
 
 
 def withdraw_over(spark: SparkSession, place: Place, over: Sequence[SupersededRows], number: int) -> None:
-    """Windows that turned out to be a newer revision's are no results of the older one. Done twice: no more changes."""
+    """Withdraw windows of a query revision where a newer revision holds. A repetition changes nothing."""
     lows: dict[QueryPlace, tuple[int, int]] = {}  # a MERGE wants one row for each: the lowest bounds hold
     for o in over:
         whose = QueryPlace(o.query, o.revision, o.node)
@@ -92,7 +92,7 @@ def _target(spark: SparkSession, place: Place) -> DeltaTable:
 
 
 def _near(queries: set[str], low: int, high: int) -> str:
-    """For the files that need reading."""
+    """A condition by which Delta skips files."""
     return f"t.start >= {low} AND t.start <= {high} AND t.query IN ({_quoted(queries)})"
 
 

@@ -1,7 +1,7 @@
 """Bags in Spark: cells of values and counts; one call of numpy a batch of windows merges them and answers.
 
-Spark's own `percentile` would explode every value into a row of its own first, and has no twin of every function; here
-the algebra of the edge itself lowers what Spark brought together.
+Spark's own `percentile` would first make a row of every value, and Spark lacks some of the functions. Here the algebra
+of the edge computes results from the cells that Spark has collected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def merged(given: pa.Array, scale: int | None) -> Found:
 
 
 def _counts(rows: cell_arrays.MetCells, sizes: Ints) -> Ints:
-    """Of all values, empty where all are 1: different floats are quicker without."""
+    """Counts of all values; empty if all are 1, which is faster for floats that do not repeat."""
     told, many = rows.opened("c")
     if not len(told):
         return told

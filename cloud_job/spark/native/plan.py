@@ -1,7 +1,7 @@
 """The algebra as native Spark expressions: states combine and are lowered in the engine, never in a Python function.
 
-Twins of the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (lower.py here);
-a test holds every member of the registry equal to its twin. State columns of scaled integers get the suffix `_units`,
+The same as the numpy functions in edge_agent/algebra/aggregates, one line each in COMBINE and LOWER (lower.py here); a
+test compares every member of the registry with numpy. State columns of scaled integers get the suffix `_units`,
 so that queries of both kinds share one set of rows and a batch has one plan.
 """
 
@@ -175,7 +175,7 @@ def _united(column: str, union: Callable[[str], Column]) -> Callable[[Names], Na
 
 
 def _listed(column: str) -> Callable[[Names], Named]:
-    """All cells of a group; what is in them meets when they are lowered."""
+    """All cells of a group; they are merged when results are computed."""
     return lambda name: {name(column): F.collect_list(name(column))}
 
 
@@ -210,7 +210,7 @@ def twin(component: str) -> Callable[[Names], Named]:
 
 
 def is_native(component: str) -> bool:
-    """Whether Spark combines a component by itself."""
+    """Whether Spark combines a component natively."""
     return ":" in component or component in COMBINE
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from edge_agent.algebra.columns.kind import NUMBER_BYTES, ColumnKind, Form, RowSize
 from edge_agent.algebra.partials import multisets, series
-from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.units import rescaling
 from edge_agent.algebra.sketches import hll, kll, theta
 
@@ -49,51 +49,36 @@ def kll_size(_degree: int, scale: int | None, readings: float) -> RowSize:
     return RowSize(30 + (7.8 * few + 150 * levels if scale is None else 1.6 * few + 10 * levels), most)
 
 
-def _rescale_multisets(column: Array, _degree: int, scale: int, to: int | None) -> Array:
-    return multisets.mapped(column, rescaling(scale, to))
-
-
-def _rescale_series(column: Array, _degree: int, scale: int, to: int | None) -> Array:
-    return series.mapped(column, rescaling(scale, to))
-
-
-def _as_it_is(column: Array, _degree: int, _scale: int, _to: int | None) -> Array:
-    """Sketches hold numbers, not units of a scale."""
-    return column
-
-
+_BAG: Final = ColumnKind(
+    name="bag",
+    forms=(Form.MULTISET, Form.MULTISET),
+    bytes=24,  # first value, size and count
+    size=multiset_size,
+    grows=True,
+    of_reading=False,
+    arrivals=False,
+    rescale=lambda column, _degree, scale, to: multisets.mapped(column, rescaling(scale, to)),
+    renumber=None,
+)
 KINDS: Final = (
-    ColumnKind(
-        name="bag",
-        forms=(Form.MULTISET, Form.MULTISET),
-        bytes=24,  # first value, size and count
-        size=multiset_size,
-        grows=True,
-        of_reading=False,
-        arrivals=False,
-        rescale=_rescale_multisets,
-        renumber=None,
-    ),
-    ColumnKind(
+    _BAG,
+    replace(
+        _BAG,
         name="series",
         forms=(Form.SERIES, Form.SERIES),
         bytes=40,  # first value, time, arrival, node and size
         size=_series_size,
-        grows=True,
         of_reading=True,
         arrivals=True,
-        rescale=_rescale_series,
+        rescale=lambda column, _degree, scale, to: series.mapped(column, rescaling(scale, to)),
         renumber=series.renumbered,
     ),
-    ColumnKind(
+    replace(
+        _BAG,
         name="sketch",
         forms=(Form.BYTES, Form.BYTES),
         bytes=NUMBER_BYTES,
         size=theta_size,  # columns of other sketches have a size of their own
-        grows=True,
-        of_reading=False,
-        arrivals=False,
-        rescale=_as_it_is,
-        renumber=None,
+        rescale=lambda column, _degree, _scale, _to: column,  # sketches hold numbers, not units of a scale
     ),
 )

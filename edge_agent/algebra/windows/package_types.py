@@ -16,15 +16,9 @@ from edge_agent.algebra.plugin_calls import PluginGuard, disagreement
 from edge_agent.algebra.span import Run
 from edge_agent.algebra.windows.declaration import Setting
 from edge_agent.algebra.windows.ordered import OrderedReadings, RowWindows
-from edge_agent.algebra.windows.protocols import Window
+from edge_agent.algebra.windows.protocols import OrderedWindow, Spec, Window
 
 KINDS: Final = ("duration", "instant", "word", "zone", "count", "condition", "text", "flag")
-SPEC: Final = ("type", "KEYS", "wrong")
-ORDERED: Final = ("positions", "labels", "cut")
-TIME: Final = (
-    *("longest_us", "one_length", "unit_us", "edge_sets", "spacing"),
-    *("edges", "assign", "ends", "runs"),
-)
 WINDOWS: Final = 16  # `contradiction` compares at least so many
 MOST_EDGES: Final = 20_000
 FAR_US: Final = 2**52  # some 140 years
@@ -40,9 +34,10 @@ NOTHING: Final[dict[str, Callable[..., Any]]] = {  # method -> result of a call 
 
 def refusal(found: Any, taken: Collection[str]) -> str:
     """The reason why a class cannot be used as a window type, '' if it can. taken: existing types."""
-    ordered = hasattr(found, "cut")
-    if lacks := [name for name in (*SPEC, *(ORDERED if ordered else TIME)) if not hasattr(found, name)]:
-        return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{'OrderedWindow' if ordered else 'Window'})"
+    wanted = OrderedWindow if hasattr(found, "cut") else Window
+    members = [name for each in (Spec, wanted) for name in (*each.__annotations__, *vars(each)) if name[0] != "_"]
+    if lacks := [name for name in members if not hasattr(found, name)]:
+        return f"lacks {', '.join(lacks)} (edge_agent.algebra.windows.{wanted.__name__})"
     if found.type in taken:
         return f"window type {found.type!r} exists already; choose another word"
     if any(not isinstance(key, Setting) or key.kind not in KINDS for key in found.KEYS):
