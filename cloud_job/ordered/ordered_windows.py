@@ -1,8 +1,8 @@
 """Count and state windows: joins chunks of readings with the state of their key, and assigns positions.
 
 Rules: docs/protocol.md 7.4. Order and windows come from edge_agent/root/positions.py, which the numpy root uses too:
-one call for each task and query, for all keys. This module brings the readings to it and turns its results into rows. The
-state of a key is in silver.positions (cloud_job/ordered/position_rows.py).
+one call for each task and query, for all keys. This module brings the readings to it and turns its results into rows.
+The state of a key is in silver.positions (cloud_job/ordered/position_rows.py).
 """
 
 from __future__ import annotations
