@@ -75,11 +75,6 @@ def decoded(frames: DataFrame, reader: Reader, columns: Mapping[str, str]) -> Da
     return frames.select(*READ).mapInArrow(reader, tables.struct(columns))
 
 
-def decoded_here(parts: pa.Table, spark: SparkSession, reader: Reader, columns: Mapping[str, str]) -> DataFrame:
-    """The same of parts that are on the driver: columns READ."""
-    return local(list(reader(iter(parts.to_batches()))), spark, columns)
-
-
 def local(batches: Formed, spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
     """Rows on the driver, with these columns, for Spark."""
     kinds = tables.struct(columns)

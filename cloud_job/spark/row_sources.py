@@ -19,7 +19,7 @@ from cloud_job.ingest.decode_lookup import DecodeLookups
 from cloud_job.ordered.position_store import OrderedQueries, OrderedRows
 from cloud_job.spark import islands
 from cloud_job.spark.recent_parts import RecentParts, no_parts, stored_end_us
-from cloud_job.spark.results import between, decoded, decoded_here, ranges_of, results, results_of
+from cloud_job.spark.results import between, decoded, local, ranges_of, results, results_of
 from cloud_job.spark.slice_cache import READ_BACK, Applied, Sending, SliceCache, slices_of
 from cloud_job.spark.slice_cache_plan import kept_plans
 from edge_agent.algebra.frame import NEVER_US
@@ -126,7 +126,7 @@ class RowSources:
         ranges = join([span for found in lookup.ranges.values() for span in found], most=4)
         parts = self.recent.within(ranges)
         if parts is not None:
-            return decoded_here(parts, self._spark, pieces_of(lookup), lookup.pieces)
+            return local([*pieces_of(lookup)(iter(parts.to_batches()))], self._spark, lookup.pieces)
         return self._messages().transform(between, ranges).transform(decoded, pieces_of(lookup), lookup.pieces)
 
     def _messages(self) -> DataFrame:

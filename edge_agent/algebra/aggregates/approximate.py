@@ -81,21 +81,9 @@ def _thinned(column: Array) -> Array:
     return out
 
 
-def _lower_hll(states: States, _scale: int | None, _params: Params) -> Lowered:
-    return answered(hll.estimates(states["hll"]))
-
-
 def _lower_theta(states: States, _scale: int | None, _params: Params) -> Lowered:
     """The estimate, and the sketch itself in the details, as base64: for set operations of its readers."""
     return answered(theta.estimates(states["theta"]), None, [json.dumps(text) for text in theta.texts(states["theta"])])
-
-
-def _lower_quantile(states: States, _scale: int | None, params: Params) -> Lowered:
-    return answered(kll.quantiles(states["kll"], float(params["q"])))
-
-
-def _lower_median(states: States, _scale: int | None, _params: Params) -> Lowered:
-    return answered(kll.quantiles(states["kll"], 0.5))
 
 
 def _lower_top_k(states: States, scale: int | None, params: Params) -> Lowered:
@@ -119,7 +107,7 @@ FAMILY: Final = Family(
         Function(
             "approx_distinct",
             ("hll",),
-            _lower_hll,
+            lambda states, _scale, _params: answered(hll.estimates(states["hll"])),
             "how many different values there are, exact up to 384 values, then standard error 1.6 % (HyperLogLog)",
             gives="count",
         ),
@@ -134,11 +122,16 @@ FAMILY: Final = Family(
         Function(
             "approx_quantile",
             ("kll",),
-            _lower_quantile,
+            lambda states, _scale, params: answered(kll.quantiles(states["kll"], float(params["q"]))),
             "the value at rank q, exact up to 200 readings, then the rank is within 1.33 % with 99 % probability (KLL)",
             (("q", Param((0.0, 0.07, 0.9, 1.0), None, (0.0, 1.0))),),
         ),
-        Function("approx_median", ("kll",), _lower_median, "the same as approx_quantile of 0.5"),
+        Function(
+            "approx_median",
+            ("kll",),
+            lambda states, _scale, _params: answered(kll.quantiles(states["kll"], 0.5)),
+            "the same as approx_quantile of 0.5",
+        ),
         Function(
             "top_k",
             ("frequent",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
-from edge_agent.algebra.aggregates.lowered import Lowered, decimals, time_of, value_of
+from edge_agent.algebra.aggregates.lowered import Lowered, decimals, plain, value_of
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import difference
@@ -54,14 +54,14 @@ FAMILY = Family(
         Function(
             "time_of_min",
             ("argmin",),
-            time_of("argmin_time"),
+            plain("argmin_time"),
             "when the smallest was first read, in us",
             gives="time",
         ),
         Function(
             "time_of_max",
             ("argmax",),
-            time_of("argmax_time"),
+            plain("argmax_time"),
             "when the greatest was first read, in us",
             gives="time",
         ),

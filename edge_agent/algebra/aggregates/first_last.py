@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
-from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, time_of, value_of
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, plain, value_of
 from edge_agent.algebra.partials.arrays import Array, Ints
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import difference, within_reach
@@ -103,7 +103,7 @@ FAMILY = Family(
             _lower_derivative,
             "delta a second, from the first to the last reading; null where no time passes (of counters: rate)",
         ),
-        Function("time_of_first", ("first",), time_of("first_time"), "when the earliest was read, in us", gives="time"),
-        Function("time_of_last", ("last",), time_of("last_time"), "when the latest was read, in us", gives="time"),
+        Function("time_of_first", ("first",), plain("first_time"), "when the earliest was read, in us", gives="time"),
+        Function("time_of_last", ("last",), plain("last_time"), "when the latest was read, in us", gives="time"),
     ),
 )

@@ -109,14 +109,6 @@ def _matching(states: States, params: Params) -> Array:
     return equal if op == "=" else states["count"] - equal
 
 
-def _lower_count_if(states: States, _scale: int | None, params: Params) -> Lowered:
-    return answered(_matching(states, params))
-
-
-def _lower_share_if(states: States, _scale: int | None, params: Params) -> Lowered:
-    return answered(_matching(states, params) / states["count"])
-
-
 EDGES: Final = Param(((0.0, 10.0), (-0.5, 0.5, 900.0)), None, ANY, most=MOST_EDGES)
 COMPARISON: Final = (("op", Param(OPS, ">")), ("value", Param((0.3, 20.0), None, ANY)))
 
@@ -136,7 +128,7 @@ FAMILY = Family(
         Function(
             "count_if",
             ("count",),
-            _lower_count_if,
+            lambda states, _scale, params: answered(_matching(states, params)),
             "how many readings are above (op) a value",
             COMPARISON,
             asks=compared,
@@ -145,7 +137,7 @@ FAMILY = Family(
         Function(
             "share_if",
             ("count",),
-            _lower_share_if,
+            lambda states, _scale, params: answered(_matching(states, params) / states["count"]),
             "which share of the readings, 0 to 1, is above (op) a value",
             COMPARISON,
             asks=compared,

@@ -20,10 +20,6 @@ def _log_sum(readings: Readings, groups: Segments, scale: int | None) -> Array:
     return groups.sum(logs)
 
 
-def _nonpos(readings: Readings, groups: Segments, _scale: int | None) -> Array:
-    return groups.sum((readings.value <= 0).astype(np.int64))
-
-
 def _lower(states: States, _scale: int | None, _params: Params) -> Lowered:
     return answered(np.exp(states["log_sum"] / states["count"]), states["nonpos"] > 0)
 
@@ -32,7 +28,7 @@ FAMILY = Family(
     columns=(Column("log_sum", "real"), Column("nonpos", "count")),
     components=(
         Component.of_column("log", _log_sum, np.add, "log_sum"),
-        Component.of_column("nonpos", _nonpos, np.add),
+        Component.of_column("nonpos", lambda r, groups, _scale: groups.sum((r.value <= 0).astype(np.int64)), np.add),
     ),
     functions=(
         Function("geomean", ("count", "log", "nonpos"), _lower, "geometric mean; null if a value is not positive"),

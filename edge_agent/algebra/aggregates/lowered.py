@@ -31,8 +31,8 @@ def value_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lo
     return lambda states, scale, _params: decimals(states[column], scale)
 
 
-def time_of(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
-    """The `lower` of a function whose answer is one column of times."""
+def plain(column: str) -> Callable[[Mapping[str, Array], int | None, Any], Lowered]:
+    """The `lower` of a function whose answer is one column as it is: counts or times."""
     return lambda states, _scale, _params: answered(states[column])
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, Readings, States
-from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals
+from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, plain
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints
 from edge_agent.algebra.partials.segments import Segments, narrow
 from edge_agent.algebra.partials.units import out_of_reach, ratio, times, within_reach
@@ -35,10 +35,6 @@ def _combine_m2(states: States, groups: Segments, combined: States, _ranks: Ints
     away = mean(states) - groups.spread(mean(combined))
     with np.errstate(over="ignore"):
         return {"m2": within_reach(groups.sum(states["m2"] + states["count"] * away * away))}
-
-
-def _lower_count(states: States, _scale: int | None, _params: Params) -> Lowered:
-    return answered(states["count"])
 
 
 def _lower_sum(states: States, scale: int | None, _params: Params) -> Lowered:
@@ -95,7 +91,7 @@ FAMILY = Family(
         Component("m2", ("m2",), _lift_m2, _combine_m2, needs=("count", "sum")),
     ),
     functions=(
-        Function("count", ("count",), _lower_count, "how many readings", gives="count"),
+        Function("count", ("count",), plain("count"), "how many readings", gives="count"),
         Function("sum", ("sum",), _lower_sum, "their sum", gives="value"),
         Function("avg", ("count", "sum"), _lower_avg, "sum / count; rounding = 'truncate': toward zero", _ROUNDING),
         Function("var", UPTO_M2, _lower_var, "variance; ddof 1 (sample) or 0 (population)", DDOF, UPTO_SQUARES),
