@@ -9,13 +9,15 @@ import json
 import logging
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from cloud_job.delta import tables
 from edge_agent import packages
 from edge_agent.algebra import aggregates
+from edge_agent.algebra.frame import Gap
+from edge_agent.root.decision import ops_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +42,12 @@ class PluginFailures:
         """Report what is new in the rows of a batch. Reads them only if a query uses a function of a package."""
         for failure in packages.news():  # of functions that ran on the driver
             log.warning("package.failed", extra={"what": failure.text, "hint": failure.hint})
-        sources = {q.id: q.source for q in queries if any(a.fn in aggregates.PLUGINS for a in q.aggregates)}
-        if not sources or len(self._reported) >= MOST:
+        groups = {q.id: q.group for q in queries if any(a.fn in aggregates.PLUGINS for a in q.aggregates)}
+        if not groups or len(self._reported) >= MOST:
             return
         rows = self._place.read(self._spark, tables.RESULTS).where(F.col("batch") == batch)
-        rows = rows.where(F.col("query").isin(*sources) & F.contains("details", F.lit('"failed": ')))
-        gaps: list[dict[str, Any]] = []
+        rows = rows.where(F.col("query").isin(*groups) & F.contains("details", F.lit('"failed": ')))
+        gaps: list[tuple[str, Gap]] = []
         for query, start, end, details in rows.select("query", "start", "end", "details").limit(_ROWS).collect():
             for name, detail in json.loads(details).items():
                 why = detail.get("failed") if isinstance(detail, dict) else None
@@ -54,18 +56,8 @@ class PluginFailures:
                     continue
                 self._reported.add(kind)
                 log.warning("package.failed", extra={"query": query, "aggregate": name, "why": why})
-                gaps.append(
-                    {
-                        "node": "",
-                        "sources": [sources[query]],
-                        "start": start,
-                        "end": end,
-                        "readings": 0,  # none is lost: results are
-                        "nodes": [],
-                        "reason": FAILED,
-                        "detail": f"{name} of query {query}: {why}",
-                        "batch": batch,
-                    }
-                )
+                detail = f"{name} of query {query}: {why}"  # no reading is lost: results are
+                gaps.append(("", Gap((groups[query],), start, end, 0, (), FAILED, detail=detail)))
         if gaps:
-            self._place.append(tables.GAPS, tables.rows(self._spark, tables.GAPS, gaps), "failures", batch)
+            rows = tables.rows(self._spark, tables.GAPS, [*ops_rows.gaps(gaps, batch)])
+            self._place.append(tables.GAPS, rows, "failures", batch)

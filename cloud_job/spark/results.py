@@ -27,10 +27,18 @@ if TYPE_CHECKING:
 Formed = Sequence[pa.RecordBatch]  # rows on the driver
 RESULT_COLUMNS: Final = tuple(tables.RESULTS.columns)
 WINDOW: Final = ("span", "start", "key")  # what names a row while it is made
-ABOUT: Final = (  # what a row says of its span; one literal, in the order of the spans
-    "array<struct<shape:int,query:string,definition_revision:bigint,node:string,length:bigint,coverage_id:string,"
-    "expected:int,received:int,complete:boolean>>"
-)
+ABOUT: Final = {  # what a row takes from its span: column -> its type; one literal, in the order of the spans
+    "shape": "int",
+    "query": "string",
+    "definition_revision": "bigint",
+    "node": "string",
+    "length": "bigint",
+    "coverage_id": "string",
+    "expected": "int",
+    "received": "int",
+    "complete": "boolean",
+}
+_OF_SPAN: Final = {"definition_revision": "revision", "length": "length_us"}  # fields of other names
 
 
 def results(frames: DataFrame, work: Work, lookup: Lookup, formed: Formed = ()) -> DataFrame:
@@ -91,7 +99,8 @@ def merged(rows: DataFrame, shapes: Sequence[plan.Shape]) -> DataFrame:
 
 def lowered(states: DataFrame, spans: Sequence[WindowRange], batch: int, shapes: Sequence[plan.Shape]) -> DataFrame:
     """Rows of gold.results, first revision."""
-    every = F.from_json(F.lit(about(spans)), F.lit(ABOUT))
+    fields = ",".join(f"{name}:{kind}" for name, kind in ABOUT.items())
+    every = F.from_json(F.lit(about(spans)), F.lit(f"array<struct<{fields}>>"))
     rows = states.withColumn("about", F.get(every, F.col("span")))
     return shown(rows, F.col("start") + F.col("about.length"), shapes, F.lit(batch), "about.")
 
@@ -121,23 +130,8 @@ def shown(rows: DataFrame, end: Column, shapes: Sequence[plan.Shape], batch: Col
 
 
 def about(spans: Sequence[WindowRange]) -> str:
-    """The columns that rows take from their window ranges, as JSON of the type ABOUT."""
-    return json.dumps(
-        [
-            {
-                "shape": s.shape,
-                "query": s.query,
-                "definition_revision": s.revision,
-                "node": s.node,
-                "length": s.length_us,
-                "coverage_id": s.coverage_id,
-                "expected": s.expected,
-                "received": s.received,
-                "complete": s.complete,
-            }
-            for s in spans
-        ]
-    )
+    """The columns that rows take from their window ranges, as a JSON list with the fields ABOUT."""
+    return json.dumps([{name: getattr(span, _OF_SPAN.get(name, name)) for name in ABOUT} for span in spans])
 
 
 def labels(key: Column) -> Column:
