@@ -97,14 +97,15 @@ class ResultRows:
                 yield named[name]
 
     def free(self, query: str, node: str, floor_us: int) -> Iterator[Row]:
-        """Forget rows that end by then, and return them. Rows mostly came in the order of time: ends at the first later
-        one.
+        """Forget rows that end by then, and return them. Rows mostly came in the order of time: stops at the first that
+        starts later.
         """
         starts = self.rows.get((query, node), {})
         old = []
         for start_us, named in starts.items():
-            if any(row.end > floor_us for row in named.values()):
+            if start_us > floor_us:
                 break
-            old.append(start_us)
+            if all(row.end <= floor_us for row in named.values()):
+                old.append(start_us)
         for start_us in old:
             yield from starts.pop(start_us).values()
