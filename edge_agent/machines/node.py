@@ -92,6 +92,7 @@ class Node(ABC):
         self._spool_bytes = 0
         self._committed_us: int | None = None
         self._tokens: list[object] = []
+        self._in_commit: list[object] = []  # those that the commit under way makes durable
         self._token_us = 0
         self._spooled_epoch: int | None = None  # the epoch whose numbers the spool holds
         self._spooled_keys = AppendOnlyTable(slots.KEYS, restored.state)
@@ -234,6 +235,7 @@ class Node(ABC):
         }
         state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
         self._committing, self._committed_us, self._dirty = True, now_us, False
+        self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
         told, self._told = self._told, []
         return [*told, Commit(state, tuple(frames), forget, tuple(self.outbox.marks()), instead)]
@@ -327,7 +329,7 @@ class Node(ABC):
         return frozenset(each.group for each in step.groups if each.hints is not None)
 
     def _after_commit(self) -> list[Action]:
-        tokens, self._tokens = self._tokens, []
+        tokens, self._in_commit = self._in_commit, []
         return [Ack(tuple(tokens))] if tokens else []
 
     def _wait_for(self, token: object, now_us: int) -> None:

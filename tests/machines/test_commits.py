@@ -12,17 +12,21 @@ from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Session, Tumbling, Window
 from edge_agent.machines.checkpoint.append_only import SLOT_TEXTS, AppendOnlyTable
 from edge_agent.machines.events import (
+    Ack,
     Action,
     Arrived,
     Commit,
+    Committed,
     Configured,
     Read,
+    SendReceipt,
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.wire import snapshot
+from tests.support.machines.scripted_child import Sender
 from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, S, SimulatedHost, gateway_host
 
 MANY_KEYS = 20_000
@@ -178,3 +182,37 @@ def test_a_growing_table_is_read_back_whatever_was_written_when() -> None:
     state |= AppendOnlyTable("t", state).changes(["another"], anew=True)
     assert AppendOnlyTable.read("t", state) == ["another"]
     assert sum(value is not None for value in state.values()) == 1
+
+
+def reading(token: int) -> Read:
+    one = np.ones(1, np.int64)
+    return Read("s", Batch(one * T0, one, one * 0, [()]), token=token)
+
+
+def test_a_message_that_comes_while_a_commit_waits_for_its_disk_is_acknowledged_after_the_next_one() -> None:
+    """protocol 3.1: what came after the transaction was made is not in it."""
+    machine = gateway_host().machine
+    machine.handle(reading(1), T0)
+    (first,) = (a for a in machine.handle(Tick(), T0 + 2 * S) if isinstance(a, Commit))
+    assert first.state
+    machine.handle(reading(2), T0 + 3 * S)
+    done = machine.handle(Committed(), T0 + 4 * S)
+    assert Ack((1,)) in done
+    assert any(isinstance(action, Commit) for action in done)
+    assert Ack((2,)) in machine.handle(Committed(), T0 + 5 * S)
+
+
+def test_a_receipt_says_no_more_than_the_commit_that_it_follows_holds() -> None:
+    """protocol 3.2: a frame that comes while a merger's commit waits for its disk is receipted after the next one."""
+    child = Sender("a", query("q", Tumbling(S)))
+    merger = Merger(NodeSettings("m"), Random(1), grace_us=20 * S)
+    child.outbox.journal = merger.journal
+    merger.handle(Tick(), T0)
+    merger.handle(Committed(), T0)
+    done = merger.handle(Arrived((("a", child.birth(), None),)), T0 + S)
+    assert any(isinstance(action, Commit) for action in done)
+    merger.handle(Arrived((("a", child.send(frontier_us=T0), None),)), T0 + 2 * S)
+    receipts = [a.receipt for a in merger.handle(Committed(), T0 + 4 * S) if isinstance(a, SendReceipt)]
+    assert [receipt.upto for receipt in receipts] == [1]
+    receipts = [a.receipt for a in merger.handle(Committed(), T0 + 5 * S) if isinstance(a, SendReceipt)]
+    assert [receipt.upto for receipt in receipts] == [2]

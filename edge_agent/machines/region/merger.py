@@ -86,7 +86,8 @@ class Merger(Node):
         self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
         self.store = PartialStore()
         self._pack = pack
-        self._owed: set[EpochKey] = set()  # receipts to send after the next commit
+        self._owed: set[EpochKey] = set()  # receipts for the next commit to bring
+        self._receipts: list[Action] = []  # for after the commit under way
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
@@ -257,15 +258,18 @@ class Merger(Node):
         )
 
     def _after_commit(self) -> list[Action]:
-        out = super()._after_commit()
+        receipts, self._receipts = self._receipts, []
+        return [*super()._after_commit(), *receipts]
+
+    def _owed_receipts(self) -> list[Action]:
+        """What is received by now: a receipt says no more than the commit under way holds (3.2)."""
         owed, self._owed = sorted(self._owed), set()
-        for node, epoch in owed:
-            receipt = self.parent.inbox.receipt(node, epoch)
-            out.append(SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)))
-        return out
+        found = ((node, self.parent.inbox.receipt(node, epoch)) for node, epoch in owed)
+        return [SendReceipt(node, replace(receipt, horizon_us=self.horizon_us)) for node, receipt in found]
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         parent, inbox = self.parent, self.parent.inbox
+        self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
             **JOURNAL.write(self.journal),
             **RECEIVED.write(parent.received),
