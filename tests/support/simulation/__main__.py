@@ -17,6 +17,7 @@ from functools import partial
 
 from tests.support.simulation import programme
 from tests.support.simulation.failpoints import FAILPOINTS, GATE, NOT_YET
+from tests.support.simulation.trees import Shape
 
 
 def main() -> int:
@@ -26,13 +27,16 @@ def main() -> int:
     parser.add_argument("--with", dest="also", action="append", default=[], choices=sorted(NOT_YET), metavar="NAME")
     parser.add_argument("--only", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
     parser.add_argument("--without", action="append", default=[], choices=sorted(FAILPOINTS), metavar="NAME")
+    for name, kind in (("tiers", int), ("gateways", int), ("seconds", int), ("share", float)):
+        parser.add_argument(f"--{name}", type=kind, help="of a shrunk world")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     on = (frozenset(args.only) or GATE | frozenset(args.also)) - frozenset(args.without)
     seeds, hits, wrong, began_s = range(args.first, args.first + args.seeds), Counter[str](), 0, time.monotonic()
     with multiprocessing.Pool(min(args.processes, args.seeds)) as pool:
-        for outcome in pool.imap_unordered(partial(programme.run, on=on), seeds, chunksize=4):
+        shape = None if args.tiers is None else Shape(args.tiers, args.gateways, args.seconds, args.share)
+        for outcome in pool.imap_unordered(partial(programme.run, on=on, shape=shape), seeds, chunksize=4):
             hits += outcome.hits
             if outcome.wrong:
                 wrong += 1
@@ -49,7 +53,9 @@ def main() -> int:
 
 def report(outcome: programme.Outcome) -> None:
     """A seed that went wrong, with what it takes to see it again."""
+    shape = outcome.shape
     also = "".join(f" --only {name}" for name in sorted(outcome.on))
+    also += f" --tiers {shape.tiers} --gateways {shape.gateways} --seconds {shape.seconds} --share {shape.share}"
     print(f"seed {outcome.seed}: {len(outcome.wrong)} wrong, with {', '.join(sorted(outcome.on)) or 'no fault'}")
     for line in outcome.wrong[:3]:
         print(f"    {line[:300]}")

@@ -24,6 +24,7 @@ from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from tests.oracle import central_computer
 from tests.support.simulation.limits import drawn
+from tests.support.simulation.network import Message
 from tests.support.simulation.world import MS, SECOND, Chaos, Host, MergerHost, RootHost, World, pack, unpack
 from tests.support.tolerance import close
 
@@ -57,8 +58,7 @@ class GatewayHost(Host):
         self.hears_after_us = world.random.randint(0, 2_000) * MS
 
     def build(self, restored: Restored) -> Gateway:
-        settings = NodeSettings(self.name, "sim", 500 * MS, 1 * SECOND)
-        return Gateway(settings, self.rng, restored, self.disk.load)
+        return Gateway(self.fleet.settings(self.name), self.rng, restored, self.disk.load)
 
     def started(self, now_us: int) -> None:
         self.version = self.fleet.version_at(now_us - self.hears_after_us)
@@ -66,22 +66,45 @@ class GatewayHost(Host):
         source = self.machine.sources.get("s") if isinstance(self.machine, Gateway) else None
         self.position = source.position if source is not None and isinstance(source.position, int) else 0
 
+    def deliver(self, message: Message, now_us: int) -> None:
+        """Readings of earlier moments come first."""
+        self.read(now_us)
+        super().deliver(message, now_us)
+
     def tick(self, now_us: int) -> None:
         self.configure_again(now_us)
+        self.read(now_us)
+        super().tick(now_us)
+
+    def read(self, now_us: int) -> None:
+        """Hand over the readings that have arrived."""
+        if self.machine is None:
+            return
         first = self.position
         while self.position < len(self.readings) and self.readings[self.position].arrives_us <= now_us:
             self.position += 1
         part = self.readings[first : self.position]
         if part:
-            batch = Batch(
-                np.array([r.time_us for r in part], np.int64),
-                np.array([r.value for r in part], np.int64),
-                np.array([r.series for r in part], np.int64),
-                self.labels,
-            )
             self.note_lateness(part)
-            self.do(Read("s", batch, position=self.position), now_us)
-        super().tick(now_us)
+            self.do(self.event_of(part), now_us)
+
+    def event_of(self, part: list[Reading]) -> Read:
+        """Readings as the source hands them over."""
+        return Read("s", self.batch_of(part), position=self.position)
+
+    def batch_of(self, part: list[Reading]) -> Batch:
+        """Readings as columns."""
+        return Batch(
+            np.array([r.time_us for r in part], np.int64),
+            np.array([r.value for r in part], np.int64),
+            np.array([r.series for r in part], np.int64),
+            self.labels,
+        )
+
+    @property
+    def behind(self) -> bool:
+        """Whether the newest definitions have not reached it yet."""
+        return self.version != self.fleet.version_at(self.world.now_us)
 
     def configure_again(self, now_us: int) -> None:
         """Definitions that changed reach this gateway some time after they were published."""
@@ -112,17 +135,32 @@ class Fleet:
     ) -> None:
         """prefix: of all names of nodes, so that several fleets may have one root. limits: of the root."""
         random = Random(f"fleet {seed}")
-        self.world = World(seed, chaos)
+        self.seed, self.world = seed, World(seed, chaos)
         self.changes, self.sessions, self.limits = changes, sessions, limits
         self.frame_bytes = chaos.frame_bytes
-        self.sensor = Sensor(
-            "s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND, rereadable=True, own_clock=True
-        )
+        self.sensor = self._sensor()
         self.queries = self._queries(random)
         self.added = replace(self.queries[0], id="added", window=Tumbling(2 * SECOND))
         self.length_us = 40 * SECOND
         hosts = self.world.hosts
         hosts["root"] = RootHost(self.world, self._root)
+        self.gateways: list[str] = []
+        self.truth: dict[str, list[Reading]] = {}
+        self._grow(random, prefix)
+        self.root_host.start(0)
+
+    def _sensor(self) -> Sensor:
+        return Sensor(
+            "s", 1, "simulated", scale=-1, timeout_us=3 * SECOND, delay_us=1 * SECOND, rereadable=True, own_clock=True
+        )
+
+    def settings(self, name: str) -> NodeSettings:
+        """Those of a node."""
+        return NodeSettings(name, "sim", 500 * MS, 1 * SECOND)
+
+    def _grow(self, random: Random, prefix: str) -> None:
+        """The nodes below the root, and their readings."""
+        hosts = self.world.hosts
         depth = random.choice([0, 1, 1, 2])
         parents = ["root"]
         for level in range(depth):
@@ -131,12 +169,9 @@ class Fleet:
                 hosts[name] = MergerHost(self.world, name, random.choice(parents), self._merger)
             parents = names
         self.gateways = [f"{prefix}g{i}" for i in range(random.randint(1, 4))]
-        self.truth: dict[str, list[Reading]] = {}
         for name in self.gateways:
             self.truth[name] = self._readings(random)
             hosts[name] = GatewayHost(self.world, name, random.choice(parents), self.truth[name], self)
-        for host in hosts.values():
-            host.start(0) if isinstance(host, RootHost) else None
 
     def _queries(self, random: Random) -> tuple[Query, ...]:
         windows: list[Any] = [Tumbling(random.choice([1, 2, 5]) * SECOND)]
@@ -187,7 +222,7 @@ class Fleet:
         return NumpyRoot(journal, grace_us=GRACE, horizon_us=horizon_us, revise_every_us=revise_every_us)
 
     def _merger(self, host: Host, restored: Restored) -> Merger:
-        settings, named = NodeSettings(host.name, "sim", 500 * MS, 1 * SECOND), self._named(host.name)
+        settings, named = self.settings(host.name), self._named(host.name)
         return Merger(
             settings,
             host.rng,
@@ -264,6 +299,10 @@ class Fleet:
         extra = [key for key, row in final.items() if key not in want and not row.withdrawn and not self.settled(row)]
         return out + [f"extra {key}" for key in extra]
 
+    def window_of(self, query: str) -> Any:
+        """The window type of a query."""
+        return next(q.window for q in (*self.queries, self.added) if q.id == query)
+
     def settled(self, row: Row | None) -> bool:
         """Whether a short horizon may have kept a row as it was, or a reading out of all rows (4.2)."""
         if self.limits.horizon_us >= HORIZON_US:
@@ -289,7 +328,7 @@ class Fleet:
             if row.complete and not row.withdrawn and not excused:
                 series = [i for i, labels in enumerate(LABELS) if row.key in ("", f"machine={labels[0][1]}")]
                 expected = (r for leaf in row.coverage.expected for r in on_time[leaf])
-                window = next(q.window for q in (*self.queries, self.added) if q.id == row.query)
+                window = self.window_of(row.query)
                 low, high = row.start, row.end
                 if isinstance(window, Session):  # nor may one within the gap of it be missing, but across a cut
                     low, high = row.start - window.gap_us, row.end + 1

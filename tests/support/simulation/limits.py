@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from edge_agent.algebra.frame import MAX_FRAME_BYTES, Birth, Frame
-from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
 from edge_agent.machines.uplink.step import Step
 from tests.support.simulation.failpoints import Faults
 
@@ -23,15 +23,16 @@ def drawn(faults: Faults, frame_bytes: int) -> Iterator[None]:
 
     def encode_step(self: Any, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
         kind = "birth" if birth is not None else "flush" if step.flush is not None else "step"
-        self.frame_bytes = frame_bytes if faults.on(f"frames.{kind}") else MAX_FRAME_BYTES
-        frames = _encode_step(self, epoch, seq, step, birth)
+        self.frame_bytes = frame_bytes if frame_bytes and faults.on(f"frames.{kind}") else MAX_FRAME_BYTES
+        try:
+            frames = _encode_step(self, epoch, seq, step, birth)
+        except KeysExhausted:
+            faults.hits["keys.many"] += 1
+            raise
         if len(frames) > 1:
             faults.hits[f"frames.{kind}"] += 1
         return frames
 
-    if not frame_bytes:
-        yield
-        return
     EpochEncoder.encode_step = encode_step  # type: ignore[method-assign]
     try:
         yield

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import numpy as np
-
-from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.query.query import ON_MISSING, Aggregate, Query
 from edge_agent.algebra.windows import Punctuation, Session, Sliding, Tumbling
@@ -33,23 +30,14 @@ class Marking(Reading):
 class MarkedHost(GatewayHost):
     """A gateway whose source gives markers too."""
 
-    def tick(self, now_us: int) -> None:
-        self.configure_again(now_us)
-        first = self.position
-        while self.position < len(self.readings) and self.readings[self.position].arrives_us <= now_us:
-            self.position += 1
-        part = self.readings[first : self.position]
-        if part:
-            found = [item for item in part if not isinstance(item, Marking)]
-            batch = Batch(
-                np.array([r.time_us for r in found], np.int64),
-                np.array([r.value for r in found], np.int64),
-                np.array([r.series for r in found], np.int64),
-                self.labels,
-            )
-            markers = tuple(Marker(item.time_us, item.kind) for item in part if isinstance(item, Marking))
-            self.do(Read("s", batch, position=self.position, markers=markers), now_us)
-        super(GatewayHost, self).tick(now_us)
+    def event_of(self, part: list[Reading]) -> Read:
+        """Readings, and the markers among them."""
+        markers = tuple(Marker(item.time_us, item.kind) for item in part if isinstance(item, Marking))
+        batch = self.batch_of([item for item in part if not isinstance(item, Marking)])
+        return Read("s", batch, position=self.position, markers=markers)
+
+    def note_lateness(self, part: list[Reading]) -> None:
+        """Rows between markers are compared as a whole."""
 
 
 class MarkedFleet(Fleet):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.support.simulation.failpoints import FAILPOINTS, GATE, MS, SECOND
-from tests.support.simulation.fleets import Fleet
+from tests.support.simulation.failpoints import GATE, MS, SECOND
+from tests.support.simulation.trees import Shape, Tree
 from tests.support.simulation.world import Chaos
 
 # How likely a failpoint is each time it could happen, in worlds that have it.
@@ -18,14 +19,35 @@ CHANCES: Final = {
     "network.repeat": (0.1, 0.4),
     "network.late": (0.02,),
     "broker.restart": (0.01,),
-    "link.down": (0.005,),
-    "process.crash": (0.001, 0.005, 0.02),
+    "link.down": (0.01,),
+    "link.lower": (0.01,),
+    "process.crash": (0.002, 0.01, 0.03),
     "frames.step": (1.0,),
     "frames.flush": (1.0,),
     "frames.birth": (1.0,),
-    "root.killed": (0.1, 0.5),
+    "keys.many": (1.0,),
+    "epochs.many": (0.01,),
+    "disk.full": (0.01, 0.05),
+    "disk.flip_frame": (0.5,),
+    "disk.flip_slot": (0.3,),
+    "disk.older": (0.3,),
+    "disk.wiped": (0.3,),
+    "journal.unsynced": (0.5,),
+    "landing.cut": (0.03,),
+    "journal.new": (0.3,),
+    "clock.skew": (0.7,),
+    "clock.step": (0.01, 0.03),
+    "clock.unset": (0.5,),
+    "source.live": (1.0,),
+    "source.tokens": (1.0,),
+    "node.late": (0.5,),
+    "root.killed": (0.05, 0.3),
 }
-SHARE: Final = 0.5  # of the worlds that have a failpoint
+SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
+    **dict.fromkeys(("network.drop", "network.repeat", "process.crash", "frames.step"), 0.5),
+    **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
+}
+AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 DELAYS_US: Final = (20 * MS, 500 * MS, 5 * SECOND)
 
@@ -37,36 +59,50 @@ class Outcome:
     seed: int
     wrong: tuple[str, ...]
     on: frozenset[str]
+    shape: Shape
     hits: Counter[str]
 
 
 def chaos_of(seed: int, on: Collection[str]) -> Chaos:
-    """The faults that a seed draws, among those that may happen."""
-    random = Random(f"faults {seed}")
-    drawn = {name: random.choice(CHANCES[name]) for name in FAILPOINTS if random.random() < SHARE}
-    delay_us, frame_bytes = random.choice(DELAYS_US), random.choice(FRAME_BYTES)
-    return Chaos.of({name: chance for name, chance in drawn.items() if name in on}, delay_us, frame_bytes)
+    """The faults that a seed draws, among those that may happen. Each is drawn apart: others do not change it."""
+    chances = {}
+    for name in on:
+        random = Random(f"draws {seed} {name}")
+        if random.random() < SHARES.get(name, 0.3):
+            chances[name] = random.choice(CHANCES[name])
+    if any(name.startswith(AT_STARTS) for name in chances) and "process.crash" in on:
+        chances.setdefault("process.crash", 0.01)
+    if "source.live" in chances:  # what was lost is declared by the node's clock
+        chances = {name: chance for name, chance in chances.items() if not name.startswith("clock.")}
+    random = Random(f"world {seed}")
+    return Chaos.of(chances, random.choice(DELAYS_US), random.choice(FRAME_BYTES))
 
 
-def run(seed: int, on: Collection[str] = GATE) -> Outcome:
-    """One world. on: the failpoints that may happen in it."""
-    random, chaos = Random(f"kind {seed}"), chaos_of(seed, on)
-    sessions = random.random() < 0.4
-    fleet = Fleet(seed, chaos, sessions=sessions, changes=not sessions and random.random() < 0.3)
+def run(seed: int, on: Collection[str] = GATE, shape: Shape | None = None) -> Outcome:
+    """One world. on: the failpoints that may happen in it. shape: instead of the one that the seed draws."""
+    chaos, shape = chaos_of(seed, on), shape or Shape.of(seed)
+    tree = Tree(seed, chaos, shape)
     try:
-        wrong = tuple(fleet.run())
+        wrong = tuple(tree.run())
     except Exception as err:  # whatever a machine raises is a wrong answer of this seed
-        wrong = (f"{type(err).__name__}: {err}",)
+        at = traceback.extract_tb(err.__traceback__)[-1]
+        wrong = (f"{type(err).__name__} in {at.name}, line {at.lineno}: {err}",)
     had = frozenset(name for name, chance in chaos.more.items() if chance)
-    return Outcome(seed, wrong, had, fleet.world.faults.hits)
+    return Outcome(seed, wrong, had, shape, tree.world.faults.hits)
 
 
 def shrunk(outcome: Outcome) -> Outcome:
-    """The same seed with as few failpoints as still give a wrong answer."""
-    for name in sorted(outcome.on):
-        fewer = run(outcome.seed, outcome.on - {name})
-        if fewer.wrong:
-            outcome = fewer
+    """The same seed with as few failpoints, nodes, seconds and readings as still give a wrong answer."""
+    again = True
+    while again:
+        again = False
+        smaller = [(outcome.on - {name}, outcome.shape) for name in sorted(outcome.on)]
+        smaller += [(outcome.on, shape) for shape in outcome.shape.smaller()]
+        for on, shape in smaller:
+            fewer = run(outcome.seed, on, shape)
+            if fewer.wrong:
+                outcome, again = fewer, True
+                break
     return outcome
 
 

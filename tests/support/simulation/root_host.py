@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from typing import TYPE_CHECKING, Any
 
-from edge_agent.algebra.frame import HORIZON_US, Frame, Heartbeat
+from edge_agent.algebra.frame import HORIZON_US, Frame, Heartbeat, Receipt
 from edge_agent.config import topics
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadEnvelope, BadFrame, SendReceipt, Tick
 from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
 from edge_agent.root.completeness import Decider
-from edge_agent.runtime.region import heard
-from edge_agent.wire import frames, landing, receipts
+from edge_agent.runtime.region import heard, pack, unpack
+from edge_agent.wire import frames, landing, receipts, snapshot
 from tests.support.simulation.failpoints import MS, SECOND, CrashError
 from tests.support.simulation.network import Message
 
@@ -35,6 +34,9 @@ class RootHost:
         self.journal = world.random.getrandbits(60) | 1
         self.landed: list[Landing] = []
         self.received: dict[str, Any] = {}
+        self.damaged = 0  # files that could not be read to their end
+        self._newest_us = 0
+        self._older: list[dict[str, Any]] = []  # what a journal may come back as
         self.lander: Lander | None = None
         self._build = build
         self.root: Any = build(self.journal)
@@ -51,6 +53,11 @@ class RootHost:
 
     def start(self, now_us: int) -> None:
         del now_us
+        faults = self.world.faults
+        if self._older and faults.happens("journal.unsynced"):
+            self.received = faults.stream("journal.unsynced").choice(self._older)
+        if self.landed and faults.happens("journal.new"):
+            self.journal, self.received = faults.stream("journal.new").getrandbits(60) | 1, {}
         settings = LanderSettings(flush_us=300 * MS, horizon_us=self.horizon_us)
         self.lander = Lander(self.journal, settings, copy.deepcopy(self.received))
 
@@ -69,15 +76,25 @@ class RootHost:
                     case _:
                         pass
         except CrashError:
-            self.lander = None
-            self.down_until_us = now_us + 2 * SECOND
+            self.down(now_us + 2 * SECOND)
+
+    def down(self, until_us: int) -> None:
+        """The process dies, and is started again at that time."""
+        self.lander, self.down_until_us = None, until_us
+
+    def heal(self) -> None:
+        """Nothing is wrong with it that goes on."""
 
     def _land(self, land: Land) -> None:
         found = [record for record in land.objects if isinstance(record, bytes)]
         tick = landing.encode_tick(land.now_us, self.journal, found, land.statement, connected=True)
         content = b"".join([tick, *found])
+        if self.world.faults.happens("landing.cut"):  # found by the root: it was whole when it was receipted
+            content = content[: self.world.faults.stream("landing.cut").randrange(1, len(content))]
         self.landed.append((land.now_us, content))
         self.world.may_crash(self, "AfterLand")
+        if self.world.faults.on("journal.unsynced"):
+            self._older = [*self._older[-5:], copy.deepcopy(self.received)]
         self.received.update(copy.deepcopy(dict(land.received)))
 
     def deliver(self, message: Message, now_us: int) -> None:
@@ -117,24 +134,37 @@ class RootHost:
             self.revised.setdefault(query, []).append(at_us)
         self.rows += rows
         if self.world.faults.happens("root.killed"):
-            children = self.root.decider.parent.children
-            fresh = Decider(self.journal, children.grace_us, children.named)
-            fresh.restore(pickle.loads(pickle.dumps(self.root.decider.snapshot(lambda f: f))), lambda f: f)
-            self.root.decider = fresh
+            self._go_on_from_the_last_decision()
+
+    def _go_on_from_the_last_decision(self) -> None:
+        """As the root does after a restart: what it knows comes from the decision's row, as bytes."""
+        decider = self.root.decider
+        children = decider.parent.children
+        fresh = Decider(self.journal, children.grace_us, children.named)
+        fresh.restore(snapshot.loads(snapshot.dumps(decider.snapshot(pack))), unpack)
+        fresh.parent.inbox.journal = decider.parent.inbox.journal
+        self.root.decider = fresh
 
     def _read(self, content: bytes) -> None:
-        parent = self.root.decider.parent
-        for topic, received_us, payload in landing.iterate(content):
-            if topic == landing.TICK_TOPIC:
-                tick = landing.tick(payload)
-                parent.inbox.journal = tick.journal
-                parent.children.link(received_us, up=tick.connected)
-                continue
-            found = topics.parse(topic)
-            assert found is not None
-            message = heard(payload)
-            if not isinstance(message, BadEnvelope):
-                self.root.take(found.node, message, received_us)
+        """A landing file, as far as it can be read."""
+        decider, newest_us = self.root.decider, 0
+        stated: tuple[tuple[str, Receipt], ...] = ()
+        try:
+            for topic, received_us, payload in landing.iterate(content):
+                newest_us = received_us
+                if topic == landing.TICK_TOPIC:
+                    tick = landing.tick(payload)
+                    stated = tick.received
+                    decider.parent.inbox.journal = tick.journal
+                    decider.parent.children.link(received_us, up=tick.connected)
+                    continue
+                found, message = topics.parse(topic), heard(payload)
+                if found is not None and not isinstance(message, BadEnvelope):
+                    self.root.take(found.node, message, received_us)
+        except WireError:
+            self.damaged += 1
+        decider.stated(stated, max(newest_us, self._newest_us))
+        self._newest_us = max(newest_us, self._newest_us)
 
 
 def records(content: bytes) -> list[Record]:

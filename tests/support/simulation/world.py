@@ -39,6 +39,9 @@ from tests.support.simulation.root_host import RootHost
 from tests.support.simulation.spools import SimulatedSpool
 
 ACCEPTED: Final = 0  # the code of a PUBACK
+HOUR_US: Final = 3_600 * SECOND
+STARTS: Final = 70  # more than a parent that counts epochs would keep
+STARTS_A_STEP: Final = 10
 
 __all__ = ["MS", "SECOND", "Chaos", "Host", "MergerHost", "RootHost", "World", "pack", "unpack"]
 
@@ -87,13 +90,19 @@ class Host:
 
     def __init__(self, world: World, name: str, parent: str) -> None:
         self.world, self.name, self.parent = world, name, parent
-        self.disk = SimulatedSpool()
+        self.disk = SimulatedSpool(world.faults, lambda: world.now_us, self.committed)
         self.down_until_us = 0
         self.machine: Gateway | Merger | None = None
         self.rng = Random(f"{world.seed} {name}")
         self.executor: ActionExecutor | None = None
         self._taken: deque[Taken] = deque()
         self._token = 0
+        self.offset_us = 0  # of its clock
+        self._right_us: int | None = None  # when a clock that is wrong is set
+        self._turned = False  # the clock has just been set
+        self._starts_left = 0  # of a node that dies again and again
+        if world.faults.happens("clock.skew"):
+            self.offset_us = self.rng.randint(-2 * SECOND, 2 * SECOND)
 
     # --- what the executor asks of connections and files ------------------------------------------------------------
 
@@ -112,6 +121,12 @@ class Host:
     def acknowledge(self, tokens: tuple[object, ...]) -> None:
         """Messages with these tokens are durable."""
 
+    def performing(self, commit: Commit) -> None:
+        """A commit is about to be made."""
+
+    def committed(self) -> None:
+        """The last one is on the disk."""
+
     # --- life -------------------------------------------------------------------------------------------------------
 
     def build(self, restored: Restored) -> Gateway | Merger:
@@ -121,6 +136,8 @@ class Host:
         """What the rim tells a new process first."""
 
     def start(self, now_us: int) -> None:
+        if self.world.faults.happens("clock.unset"):
+            self.offset_us, self._right_us = 10 * SECOND - now_us, now_us + 5 * SECOND
         self.machine = machine = self.build(self.disk.open())
         self._taken.clear()
         this = cast("Any", self)  # connection, waiter and quarantine file
@@ -138,16 +155,15 @@ class Host:
                 for sent in self.executor.taken(self._taken.popleft()):
                     self._feed(sent, now_us)
         except CrashError:
-            self.machine = self.executor = None
-            self.down_until_us = now_us + self.world.random.choice([SECOND, 3 * SECOND, 20 * SECOND])
+            self.down(now_us + self.world.random.choice([SECOND, 3 * SECOND, 20 * SECOND]))
 
     def _feed(self, event: Event, now_us: int) -> None:
-        events = deque([event])
+        events, at_us = deque([event]), now_us + self.offset_us
         while events and self.machine is not None:
-            actions = self.machine.handle(events.popleft(), now_us)
+            actions = self.machine.handle(events.popleft(), at_us)
             self.machine.outbox.check()
             for action in actions:
-                events.extend(self.perform(action, now_us))
+                events.extend(self.perform(action, at_us))
 
     def perform(self, action: Action, now_us: int) -> list[Event]:
         assert self.executor is not None
@@ -155,6 +171,8 @@ class Host:
         if isinstance(action, Note):
             self.world.notes.append((now_us, self.name, action))
             return []
+        if isinstance(action, Commit):
+            self.performing(action)
         events = self.executor.perform(action, now_us)
         if isinstance(action, Commit):
             self.world.may_crash(self, "AfterCommit")
@@ -167,16 +185,54 @@ class Host:
             self.do(Arrived(((message.address.sender, heard(message.payload), None),)), now_us)
 
     def tick(self, now_us: int) -> None:
+        faults = self.world.faults
         if self.machine is None or self.executor is None:
             return
-        if self.world.faults.happens("link.down"):
+        self._turn_clock(now_us)
+        if self._starts_left or faults.happens("epochs.many"):
+            self._start_again(now_us)
+        elif self.executor.stuck:
+            for event in self.executor.retry(now_us + self.offset_us):
+                self.do(event, now_us)
+        elif faults.happens("link.down"):
             self.executor.void()
             self.do(LinkDown(), now_us)
             self.world.network.cut_until[self.name] = now_us + 5 * SECOND
         elif not self.machine.outbox.link_up:
             self.do(LinkUp(), now_us)
-        elif now_us >= self.machine.wake_us:
+        elif now_us + self.offset_us >= self.machine.wake_us or self._turned:
             self.do(Tick(), now_us)
+
+    def _turn_clock(self, now_us: int) -> None:
+        before_us = self.offset_us
+        if self.world.faults.happens("clock.step"):
+            steps = (-30 * SECOND, -3 * SECOND, 3 * SECOND, 30 * SECOND, HOUR_US, 30 * 24 * HOUR_US)
+            self.offset_us = self.rng.choice(steps)
+            self._right_us = now_us + self.rng.choice([SECOND, 5 * SECOND, 20 * SECOND])
+        elif self._right_us is not None and now_us >= self._right_us:
+            self.offset_us, self._right_us = 0, None
+        self._turned = self.offset_us != before_us
+
+    def _start_again(self, now_us: int) -> None:
+        """It dies after each start, a few times a step, while its parent is away."""
+        if not self._starts_left:
+            self._starts_left = STARTS
+            self.world.hosts[self.parent].down(now_us + 15 * SECOND)
+        for _ in range(min(self._starts_left, STARTS_A_STEP)):
+            self._starts_left -= 1
+            self.start(now_us)
+            self.do(Tick(), now_us)
+
+    def down(self, until_us: int) -> None:
+        """The process dies, and is started again at that time."""
+        self.machine = self.executor = None
+        self.down_until_us = until_us
+
+    def heal(self) -> None:
+        """Clock and disk are right from now on."""
+        self._starts_left = 0
+        self._right_us = self.world.now_us if self.offset_us else None
+        self.disk.heal()
 
 
 class MergerHost(Host):
@@ -189,8 +245,24 @@ class MergerHost(Host):
     def build(self, restored: Restored) -> Merger:
         return self._build(self, restored)
 
+    _lower_until_us = 0
+
     def started(self, now_us: int) -> None:
         self.do(LowerLink(up=True), now_us)
+
+    def deliver(self, message: Message, now_us: int) -> None:
+        """Frames are lost while the lower link is down."""
+        if message.address.kind == "receipt" or now_us >= self._lower_until_us:
+            super().deliver(message, now_us)
+
+    def tick(self, now_us: int) -> None:
+        if self._lower_until_us and now_us >= self._lower_until_us:
+            self._lower_until_us = 0
+            self.do(LowerLink(up=True), now_us)
+        elif self.machine is not None and self.world.faults.happens("link.lower"):
+            self._lower_until_us = now_us + 5 * SECOND
+            self.do(LowerLink(up=False), now_us)
+        super().tick(now_us)
 
 
 class World:
@@ -214,8 +286,10 @@ class World:
 
     def calm(self) -> None:
         """No more faults: what is left must come to its end."""
-        self.faults.heal("root.killed", "frames.step", "frames.flush", "frames.birth")
+        self.faults.heal()
         self.network.cut_until.clear()
+        for host in self.hosts.values():
+            host.heal()
 
     def run(self, until_us: int, each: Callable[[int], None]) -> None:
         """Advance to a time; `each` is called every step before the hosts' ticks."""
