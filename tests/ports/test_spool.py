@@ -147,7 +147,9 @@ def test_a_full_disk_takes_receipts_and_the_pages_they_free_take_frames(tmp_path
         assert (200 < seq < 5_000, disk.free_bytes) == (True, 0)
         for n in range(0, seq, 20):
             spool.commit(Commit(mark_sent=tuple((EPOCH, n + i) for i in range(20))))
-        assert not takes_two(spool, seq)
+        while takes_two(spool, seq):  # into the last free pages
+            seq += 2
+            assert seq < 5_000
         left = list(range(seq))
         while left:
             spool.commit(Commit(forget=tuple((EPOCH, n) for n in left[:10])))
