@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,7 @@ class LandingStream:
         self._busy = threading.Lock()
         self._failed: BaseException | None = None
         self._seen = 0  # files since the query began
+        self._query = 0  # how many have ended
 
     def stop(self) -> None:
         """End after the batch under way; may be called from a signal handler."""
@@ -69,6 +71,7 @@ class LandingStream:
         Files that still lie there and stand in the last decision are passed over by the job.
         """
         with self._busy:
+            self._query += 1  # a batch that the end has interrupted must not go on beside the new query
             query.stop()
             self._seen = 0
             if "://" not in self.job.settings.checkpoint:
@@ -88,7 +91,9 @@ class LandingStream:
             .option("maxFileAge", MAX_AGE)
             .load(landing)
         )
-        writer = files.writeStream.foreachBatch(self._process).option("checkpointLocation", checkpoint)
+        writer = files.writeStream.foreachBatch(partial(self._process, self._query)).option(
+            "checkpointLocation", checkpoint
+        )
         writer = (
             writer.trigger(availableNow=True)
             if self.once
@@ -96,9 +101,9 @@ class LandingStream:
         )
         return writer.start()
 
-    def _process(self, files: DataFrame, spark_batch: int) -> None:
+    def _process(self, query: int, files: DataFrame, spark_batch: int) -> None:
         with self._busy:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or query != self._query:
                 raise PortError("stopping")  # a batch that returns counts as done, and this one is not
             try:
                 self._seen += self.job.process(files, spark_batch)

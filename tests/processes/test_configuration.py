@@ -192,7 +192,7 @@ def test_a_node_says_who_it_is_answers_commands_and_says_goodbye(
     status = eventually(lambda: retained(broker.url, "hw/1/up/gw-1/status"))
     assert (status["online"], status["role"], status["parent"]) == (True, "gateway", "root")
     assert int(status["epoch"], 16)
-    assert status["clock"] == {"synced": True}
+    assert status["clock"]["synced"]
 
     said = {}
     for cmd in ("diagnose", "rebirth", "resend", "reload", "dance"):
