@@ -63,6 +63,12 @@ def online(node: Mapping[str, Any]) -> bool:
     return node.get("status", {}).get("online") is True
 
 
+def clock_known(node: Mapping[str, Any]) -> bool:
+    """Whether its time is known: until then its readings wait (docs/protocol.md 4.3)."""
+    clock = node.get("status", {}).get("clock")
+    return not (isinstance(clock, dict) and clock.get("synced") is False)
+
+
 def refusals(node: Mapping[str, Any]) -> list[str]:
     """One line per mistake in a definition that the node refuses."""
     refused = [(name, item.get("errors") or [{}]) for name, item in items(node) if item.get("ok") is False]
@@ -113,7 +119,7 @@ def row(name: str, node: Mapping[str, Any]) -> tuple[str, ...]:
         name,
         str(status.get("role", "")),
         str(status.get("parent", "")),
-        "online" if online(node) else "OFFLINE",
+        "OFFLINE" if not online(node) else "online" if clock_known(node) else "online, CLOCK UNKNOWN",
         str(status.get("version", "")),
         str(status.get("epoch", "")),
         str(state.get("version", "")),
