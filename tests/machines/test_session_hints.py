@@ -8,20 +8,21 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import Frame, Leaf, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, Leaf, Plan
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
+from edge_agent.wire.frames import encode
 
 S = 1_000_000
 GAP_US = 5 * S
 DOORS, WINDOWS = (Group(source, "", ("key",), 0, cut=SessionCut(GAP_US)) for source in ("door", "window"))
 PLAN = Plan(b"12345678", "session", ("count", "sum"), None, 0, (("q", 1),), GAP_US)
 FEW, MANY = 4, 6_000  # so many texts fill more than a frame
-KEYS = [f"key={number:012d}" for number in range(MANY)]
+KEYS = [f"key={number:012d}" for number in range(20_000)]
 
 
 SHARES = st.tuples(st.sets(st.integers(0, FEW - 1)), st.dictionaries(st.integers(0, FEW - 1), st.integers(0, 40)))
@@ -39,9 +40,9 @@ def group_step(group: Group, sent: list[int], open_: dict[int, int], *, promised
 class Pair:
     """A sender and its parent."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.parent = ChildFrames(7, 60 * S)
-        self.box = Outbox("a", Random(1), version="1", in_flight=3)
+        self.box = Outbox("a", Random(1), version="1", in_flight=3, frame_bytes=frame_bytes)
         self.box.journal = 7
         self.box.draw()
         leaf = (Leaf("a", self.box.epoch),)
@@ -54,6 +55,7 @@ class Pair:
     def send(self, *steps: GroupStep) -> int:
         """Answers how many frames it took."""
         frames = self.box.put(Step(steps))
+        assert all(len(encode(frame)) <= MAX_FRAME_BYTES for frame in frames)
         self.hear(frames)
         return len(frames)
 
@@ -97,3 +99,31 @@ def test_the_parent_holds_the_starts_below_the_promise(
         )
         for group, (_, open_) in zip((DOORS, WINDOWS), asked, strict=True):
             assert pair.held(group) == {key: us for key, us in open_.items() if us < promised_us}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sets(st.integers(0, 59)), st.dictionaries(st.integers(0, 59), st.integers(0, 99))), max_size=5
+    )
+)
+def test_more_registers_than_a_frame_holds_are_never_too_high_and_are_right_after_a_few_steps(
+    steps: list[tuple[set[int], dict[int, int]]],
+) -> None:
+    """protocol 2.3, 5.2: those that lower a bound go ahead in frames of their own, others may wait for the next one."""
+    pair = Pair(frame_bytes=200)
+    for number, (sent, open_) in enumerate(steps, 1):
+        promised_us = number * 20
+        pair.send(group_step(DOORS, sorted(sent), open_, promised_us=promised_us))
+        wanted = {key: us for key, us in open_.items() if us < promised_us}
+        held = pair.held(DOORS)
+        assert all(held.get(key, us + 1) <= us for key, us in wanted.items())
+        for _ in range(10):
+            pair.send(group_step(DOORS, [], open_, promised_us=promised_us))
+        assert pair.held(DOORS) == wanted
+
+
+def test_twenty_thousand_sessions_that_open_at_once_fit_into_frames() -> None:
+    """protocol 2.1, 5.2."""
+    pair, many = Pair(), {key: key + 1 for key in range(20_000)}
+    assert pair.send(group_step(DOORS, [], many, promised_us=10**6)) > 3
+    assert pair.held(DOORS) == many

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from edge_agent.machines.checkpoint.slots import NumbersState
 from edge_agent.machines.uplink.frame_packer import FramePacker
 from edge_agent.machines.uplink.session_hints import Registers, SessionHints
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
+
+REGISTER_BYTES: Final = 12  # a key and a start at their longest
 
 
 class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a new epoch and encodes again
@@ -68,6 +70,8 @@ class EpochEncoder:
             self._hint_keys(packer, group_step)
         registers = {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
         frames = packer.frames(epoch, seq, self.keys, self.nodes, birth=birth, flush=step.flush)
+        if sum(map(len, registers.values())) > self._most_registers:
+            frames, registers = self._spread(frames, registers)
         frames = [self.hints.unchanged(frame) for frame in frames[:-1]] + frames[-1:]
         frames[-1] = self._promise(frames[-1], step, registers)
         self.hints.sent(registers)
@@ -92,6 +96,37 @@ class EpochEncoder:
         for number, plan in self.plan_of.items():
             packer.define_plan(number, of_plan[number], plan)
         return packer.frames(epoch, seq, self.keys, self.nodes)
+
+    @property
+    def _most_registers(self) -> int:
+        """How many registers go into one frame."""
+        return max(self.frame_bytes // 2 // REGISTER_BYTES, 1)
+
+    def _spread(
+        self, frames: list[Frame], registers: Mapping[int, Registers]
+    ) -> tuple[list[Frame], dict[int, Registers]]:
+        """More registers than a frame holds: those that only lower a bound go ahead, in frames of their own (2.3).
+
+        Of the others, as many as the last frame holds; the rest waits for the next step, which a bound too low allows.
+        """
+        early: list[tuple[int, int, int | None]] = []
+        last: dict[int, Registers] = {}
+        room = self._most_registers
+        for number in registers:
+            lowered, raised = self.hints.split(number, room)
+            early += [(number, *register) for register in lowered]
+            last[number] = raised
+            room -= len(raised)
+        for at in range(0, len(early), self._most_registers):
+            groups: dict[int, list[tuple[int, int | None]]] = {}
+            for number, key, start_us in early[at : at + self._most_registers]:
+                groups.setdefault(number, []).append((key, start_us))
+            parts = tuple(GroupPart(number, registers=tuple(some)) for number, some in groups.items())
+            frames.append(Frame(frames[-1].epoch, frames[-1].seq + 1, groups=parts, flush=frames[-1].flush))
+        frames.append(Frame(frames[-1].epoch, frames[-1].seq + 1, flush=frames[-1].flush))
+        if frames[0].birth is not None:
+            frames[0] = replace(frames[0], birth=replace(frames[0].birth, frames=len(frames)))
+        return frames, last
 
     def _check_room(self, step: Step) -> None:
         texts: set[str] = set()

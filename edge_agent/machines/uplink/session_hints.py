@@ -37,8 +37,19 @@ class SessionHints:
             have[section.partials.key] = NO_HINT
         changed = np.flatnonzero(wanted != have)
         self._wanted[number] = wanted
-        starts = wanted[changed].tolist()
-        return tuple((k, None if s == NO_HINT else s) for k, s in zip(changed.tolist(), starts, strict=True))
+        return _registers(changed, wanted)
+
+    def split(self, number: int, most: int) -> tuple[Registers, Registers]:
+        """Registers of the step that lower a bound, and `most` of those that raise or clear one, for a last frame
+        without rows; of the others the present ones stay.
+        """
+        wanted = self._wanted.get(number)
+        if wanted is None:
+            return (), ()
+        have = _grown(self._sent.get(number), len(wanted))
+        lowered, raised = np.flatnonzero(wanted < have), np.flatnonzero(wanted > have)
+        wanted[raised[most:]] = have[raised[most:]]
+        return _registers(lowered, wanted), _registers(raised[:most], wanted)
 
     def unchanged(self, frame: Frame) -> Frame:
         """A frame before the last of its step, with the registers that its own partials clear sent again (2.3)."""
@@ -62,6 +73,11 @@ class SessionHints:
     def snapshot(self) -> dict[int, list[int]]:
         """Starts by key number, by group number."""
         return {number: starts_us.tolist() for number, starts_us in self._sent.items()}
+
+
+def _registers(keys: Ints, starts_us: Ints) -> Registers:
+    starts = starts_us[keys].tolist()
+    return tuple((k, None if s == NO_HINT else s) for k, s in zip(keys.tolist(), starts, strict=True))
 
 
 def _grown(starts_us: Ints | None, size: int) -> Ints:
