@@ -118,6 +118,12 @@ class SimulatedSpool:
         if self._faults.on("disk.older") and self.commits % COPY_EVERY == 0:
             self._copies = [*self._copies[-4:], self.stored.copy()]
 
+    @property
+    def used_bytes(self) -> int:
+        """What slots and frames take."""
+        slots = sum(map(len, self.stored.slots.values()))
+        return slots + sum(len(payload) for payload, _ in self.stored.frames.values())
+
     def heal(self) -> None:
         """There is room again."""
         self._full_until_us = 0
