@@ -16,7 +16,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows.count_sliding import CountSliding
 from edge_agent.algebra.windows.count_tumbling import CountTumbling
 from edge_agent.algebra.windows.state import State
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick, ticks
 from tests.support.cloud.jobs import CrashError, Roots
 from tests.support.cloud.raw_frames import Reading, naive, raw_rows
 
@@ -119,8 +119,8 @@ def test_a_gateway_that_is_missing_holds_what_is_counted(roots: Callable[..., Ro
         record(here, START, raw_rows(here, START + SECOND, mine)),
     )
     late = START + grace
-    root.take(tick(late), record(here, late, here.beat(late)))
-    root.take(tick(late + grace), record(here, late + grace, here.beat(late + grace)))
+    root.take(ticks(START, late), record(here, late, here.beat(late)))
+    root.take(ticks(late, late + grace), record(here, late + grace, here.beat(late + grace)))
     assert root.results() == {}
     theirs = [Reading(START + 1, KEYS[0], 50.0, "gw-b", 0)]
     at_us = late + grace

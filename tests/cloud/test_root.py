@@ -16,7 +16,7 @@ from edge_agent.algebra.frame import Define, Frame, Gap, Receipt
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import PortError
 from edge_agent.wire import frames, landing
-from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import JOURNAL, SECOND, START, Child, query, record, tick, ticks
 from tests.support.cloud.jobs import GRACE_US, Roots
 
 pytestmark = pytest.mark.spark
@@ -124,7 +124,7 @@ def test_members_of_the_configuration_are_waited_for_and_retired_nodes_are_not(r
     root.take(tick(at(1)), record(one, at(1), birth), record(one, at(2), first))
     assert not root.results()
     late = at(2) + GRACE_US + SECOND
-    root.take(record(one, late, one.rows(at(3), starts(1), np.array([2.0]))))
+    root.take(ticks(at(1), late), record(one, late, one.rows(at(3), starts(1), np.array([2.0]))))
     assert {(r["expected"], r["received"]) for r in root.results().values()} == {(2, 1)}
     root.take(record(two, late, two.birth()), record(two, late, two.rows(at(4), starts(3), np.array([7.0]))))
     root.start(retired=("gw-2",))
@@ -140,7 +140,7 @@ def test_rows_say_who_is_missing_and_are_revised_when_they_return(roots: Start) 
     births = [record(child, at(1), child.birth()) for child in (one, two)]
     root.take(tick(at(1)), *births, record(two, at(1), two.rows(at(1), starts(0), np.array([7.0]))))
     late = at(2) + GRACE_US
-    root.take(tick(late), record(one, late, one.rows(at(3), starts(0, 1, 2), np.array([1.0, 2.0, 3.0]))))
+    root.take(ticks(at(1), late), record(one, late, one.rows(at(3), starts(0, 1, 2), np.array([1.0, 2.0, 3.0]))))
     found = root.results()
     assert {second: found[key_of("q", second)]["received"] for second in (0, 1, 2)} == {0: 2, 1: 1, 2: 1}
     row = found[key_of("q", 2)]
@@ -326,7 +326,7 @@ def test_a_landing_file_that_was_cut_short_is_a_declared_loss_after_the_grace_ti
     root.take(tick(at(3)), later)
     root.start()  # what it waits for survives a restart
     assert root.results().keys() == {key_of("q", 0)}
-    root.take(tick(at(3) + GRACE_US))
+    root.take(ticks(at(3), at(3) + GRACE_US))
     found = root.results()
     assert {key: (row["complete"], row["readings"]) for key, row in found.items()} == {
         key_of("q", 0): (True, 1),

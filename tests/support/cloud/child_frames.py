@@ -131,6 +131,11 @@ def tick(received_us: int, *, journal: int = JOURNAL, connected: bool = True) ->
     return landing.encode_tick(received_us, journal, connected=connected)
 
 
+def ticks(after_us: int, upto_us: int) -> bytes:
+    """The records of a lander that runs all that time; time without records is no grace (docs/protocol.md 8.1)."""
+    return b"".join(tick(us) for us in (*range(after_us + 5 * SECOND, upto_us, 5 * SECOND), upto_us))
+
+
 def record(child: Child | str, received_us: int, payload: bytes) -> bytes:
     """A message as it lands."""
     node = child if isinstance(child, str) else child.node
