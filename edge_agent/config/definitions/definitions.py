@@ -22,7 +22,7 @@ from edge_agent.config.definitions.sensors import read_sensor, write_sensor
 from edge_agent.config.topics import ITEM_ID, TABLES
 from edge_agent.errors import ConfigError, NotSupported
 
-Value = TypeVar("Value", Sensor, Query)
+_Defined = TypeVar("_Defined", Sensor, Query)
 Payload = bytes | str | Mapping[str, object]
 
 MOST_PATTERNS: Final = 64  # of nodes, in a command to all of them
@@ -230,7 +230,7 @@ def query_of(text: str) -> Query:
     return _of_text("query", text, Query)
 
 
-def _of_text(kind: str, text: str, wanted: type[Value]) -> Value:
+def _of_text(kind: str, text: str, wanted: type[_Defined]) -> _Defined:
     value = _parse(kind, "", text, f"a {kind}'s canonical text", unbounded=True).value
     if not isinstance(value, wanted):
         raise ConfigError(f"a {kind}'s canonical text: is a removal")
