@@ -31,6 +31,9 @@ MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/prot
 MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
 MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
+LONG_AGO_US: Final = 0  # the start of a gap record whose sender cannot know it
+JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: what the parent's lost journal held (3.7)
+IN_DOUBT: Final = "in doubt"  # reason of a gap record: published to a journal that was lost (3.7)
 BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 

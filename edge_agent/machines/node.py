@@ -8,12 +8,13 @@ acknowledged after it; it comes early when messages wait for that and none has c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_HORIZON_US, MAX_KEYS, Frame, Gap
+from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_HORIZON_US, MAX_KEYS, Frame, Gap
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
@@ -47,6 +48,9 @@ from edge_agent.machines.uplink.step import Step, halves, only_rows, without_pro
 
 FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
+LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have left the parent
+MOST_LATE: Final = 1_000  # sendings of late rows that are remembered
+MOVED_AT_ONCE: Final = 200  # frames moved to a new journal in one commit: bounds its memory
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
 
@@ -99,6 +103,9 @@ class Node(ABC):
         numbers = {int(row.split("/")[1]) for row in restored.state if row.startswith(f"{slots.REGISTERS}/")}
         self._spooled_hints = {n: AppendOnlyTable(f"{slots.REGISTERS}/{n}", restored.state) for n in numbers}
         self._dirty = False  # something must be committed at the next chance
+        self._declared: tuple[Gap, ...] = ()  # losses with a journal of the parent, for the next step
+        self._late: deque[tuple[int, Group, int, int]] = deque(maxlen=MOST_LATE)  # when sent, group, start, end
+        self._moving = False  # this process has begun to move frames to a new journal
         self._restate = False  # an operator asks for the numbers again
         self._renew = False  # a frame of this epoch is damaged: another one begins, which says everything anew
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
@@ -138,7 +145,7 @@ class Node(ABC):
             case Receipted(receipt):
                 out += self.outbox.receipt(receipt, self._load)
                 self.horizon_us = receipt.horizon_us
-                self._dirty = self._dirty or bool(self.outbox.births)
+                self._dirty = self._dirty or bool(self.outbox.births) or self.outbox.outdated
             case Command(name):
                 out.append(self._command(name))
             case Damaged(epoch, seq):
@@ -212,6 +219,8 @@ class Node(ABC):
     def _commit(self, now_us: int) -> list[Action]:
         frames: list[Frame] = []
         self._keep_quota()
+        if self.outbox.outdated or (self.outbox.leaving and not self._moving):
+            frames += self._join_journal(now_us)
         if self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
             self._reborn = self._renew = False
             if self.outbox.epoch_id:
@@ -220,7 +229,13 @@ class Node(ABC):
         elif self._renew:
             self._renew = False
             frames += self.outbox.restate() + self._open_on_the_way(now_us)
-        step = self._step(now_us)
+        if self.outbox.leaving:
+            for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
+                frames += self._put(part, now_us)
+            step = Step()
+        else:
+            step = self._step(now_us)
+            step, self._declared = replace(step, gaps=(*step.gaps, *self._declared)), ()
         if self._failed:
             step, self._failed = replace(step, gaps=(*step.gaps, *self._failed)), []
         frames += self._put(step, now_us)
@@ -234,7 +249,7 @@ class Node(ABC):
             **slots.OUTBOX.write(self.outbox.snapshot()),
         }
         state |= self._numbers() | slots.HORIZON.write(self.horizon_us)
-        self._committing, self._committed_us, self._dirty = True, now_us, False
+        self._committing, self._committed_us, self._dirty = True, now_us, bool(self._declared)
         self._in_commit, self._tokens = self._tokens, []
         forget = tuple(self.outbox.take_forgotten())
         told, self._told = self._told, []
@@ -269,7 +284,27 @@ class Node(ABC):
         """A new epoch, with all that its birth states (1.2)."""
         self.outbox.draw()
         step = self._birth_step(now_us)
-        return self.outbox.open(without_promise(step) if self._too_many_hints(step) else step)
+        withheld = self._declared or self._too_many_hints(step)
+        return self.outbox.open(without_promise(step) if withheld else step)
+
+    def _join_journal(self, now_us: int) -> list[Frame]:
+        """The parent has a new journal: it gets a birth, what was never published, and then what is lost (3.7)."""
+        self._moving = True
+        nodes = self._leaf_names()
+        late = tuple(
+            Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
+            for sent_us, group, start_us, end_us in self._late
+            if now_us - sent_us < LATE_US
+        )
+        new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
+        for gap in declared:  # stated again should this journal be lost before it passed them on
+            if gap.reason == IN_DOUBT:
+                self._late.extend((now_us, group, gap.start_us, gap.end_us) for group in gap.groups)
+        self._declared = (*declared, *late)
+        if not new:
+            return []
+        self.outbox.draw(anew=True)
+        return self.outbox.open(without_promise(self._birth_step(now_us)))
 
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
         """A new epoch while the process goes on: what is open stays open, and so does the promise of the old one."""
@@ -296,6 +331,7 @@ class Node(ABC):
         What is open stays open: the process goes on and the new epoch names the last seq of the old one.
         """
         frames: list[Frame] = []
+        self._note_late(step, now_us)
         before, self.outbox.withheld = self.outbox.withheld, self._too_many_hints(step)
         if self.outbox.withheld and not before:
             self._told.append(Note("sessions.too_many", {"keys": self.settings.max_keys}))
@@ -306,6 +342,14 @@ class Node(ABC):
                 frames += self._open_on_the_way(now_us)
                 frames += self.outbox.put(part)
         return frames
+
+    def _note_late(self, step: Step, now_us: int) -> None:
+        """Remember where late rows lie: they are below what the parent promised, should its journal be lost (3.7)."""
+        for each in step.groups:
+            spans = [rows.partials for rows in each.rows if rows.late and len(rows.partials)]
+            if spans:
+                start_us, end_us = min(int(p.start.min()) for p in spans), max(int(p.end.max()) for p in spans)
+                self._late.append((now_us, each.group, start_us, end_us))
 
     def _parts(self, step: Step) -> Iterator[Step]:
         """A step in parts that each have no more keys than an epoch numbers."""
@@ -400,6 +444,14 @@ class Node(ABC):
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:
         """Slots that changed."""
+
+    @abstractmethod
+    def _reached(self) -> Mapping[Group, int]:
+        """Of every group the end of all that can have been sent."""
+
+    @abstractmethod
+    def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
+        """Of every group the leaves whose readings are sent."""
 
     @abstractmethod
     def _frontiers(self) -> Mapping[Group, int]:

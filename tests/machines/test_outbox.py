@@ -168,12 +168,14 @@ def test_a_parent_that_is_only_down_never_makes_a_frame_poison() -> None:
     assert not box.replaced
 
 
-def test_a_receipt_of_another_journal_frees_nothing() -> None:
-    """protocol 3.7: formats are here, moving to a new journal comes later."""
+def test_a_receipt_of_another_journal_frees_nothing_and_stops_publishing() -> None:
+    """protocol 3.7: until the node is born for it."""
     box = opened()
     notes = box.receipt(Receipt(box.epoch, 8, 1), no_frame)
     assert [n.name for n in notes] == ["parent.journal_changed"]
     assert box.spooled == 1
+    assert box.outdated
+    assert box.publish(1_000 * S) == []
 
 
 def test_first_use_defines_a_number_and_it_is_never_given_to_another() -> None:

@@ -23,8 +23,8 @@ from edge_agent.machines.checkpoint.paged_rows import PagedRows
 
 T = TypeVar("T")
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
-# frame that waits
-VERSION: Final = 5
+# frame that waits, 6 a change of the parent's journal
+VERSION: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class OutboxState:
 
     sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool. births: of each epoch of which
     frames are in the spool.
+    left: journals of the parent that are no more, newest last. leaving: the epoch of which frames are still to be moved
+    into the present one; 0: none. changes: of the parent's journal.
     """
 
     epoch_id: int
@@ -87,6 +89,9 @@ class OutboxState:
     lost_frames: int = 0
     whole: bool = False
     births: dict[int, BirthState] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+    leaving: int = 0
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +323,7 @@ class MemberState:
     hints: tuple[dict[str, int], dict[str, int]]  # key -> start: of this epoch, of the one before
     reach_us: int = NEVER_US  # see Member
     again_us: int = NEVER_US
+    reached: list[tuple[str, int, int, bool | None]] = field(default_factory=list)  # see Member.reached, .unlisted
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +465,7 @@ class MembershipSlots:
                     member.hints,
                     member.reach_us,
                     member.again_us,
+                    member.reached,
                 )
             rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
             there |= {f"{AGREEMENT.name}/{name}": ()}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.frame import JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
@@ -183,6 +183,10 @@ class ChildFrames:
         self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and (effect.copied or not isinstance(frame.birth.predecessor, tuple))
+        if any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
+            gaps = tuple(narrowed for gap in frame.gaps for narrowed in self._narrowed(effect.node, gap))
+            frame = replace(frame, gaps=gaps)
+            effect = replace(effect, frame=frame)
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
@@ -257,7 +261,24 @@ class ChildFrames:
         """A birth: what the node said in the epoch before, but for its leaves, it says anew (1.5)."""
         for membership in self.children.memberships.values():
             if node in membership.members:
+                if anew:
+                    membership.members[node].lose(node)
                 membership.members[node].begin(anew=anew)
+
+    def _narrowed(self, node: str, gap: Gap) -> list[Gap]:
+        """A record of what a lost journal held begins where its leaves had come to here (3.7); one a group and leaf."""
+        if gap.reason != JOURNAL_LOST:
+            return [gap]
+        out = []
+        for group in gap.groups:
+            membership = self.children.memberships.get(group)
+            member = None if membership is None else membership.members.get(node)
+            known = {} if member is None else {**member.leaf_frontiers(), **member.reached}
+            for leaf in gap.nodes:
+                start_us = max(gap.start_us, min(known.get(leaf, (gap.start_us, gap.start_us))))
+                if start_us < gap.end_us:
+                    out.append(replace(gap, groups=(group,), nodes=(leaf,), start_us=start_us))
+        return out
 
     def _hint(self, node: str, group: Group, part: GroupPart, dictionary: EpochDictionary) -> None:
         """Update the registers of open sessions (5.2)."""

@@ -258,7 +258,7 @@ class Inbox:
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
         """What is here of other epochs, or comes of them, applies for its data only; births that wait go on waiting."""
         for epoch, frames in list(self._lines.get(successor.node, {}).items()):
-            begun = frames.applied.next > 0 or not frames.born
+            begun = frames.applied.next > 0  # others may be its successors, or were for another journal
             if epoch != successor.epoch and begun and not frames.lost:
                 key = EpochKey(successor.node, epoch)
                 frames.lost = True

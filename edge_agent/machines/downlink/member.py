@@ -26,6 +26,8 @@ class Member:
     held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
     out: bool = False
     fresh: bool = True  # not weighed yet: one that comes behind the published frontier starts left out
+    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # leaf -> (frontier, bound) with a lost journal
+    unlisted: dict[str, bool] = field(default_factory=dict)  # of these: listed again, but nothing promised yet (3.7)
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
     reach_us: int = NEVER_US  # the latest end of its rows
     again_us: int = NEVER_US  # rows that begin before it may have come in a line that it does not know any more (1.3)
@@ -39,6 +41,7 @@ class Member:
         self.ahead = frontier_us > received_us + AHEAD_US
         if not self.ahead:
             self.frontier_us = frontier_us
+            self.unlisted = {leaf: listed for leaf, listed in self.unlisted.items() if not listed}
 
     def beat(self, frontier_us: int, received_us: int) -> None:
         """A heartbeat raised its frontier; heartbeats may overtake each other."""
@@ -49,6 +52,8 @@ class Member:
         self._definitions = None
         for leaf in change.leaves:
             self.leaves[leaf.node] = leaf
+            if leaf.node in self.unlisted:
+                self.unlisted[leaf.node] = True
         for name in change.dropped:
             self.drop(name)
         for serving in change.serving:
@@ -69,6 +74,14 @@ class Member:
         self._definitions = None
         self.leaves.pop(leaf, None)
         self.exceptions.pop(leaf, None)
+        self.reached.pop(leaf, None)
+        self.unlisted.pop(leaf, None)
+
+    def lose(self, node: str) -> None:
+        """Its journal is lost: each leaf below it is an exception until it is listed again (3.7). node: the member."""
+        bounds = {leaf: (us, min(bound_us, self.lowest_us)) for leaf, (us, bound_us) in self.leaf_frontiers().items()}
+        self.reached = {leaf: bounds[leaf] for leaf in self.leaves if leaf != node}
+        self.unlisted = dict.fromkeys(self.reached, False)
 
     def begin(self, *, anew: bool) -> None:
         """A birth: what it does not name it no longer serves. Leaves stay: they go by a word, never by silence (1.5).
@@ -108,17 +121,23 @@ class Member:
         for leaf in self.leaves:
             frontier, bound = self.exceptions.get(leaf, (self.frontier_us, self.frontier_us))
             frontier = min(frontier, self.frontier_us)
-            out[leaf] = (frontier, min(bound, frontier))
+            bound = min(bound, frontier)
+            if leaf in self.reached:  # what came before the journal was lost is here, whatever the new one knows
+                before = self.reached[leaf]
+                frontier, bound = before if leaf in self.unlisted else (max(frontier, before[0]), max(bound, before[1]))
+            out[leaf] = (frontier, bound)
         return out
 
     def exceptions_at(self, frontier_us: int) -> list[ExcludedLeaf]:
         """Its leaves behind a published frontier, while it is left out or behind too, or where it lists them (4.6)."""
-        low = self.out or self.frontier_us < frontier_us
-        return [
-            ExcludedLeaf(leaf, own_us, min(bound_us, self.lowest_us) if low else bound_us)
-            for leaf, (own_us, bound_us) in self.leaf_frontiers().items()
-            if own_us < frontier_us and (low or leaf in self.exceptions)
-        ]
+        low, out = self.out or self.frontier_us < frontier_us, list[ExcludedLeaf]()
+        for leaf, (own_us, bound_us) in self.leaf_frontiers().items():
+            lowest_us = min(bound_us, self.lowest_us) if low else bound_us
+            behind = own_us < frontier_us and (low or leaf in self.exceptions or leaf in self.unlisted)
+            # a member that is left out holds no session back, so that only this says what it has not sent (5.2)
+            if behind or (self.out and lowest_us < frontier_us):
+                out.append(ExcludedLeaf(leaf, own_us, lowest_us))
+        return out
 
     def snapshot(self) -> MemberState:
         fixed = self._definitions
@@ -138,6 +157,7 @@ class Member:
             (dict(self.hints), dict(self.held)),
             self.reach_us,
             self.again_us,
+            [(leaf, *bounds, self.unlisted.get(leaf)) for leaf, bounds in self.reached.items()],
         )
 
     @classmethod
@@ -151,6 +171,8 @@ class Member:
             *state.hints,
             state.out,
             state.fresh,
+            {leaf: (frontier_us, bound_us) for leaf, frontier_us, bound_us, _ in state.reached},
+            {leaf: listed for leaf, _, _, listed in state.reached if listed is not None},
             state.ahead,
             state.reach_us,
             state.again_us,

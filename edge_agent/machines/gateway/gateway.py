@@ -454,6 +454,16 @@ class Gateway(Node):
             source.heard_us = min(source.heard_us, now_us)
         self._anew = True
 
+    def _reached(self) -> Mapping[Group, int]:
+        out = {}
+        for group, state in self.groups.items():
+            source = self.sources.get(group.source)
+            out[group] = max(state.frontier_us, NEVER_US if source is None else source.newest_us + 1)
+        return out
+
+    def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
+        return dict.fromkeys(self.groups, (self.settings.node,))
+
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}
 

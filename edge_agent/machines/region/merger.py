@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import LOST, NEVER_US, ExcludedLeaf, Frame, Gap, Leaf, Serving
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
@@ -81,7 +81,10 @@ class Merger(Node):
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         state = restored.state
-        self.journal = JOURNAL.read(state) or random.getrandbits(63) | 1
+        known = JOURNAL.read(state)
+        self.journal = known or random.getrandbits(63) | 1
+        if known is None:  # new, or the spool is gone: its parent may know leaves of a journal before (3.7)
+            self.outbox.predecessor = LOST
         self.parent = ChildFrames(self.journal, grace_us, named)
         self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
         self.store = PartialStore()
@@ -344,6 +347,16 @@ class Merger(Node):
         for group, membership in self.parent.children.memberships.items():
             sent = self._group(group)
             sent.frontier_us = min(sent.frontier_us, membership.published_us)
+
+    def _reached(self) -> Mapping[Group, int]:
+        out = {}
+        for group, membership in self.parent.children.memberships.items():
+            frontiers = [member.frontier_us for member in membership.expected().values()]
+            out[group] = max([self._group(group).frontier_us, *frontiers])
+        return out
+
+    def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
+        return {group: tuple(sorted(self._leaves(group))) for group in self.parent.children.memberships}
 
     def _frontiers(self) -> Mapping[Group, int]:
         return {group: state.frontier_us for group, state in self.groups.items()}

@@ -5,7 +5,8 @@ the birth, written when the parent's journal is known, nothing is published befo
 that names the last seq before it (1.3); a broker's PUBACK only makes room in flight (3);
 receipted frames are deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
 (3.3); a frame that the parent refuses to receipt while it receipts later ones becomes a gap record after 5 re-sendings
-(3.6); heartbeats are neither spooled nor receipted (2.5).
+(3.6); heartbeats are neither spooled nor receipted (2.5); a new journal of the parent is a new parent (3.7,
+journal_change.py).
 
     SPOOLED --mark--> MARKED --publish--> SENT --receipt--> gone
                         ^------ link down / back-off ---'
@@ -13,7 +14,9 @@ receipted frames are deleted, the rest sent again with jittered back-off, `sent`
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from random import Random
@@ -37,12 +40,23 @@ from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink import quota
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.journal_change import (
+    Load,
+    first_frontiers,
+    in_doubt,
+    lost_with_journal,
+    moved,
+    sort_out,
+)
 from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
 RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
 RESEND_MOST_US: Final = 60_000_000
 POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
+KEPT_JOURNALS: Final = 8  # journals that were left: their receipts may still be under way
+OLD_RECEIPTS: Final = 5  # of a journal that was left, with none of the new one between: its parent was restored
+LOOKED_AHEAD: Final = 50  # frames that are searched for the first frontier of each group
 MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receipt; bounds what a duplicate storm costs
 
 
@@ -76,6 +90,13 @@ class Outbox:
         self.replaced: list[Frame] = []
         self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
         self.former: tuple[int, EpochEncoder] = (0, self.encoder)  # the epoch before, and its numbers
+        self.outdated = False  # the parent has another journal: nothing leaves until the node has joined it (3.7)
+        self.left: list[int] = []  # journals of the parent that are no more, newest last
+        self.changes = 0  # of the parent's journal
+        self.leaving = 0  # the epoch of which frames are still to be moved into the present one
+        self._to_move: deque[tuple[int, int]] = deque()
+        self._left_encoder = self.encoder  # of that epoch
+        self._old_receipts = 0
         self._born: dict[int, BirthState] = {}  # of epochs of which frames are in the spool
         self.withheld: frozenset[Group] = frozenset()  # groups whose frontier would need more registers than there are
         self.link_up = False
@@ -92,9 +113,11 @@ class Outbox:
         """What frames of the present epoch carry: its first 32 bits (1.1)."""
         return self.epoch_id >> 32
 
-    def draw(self) -> None:
-        """Draw the id of a new epoch; `open` comes next, with a birth that knows it."""
-        if self.epoch_id:
+    def draw(self, *, anew: bool = False) -> None:
+        """Draw the id of a new epoch; `open` comes next, with a birth that knows it. anew: for a new journal (3.7)."""
+        if anew:
+            self.predecessor = None
+        elif self.epoch_id:
             self.predecessor = (self.epoch, self.seq - 1)
         used = self.pending.epochs() | {self.epoch}
         self.former = (self.epoch, self.encoder)
@@ -193,7 +216,7 @@ class Outbox:
 
     def publish(self, now_us: int) -> list[Publish]:
         """What to send now: marked frames in order while there is room, and those whose receipt is overdue."""
-        if not self.link_up or self.journal is None or self.births:
+        if not self.link_up or self.journal is None or self.births or self.outdated:
             return []
         waiting = set(self._uncommitted)
         out: list[Publish] = []
@@ -235,7 +258,8 @@ class Outbox:
             self.journal = receipt.journal
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
         elif receipt.journal != self.journal:
-            return [Note("parent.journal_changed", {"known": self.journal, "got": receipt.journal})]
+            return self._other_journal(receipt.journal)
+        self._old_receipts = 0
         top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
         for key in [k for k in self.pending.marked if k[0] == receipt.epoch]:  # no other was sent
             seq, pending = key[1], self.pending.marked[key]
@@ -250,6 +274,91 @@ class Outbox:
         if receipt.quarantined:
             notes.append(Note("frame.quarantined", {"epoch": receipt.epoch, "seqs": list(receipt.quarantined)}))
         return notes
+
+    # --- another journal of the parent (3.7) ------------------------------------------------------------------------
+
+    def _other_journal(self, journal: int) -> list[Note]:
+        """A receipt of another journal. One that was left before may be late; several in a row are not."""
+        if journal in self.left:
+            self._old_receipts += 1
+            if self._old_receipts < OLD_RECEIPTS:
+                return []
+        known, self._old_receipts = self.journal, 0
+        self.left = [*(each for each in self.left if each != known), *([] if known is None else [known])][
+            -KEPT_JOURNALS:
+        ]
+        self.journal, self.outdated = journal, True
+        return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
+
+    def join_journal(
+        self, load: Load, reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]
+    ) -> tuple[bool, tuple[Gap, ...]]:
+        """Sort out what is spooled. Returns whether a new epoch must begin, and the losses to declare in it.
+
+        reached: of each group the end of all that was sent. nodes: of each group the leaves concerned.
+        """
+        everyone = tuple(sorted({name for names in nodes.values() for name in names}))
+        if (
+            not self.outdated
+        ):  # the process ended while frames were moved: nobody knows any more what their numbers mean
+            rest, self.leaving = list(self._to_move), 0
+            self._to_move.clear()
+            self.forget += rest
+            return False, (*self._in_doubt(rest, everyone, load), *lost_with_journal(reached, nodes))
+        self.outdated, self.changes = False, self.changes + 1
+        spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
+        gaps = self._in_doubt([*spooled.doubtful, *self._to_move], everyone, load)
+        groups, first = {number: group for group, number in self.encoder.groups.items()}, dict[Group, int]()
+        for key in (*spooled.moving, *spooled.kept)[:LOOKED_AHEAD]:
+            with suppress(PortError, WireError, ValueError, KeyError):
+                first_frontiers(load(*key), groups, first)
+        gaps += lost_with_journal({**reached, **first}, nodes)
+        self.forget += [*spooled.doubtful, *self._to_move]
+        for key in (*spooled.doubtful, *spooled.moving):
+            del self.pending[key]
+        self._flying.clear()
+        self._to_move, self.leaving = deque(spooled.moving), self.epoch if spooled.moving else 0
+        self._left_encoder = self.encoder
+        if not spooled.kept:
+            self.births.clear()
+            return True, gaps
+        self._readdress([key for key in spooled.kept if key[1] == 0], gaps, load)
+        return False, ()
+
+    def _in_doubt(self, keys: list[tuple[int, int]], everyone: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
+        gaps, lost = in_doubt(keys, self.encoder, self.epoch, everyone, load)
+        self.sent_readings -= lost
+        self.lost_readings += lost
+        return gaps
+
+    def _readdress(self, births: list[tuple[int, int]], gaps: tuple[Gap, ...], load: Load) -> None:
+        """Epochs that were never published go to the new journal as they are; the first begins with the losses."""
+        for i, key in enumerate(births):
+            frame = self.births.pop(key[0], None) or load(*key)
+            assert frame.birth is not None
+            before = self._born.get(key[0])
+            predecessor = None if i == 0 else frame.birth.predecessor
+            birth = replace(frame.birth, journal=self.journal or 0, predecessor=predecessor, held=None)
+            if before is not None:
+                self._born[key[0]] = replace(before, predecessor=predecessor)
+            self.replaced.append(replace(frame, birth=birth, gaps=(*frame.gaps, *gaps) if i == 0 else frame.gaps))
+
+    def moved_steps(self, load: Load, most: int) -> list[Step]:
+        """The next frames of the epoch that is left, as steps to put; they are forgotten with the same commit."""
+        encoder, out = self._left_encoder, list[Step]()
+        keys, nodes = list(encoder.keys), list(encoder.nodes)
+        while self._to_move and len(out) < most:
+            key = self._to_move.popleft()
+            try:
+                frame = load(*key)
+                out.append(moved(frame, encoder, keys, nodes))
+                self.sent_readings -= frame.readings  # counted again in the new epoch
+            except (PortError, WireError, ValueError, KeyError):
+                out.append(Step(gaps=(Gap(tuple(encoder.groups), 0, 0, -1, (), "damaged"),)))
+            self.forget.append(key)
+        if not self._to_move:
+            self.leaving = 0
+        return out
 
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
@@ -359,7 +468,7 @@ class Outbox:
         if not self.link_up or now_us - self.spoke_us < interval_us:
             return None
         self.spoke_us = now_us
-        if self.journal is None or self.births:
+        if self.journal is None or self.births or self.outdated or self.leaving:
             return Heartbeat(self.epoch, -1, ())
         groups = self.encoder.groups.keys() - self.withheld
         known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in groups]
@@ -382,6 +491,9 @@ class Outbox:
             lost_frames=self.lost_frames,
             whole=self.whole_books,
             births=dict(self._born),
+            left=list(self.left),
+            leaving=self.leaving,
+            changes=self.changes,
         )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
@@ -390,11 +502,15 @@ class Outbox:
         self.predecessor, self.encoder, self._born = state.predecessor, encoder, dict(state.births)
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
         self.whole_books = state.whole
+        self.left, self.leaving, self.changes = list(state.left), state.leaving, state.changes
         self.take_over(frames)
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
         """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
         for spooled in frames:
+            if spooled.epoch == self.leaving != 0:
+                self._to_move.extend((spooled.epoch, spooled.seq + i) for i in range(spooled.run))
+                continue
             if spooled.sent:
                 self.pending.marked[spooled.epoch, spooled.seq] = Pending()
             else:

@@ -1,0 +1,139 @@
+"""What becomes of spooled frames when the parent has a new journal (docs/protocol.md 3.7).
+
+Epochs of which no frame was ever published are addressed to the new journal as they are. Otherwise a new epoch begins:
+frames of the present epoch that were never published move into it, under its numbers. What was published and not
+receipted is in doubt: the old journal may have counted it, so that a gap record takes its place. What was receipted may
+be lost with the old journal; the child cannot know what of it was passed on, so its record begins at LONG_AGO_US, and
+the tier that knows how far each leaf had come narrows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, LONG_AGO_US, Frame, Gap
+from edge_agent.algebra.query.query import Group
+from edge_agent.errors import PortError, WireError
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
+
+MOST_RECORDS: Final = 100  # gap records of frames in doubt; more become one, which is wider
+MOST_LOOKED_AT: Final = 2_000  # frames in doubt that are decoded for their ranges
+
+Keys = list[tuple[int, int]]
+Load = Callable[[int, int], Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """The spool at a change of journal: (epoch, seq) in order.
+
+    doubtful: to be given up. moving: of the present epoch, to be sent in a new one. kept: whole epochs that stay.
+    """
+
+    doubtful: Keys
+    moving: Keys
+    kept: Keys
+
+
+def sort_out(pending: Iterable[tuple[tuple[int, int], bool]], epoch: int) -> Spooled:
+    """Sort the spooled frames. pending: (epoch, seq), whether ever published; in order. epoch: the present one."""
+    found = list(pending)
+    published = {key[0] for key, marked in found if marked}
+    begun = {key[0] for key, _ in found if key[1] == 0} - published
+    last = max((i for i, (key, _) in enumerate(found) if key[0] not in begun), default=-1)
+    kept = [key for key, _ in found[last + 1 :]]
+    if kept and kept[-1][0] == epoch:
+        return Spooled([key for key, _ in found[: last + 1]], [], kept)
+    doubtful = [key for key, marked in found if marked or key[0] != epoch]
+    return Spooled(doubtful, [key for key, marked in found if not marked and key[0] == epoch], [])
+
+
+def in_doubt(
+    keys: Keys, encoder: EpochEncoder, epoch: int, nodes: tuple[str, ...], load: Load
+) -> tuple[tuple[Gap, ...], int]:
+    """Gap records for frames that are given up, with those that were in them; and the readings of these frames.
+
+    encoder: of the present epoch.
+    """
+    by_number = {number: group for group, number in encoder.groups.items()}
+    everything = tuple(encoder.groups)
+    spans: dict[tuple[Group, ...], list[tuple[int, int, int]]] = {}
+    carried: list[Gap] = []
+    unknown = lost = 0
+    for key in keys[:MOST_LOOKED_AT]:
+        try:
+            frame = load(*key)
+        except (PortError, WireError, ValueError, KeyError):
+            unknown += 1
+            continue
+        carried += (replace(gap, run=0) for gap in frame.gaps)
+        lost += frame.readings
+        for part in frame.groups:
+            of = (by_number[part.group],) if key[0] == epoch and part.group in by_number else everything
+            for section in (*part.sections, *part.late):
+                rows = section.partials
+                if len(rows):
+                    readings = int(next(iter(rows.states.values())).sum())  # the first column of every basis: counts
+                    spans.setdefault(of, []).append((int(rows.start.min()), int(rows.end.max()), readings))
+    records = [
+        Gap(of, start_us, end_us, readings, nodes, IN_DOUBT)
+        for of, found in spans.items()
+        for start_us, end_us, readings in _joined(found)
+    ]
+    if len(records) > MOST_RECORDS:
+        start_us, end_us = min(r.start_us for r in records), max(r.end_us for r in records)
+        records = [Gap(everything, start_us, end_us, sum(r.readings for r in records), nodes, IN_DOUBT)]
+    if unknown or len(keys) > MOST_LOOKED_AT:
+        records.append(Gap(everything, 0, 0, -1, nodes, IN_DOUBT))
+    return (*carried, *records), lost
+
+
+def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(start, end, readings) with those that touch made one."""
+    out: list[tuple[int, int, int]] = []
+    for start_us, end_us, readings in sorted(spans):
+        if out and start_us <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end_us), out[-1][2] + readings)
+        else:
+            out.append((start_us, end_us, readings))
+    return out
+
+
+def lost_with_journal(reached: Mapping[Group, int], nodes: Mapping[Group, tuple[str, ...]]) -> tuple[Gap, ...]:
+    """Gap records for what the old journal may have held: of each group up to the end of all that was receipted."""
+    return tuple(
+        Gap((group,), LONG_AGO_US, end_us, -1, nodes[group], JOURNAL_LOST)
+        for group, end_us in reached.items()
+        if end_us > LONG_AGO_US and nodes.get(group)
+    )
+
+
+def moved(frame: Frame, encoder: EpochEncoder, keys: list[str], nodes: list[str]) -> Step:
+    """The rows, texts and gap records of a frame as a step. encoder: of its epoch; keys, nodes: its tables.
+
+    Frontiers, members and registers are left out: the new epoch states them after all moved rows.
+    """
+    by_number = {number: group for group, number in encoder.groups.items()}
+    steps = []
+    for part in frame.groups:
+        rows = [
+            StepRows(plan, late, replace(section.partials, states=section.rows(plan.basis).states), keys, nodes)
+            for late, sections in ((False, part.sections), (True, part.late))
+            for section in sections
+            for plan in (encoder.plan_of[section.plan],)
+        ]
+        if rows:
+            steps.append(GroupStep(by_number[part.group], None, tuple(rows)))
+    define = frame.define
+    texts = ((), ()) if define is None else (define.queries, define.sensors)
+    return Step(tuple(steps), *texts, gaps=tuple(replace(gap, run=0) for gap in frame.gaps))
+
+
+def first_frontiers(frame: Frame, groups: Mapping[int, Group], known: dict[Group, int]) -> None:
+    """Note the first frontier of each group that a frame states; `known` has those of frames before it."""
+    for part in frame.groups:
+        if part.frontier_us is not None and part.group in groups:
+            known.setdefault(groups[part.group], part.frontier_us)
