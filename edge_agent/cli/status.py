@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     elif nodes:
         print(table([row(name, node) for name, node in nodes.items()]))
         for name, node in nodes.items():
-            for text in (*refusals(node), *failures(node), *notes(node)):
+            for text in (*refusals(node), *failures(node), *losses(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
@@ -102,6 +102,16 @@ def failures(node: Mapping[str, Any]) -> list[str]:
             queries = ", ".join(map(str, one.get("queries") or ()))
             found.append(f"{step} of {function} ({package}): {why}" + (f"; queries {queries}" if queries else ""))
     return found
+
+
+def losses(node: Mapping[str, Any]) -> list[str]:
+    """A line if a parent of the node lost its journal, and with it readings (docs/protocol.md 3.7)."""
+    status = node.get("status", {})
+    times = status.get("parent_journals_lost")
+    if not isinstance(times, int) or times < 1:
+        return []
+    often = "once" if times == 1 else f"{times} times"
+    return [f"LOSS: {status.get('parent', 'its parent')} lost its spool {often}: what it held is in ops.gaps"]
 
 
 def complaint(error: Mapping[str, Any]) -> str:

@@ -98,6 +98,7 @@ class NodeStatus:
             "config": self.config,
             "sensors": list(self.sensors),
             "clock": self._clock(clock),
+            **({"parent_journals_lost": machine.outbox.changes} if machine.outbox.changes else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
         }
 

@@ -74,7 +74,10 @@ def merger(restored: Restored) -> tuple[Node, list[tuple[Event, int]]]:
 def test_a_spool_of_version_1_is_read_and_written_as_the_present_one(
     tmp_path: Path, name: str, node: str, machine: Callable[[Restored], tuple[Node, list[tuple[Event, int]]]]
 ) -> None:
-    """Spools written by commit 58927e6, with open rows of every kind, and the frames that it sent when it went on."""
+    """Spools written by commit 58927e6, with open rows of every kind, and the frames that it sent when it went on.
+
+    But for exceptions: of members left out that have open sessions too.
+    """
     path = tmp_path / f"{name}.db"
     path.write_bytes(gzip.decompress((OLD / f"{name}.db.gz").read_bytes()))
     spool = Spool(path, node, frames.encode)

@@ -27,7 +27,7 @@ class JournalFleet(Fleet):
         self.mergers = [host for host in self.world.hosts.values() if isinstance(host, MergerHost)]
         moments = sorted(START + random.randint(3 * SECOND, 20 * SECOND) for _ in range(random.choice([1, 1, 2, 3])))
         self.losses = [
-            (at_us, random.sample(self.mergers, random.choice([1, 1, len(self.mergers)]))) for at_us in moments
+            (at_us, random.sample(self.mergers, min(random.choice([1, 1, 9]), len(self.mergers)))) for at_us in moments
         ]
         self.length_us = 70 * SECOND
         self.truth = {name: self._longer(name, Random(f"{seed} {name}")) for name in self.gateways}

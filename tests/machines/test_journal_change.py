@@ -1,0 +1,139 @@
+"""A parent with a new journal is a new parent (docs/protocol.md 3.7)."""
+
+from __future__ import annotations
+
+from edge_agent.algebra.frame import IN_DOUBT, JOURNAL_LOST, Frame, Gap, Leaf, Members, Receipt
+from edge_agent.cli.status import losses
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.events import LinkUp, Publish, Receipted, Sent, Tick
+from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.uplink.journal_change import Spooled, sort_out
+from edge_agent.machines.uplink.outbox import OLD_RECEIPTS
+from edge_agent.runtime.status_and_commands import NodeStatus
+from tests.support.fakes import FakeClock
+from tests.support.machines.simulated_host import JOURNAL, QUERY, T0, S, SimulatedHost, gateway_host, read
+
+NEW = 9
+
+
+def at_work(*, published: bool) -> SimulatedHost[Gateway]:
+    """A gateway with rows of four windows in its spool. published: whether its link was up meanwhile."""
+    host = gateway_host()
+    host.accepted(T0)
+    if not published:
+        host.machine.outbox.link(up=False)
+    for i in range(6):
+        read(host, T0 + i * S, 1, T0 + i * S)
+        host.do(Tick(), T0 + i * S + S // 2)
+    return host
+
+
+def meet(host: SimulatedHost[Gateway], journal: int, now_us: int) -> list[Frame]:
+    """A receipt of that journal, and the frames that follow."""
+    known = len(host.frames)
+    if not host.machine.outbox.link_up:
+        host.do(LinkUp(), now_us)
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, journal, 0)), now_us)
+    host.do(Tick(), now_us + S)
+    host.do(Tick(), now_us + 2 * S)
+    return host.frames[known:]
+
+
+def readings(frames: list[Frame]) -> int:
+    return sum(frame.readings for frame in frames)
+
+
+def gaps(frames: list[Frame]) -> list[Gap]:
+    return [gap for frame in frames for gap in frame.gaps]
+
+
+def test_a_gateway_is_born_anew_for_a_new_journal_and_declares_what_is_in_doubt() -> None:
+    """protocol 3.7: the birth names no predecessor; its first frontier comes after the losses."""
+    host = at_work(published=True)
+    sent = readings(host.frames)
+    assert sent > 0
+    frames = meet(host, NEW, T0 + 6 * S)
+    birth = frames[0].birth
+    assert birth is not None
+    assert (birth.journal, birth.predecessor) == (NEW, None)
+    stated = next(i for i, frame in enumerate(frames) if any(part.frontier_us is not None for part in frame.groups))
+    told = next(i for i, frame in enumerate(frames) if frame.gaps)
+    assert told <= stated
+    assert {gap.reason for gap in gaps(frames)} == {IN_DOUBT, JOURNAL_LOST}
+    assert sum(gap.readings for gap in gaps(frames) if gap.reason == IN_DOUBT) == sent
+    assert all(frame.epoch == frames[0].epoch for frame, _ in host.disk.frames.values()), "nothing of it is sent again"
+
+
+def test_what_was_never_published_goes_to_the_new_journal_as_it_is() -> None:
+    """protocol 3.7: no reading of it is lost, and none is declared so."""
+    host = at_work(published=False)
+    sent = readings(host.frames)
+    host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + 6 * S)
+    host.do(LinkUp(), T0 + 6 * S)
+    host.do(Tick(), T0 + 8 * S)
+    kept = [frame for frame, _ in host.disk.frames.values()]
+    moved = readings(kept)
+    assert moved >= sent - sum(gap.readings for gap in gaps(kept) if gap.reason == IN_DOUBT) > 0
+    assert [frame.birth.journal for frame in kept if frame.birth is not None] == [NEW]
+
+
+def test_a_late_receipt_of_the_journal_that_was_left_changes_nothing_but_several_do() -> None:
+    """protocol 3.7: a parent whose disk was restored from a copy is not met by silence either."""
+    host = at_work(published=True)
+    meet(host, NEW, T0 + 6 * S)
+    epoch = host.machine.outbox.epoch
+    for _ in range(OLD_RECEIPTS - 1):
+        host.do(Receipted(Receipt(epoch, JOURNAL, 0)), T0 + 9 * S)
+    assert host.machine.outbox.journal == NEW
+    host.do(Receipted(Receipt(epoch, JOURNAL, 0)), T0 + 9 * S)
+    host.do(Tick(), T0 + 10 * S)
+    assert host.machine.outbox.journal == JOURNAL
+    assert host.machine.outbox.epoch != epoch
+
+
+def test_nothing_is_published_between_the_receipt_and_the_new_birth() -> None:
+    """protocol 3.7"""
+    host = at_work(published=True)
+    done = host.do(Receipted(Receipt(host.machine.outbox.epoch, NEW, 0)), T0 + 6 * S)
+    epoch = host.machine.outbox.epoch
+    assert all(action.epoch == epoch for action in done if isinstance(action, Publish))
+    for action in done:
+        if isinstance(action, Publish):
+            host.do(Sent(action.epoch, action.seq), T0 + 6 * S)
+
+
+def test_frames_are_sorted_by_what_the_old_journal_can_have_seen() -> None:
+    """protocol 3.7: published or of an epoch whose numbers are forgotten; of the present one; of whole epochs."""
+    old, tail = [((1, 0), True), ((1, 1), False)], [((2, 0), True), ((2, 1), False), ((2, 2), False)]
+    assert sort_out([*old, *tail], 2) == Spooled([(1, 0), (1, 1), (2, 0)], [(2, 1), (2, 2)], [])
+    fresh = [((2, 0), False), ((2, 1), False)]
+    assert sort_out([*old, *fresh], 2) == Spooled([(1, 0), (1, 1)], [], [(2, 0), (2, 1)])
+
+
+def test_the_tier_above_a_lost_journal_begins_its_record_where_the_leaf_had_come_to() -> None:
+    """protocol 3.7: and keeps each leaf an exception until it is listed again."""
+    above = ChildFrames(JOURNAL, 60 * S)
+    member = above.children.membership(QUERY.group).member("m")
+    member.change(Members(0, (Leaf("a", 1), Leaf("b", 1))))
+    member.promise(T0 + 5 * S, T0 + 5 * S)
+    member.lose("m")
+    member.begin(anew=True)
+    member.change(Members(0, (Leaf("a", 2),)))
+    member.promise(T0 + 9 * S, T0 + 9 * S)
+    assert member.leaf_frontiers()["a"] == (T0 + 9 * S, T0 + 9 * S)
+    assert member.leaf_frontiers()["b"] == (T0 + 5 * S, T0 + 5 * S)
+    assert [each.node for each in member.exceptions_at(T0 + 9 * S)] == ["b"]
+    record = Gap((QUERY.group,), 0, T0 + 8 * S, -1, ("a", "b"), JOURNAL_LOST)
+    assert [(gap.start_us, gap.nodes) for gap in above._narrowed("m", record)] == [
+        (T0 + 5 * S, ("a",)),
+        (T0 + 5 * S, ("b",)),
+    ]
+
+
+def test_the_status_says_that_a_parent_lost_its_spool() -> None:
+    """protocol 3.7: for the operator."""
+    host = at_work(published=True)
+    assert "parent_journals_lost" not in NodeStatus("a", "gateway", "hall", "1").card(host.machine, FakeClock())
+    meet(host, NEW, T0 + 6 * S)
+    card = NodeStatus("a", "gateway", "hall", "1").card(host.machine, FakeClock())
+    assert losses({"status": card}) == ["LOSS: hall lost its spool once: what it held is in ops.gaps"]
