@@ -10,7 +10,7 @@ from edge_agent.machines.events import Note
 from edge_agent.root.numpy.rows import Row
 from tests.support.simulation.fleets import START, Fleet
 from tests.support.simulation.limits import drawn
-from tests.support.simulation.spools import SimulatedSpool
+from tests.support.simulation.spools import Stored
 from tests.support.simulation.world import SECOND, Chaos, MergerHost
 from tests.support.tolerance import close
 
@@ -41,7 +41,7 @@ class JournalFleet(Fleet):
         while self.losses and self.losses[0][0] <= now_us:
             for merger in self.losses.pop(0)[1]:
                 merger.machine = merger.executor = None
-                merger.disk = SimulatedSpool()
+                merger.disk.stored = Stored()
                 merger.down_until_us = now_us + merger.rng.choice([0, 1, 8]) * SECOND
 
     def run(self) -> list[str]:
