@@ -161,3 +161,14 @@ def test_a_damaged_frame_of_the_spool_becomes_a_gap_record_at_its_place() -> Non
     assert [(frame.epoch, frame.seq) for frame in replaced] == [(epoch, 1)]
     assert [gap.reason for frame in replaced for gap in frame.gaps] == ["damaged"]
     assert (epoch, 1) in host.disk.frames
+
+
+def test_a_gap_record_marks_a_window_that_closes_in_a_later_batch() -> None:
+    """protocol 3.5, 4.7."""
+    child = Sender("a", SUMS)
+    root = root_of(child)
+    root.take("a", child.lose(T0, T0 + S), T0)
+    assert root.step(T0) == []
+    root.take("a", child.send((T0, T0 + S, "", 1.0), frontier_us=T0 + 9 * S), T0)
+    (row,) = root.step(T0)
+    assert row.coverage.missing == (("a", "lost"),)
