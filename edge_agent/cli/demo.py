@@ -7,15 +7,19 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edge_agent.cli import audit
+from edge_agent.ports.mqtt.link import Link
+
 if TYPE_CHECKING:
     from edge_agent.demo.compare import Comparison
     from edge_agent.demo.runner import DemoRun
+    from edge_agent.root.books import Audit
 
 HELP = (
     "Run the whole tree on this machine: 8 gateways (the last one reads this machine itself), 2 regions, 3 brokers, a "
     "lander and a Spark root, configured through MQTT. In the middle one agent, one merger and one broker are killed "
-    "with -9. At the end every window in Delta is compared with a direct computation over the raw readings. It takes "
-    "about three minutes."
+    "with -9. At the end every window in Delta is compared with a direct computation over the raw readings, and the "
+    "books of all nodes are audited. It takes about three minutes."
 )
 EXAMPLES = """\
   headwater demo
@@ -27,6 +31,7 @@ SQL: Final = (
     "where query = 'boiler-1s' and not withdrawn order by window_start desc, key limit 10"
 )
 NEXT: Final = 'select * from "boiler-10s" order by window_start desc limit 10'
+AUDIT_S: Final = 10.0  # for the retained books of all nodes, on a busy machine
 LEAST_GATEWAYS: Final = 2  # one simulated and this machine
 MOST_GATEWAYS: Final = 64
 
@@ -40,20 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the demo and print its results. Returns 1 if a window differs."""
+    """Run the demo and print its results. Returns 1 if a window differs or the books do not balance."""
     gateways = min(max(args.gateways, LEAST_GATEWAYS), MOST_GATEWAYS)
     check()
     from edge_agent.demo.runner import DemoRun
 
-    run = DemoRun(gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill)
+    found: list[Audit] = []
+
+    def audited(tables: Path, brokers: list[str]) -> None:
+        links = [Link(url, f"demo-audit-{at}", connect_timeout_s=5.0) for at, url in enumerate(brokers)]
+        found.append(audit.audited(str(tables), links, AUDIT_S))
+
+    run = DemoRun(gateways, args.seconds, lambda text: print(text, flush=True), kill=args.kill, audit=audited)
     print(f"everything is in {run.folder}")
     print("starting 3 brokers, lander, Spark root, 2 regions and", gateways, "gateways; Spark takes half a minute")
     verdict = run.run()
     report(run, verdict)
     picture(run, args.picture)
-    if verdict.good and not args.keep:
+    print("\n" + "\n".join(line for books in found for line in audit.lines(books)))
+    good = verdict.good and all(map(audit.balanced, found))
+    if good and not args.keep:
         run.tidy()
-    return 0 if verdict.good else 1
+    return 0 if good else 1
 
 
 def check() -> None:

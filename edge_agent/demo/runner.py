@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -35,10 +35,20 @@ class DemoRun:
     """One run. `run` stops every process that it started, also after an error.
 
     seconds: how long the tree runs after the first row. kill: whether processes are killed. report: prints a line.
+    audit: is called at the end, when all nodes have stopped and the brokers still run.
     """
 
-    def __init__(self, gateways: int, seconds: float, report: Callable[[str], None], *, kill: bool) -> None:
-        self._seconds, self._report, self._kill = seconds, report, kill
+    def __init__(
+        self,
+        gateways: int,
+        seconds: float,
+        report: Callable[[str], None],
+        *,
+        kill: bool,
+        audit: Callable[[Path, list[str]], None] = lambda _tables, _brokers: None,
+    ) -> None:
+        """audit: takes the folder of the tables and the addresses of the brokers."""
+        self._seconds, self._report, self._kill, self._audit = seconds, report, kill, audit
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
         self.tables = self.folder / "root" / "tables"
         self.begin_us = (int(time.time()) + LEAD_S) * SECOND_US
@@ -186,17 +196,16 @@ class DemoRun:
 
     def _end(self) -> None:
         """Stop from the leaves upward, so that the root writes its deferred revisions."""
-        for group in (
-            self.gateways.values(),
-            self.regions.values(),
-            (self.lander,),
-            (self.root,),
-            self.brokers.values(),
-        ):
-            for child in group:
-                child.ask_to_stop()
-            for child in group:
-                child.stop(60.0 if child is self.root else 10.0)
+        for group in (self.gateways.values(), self.regions.values(), (self.lander,), (self.root,)):
+            self._stop(group)
+        self._audit(self.tables, [broker.url for broker in self.brokers.values()])
+        self._stop(self.brokers.values())
+
+    def _stop(self, group: Collection[ChildProcess]) -> None:
+        for child in group:
+            child.ask_to_stop()
+        for child in group:
+            child.stop(60.0 if child is self.root else 10.0)
 
     # --- the comparison --------------------------------------------------------------------------------------------
 

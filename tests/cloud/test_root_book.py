@@ -26,8 +26,9 @@ def test_rows_that_count_are_what_the_decisions_applied_and_a_row_that_stands_tw
     """protocol 9.1; rows that a run stored for a batch it did not decide do not count (8.1)."""
     root, child = roots(), Child("gw-1", (query(),))
     epoch, folder = child.epoch, root.place.root
+    birth = child.birth()
     rows = child.rows(START + SECOND, np.array([START, START + SECOND]), np.array([1.0, 5.0]))
-    root.take(tick(START), record(child, START, child.birth()), record(child, START + SECOND, rows))
+    root.take(tick(START), record(child, START, birth), record(child, START + SECOND, rows))
     _again(root, F.lit("a run that died"))
     found = root_book(folder)
     assert (found.applied, found.stored, found.doubled, found.uncounted) == ({"gw-1": 2}, {"gw-1": 2}, (), 0)

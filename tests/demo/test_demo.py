@@ -60,6 +60,7 @@ def test_the_demo_survives_its_kills_and_every_window_is_right(tmp_path: Path) -
                 subprocess.run([*command.split(), "-m", message.strip("'")], check=True)
     text = "\n".join(said)
     assert demo.returncode == 0, text
+    assert said[-1] == "balanced", text
     assert re.search(r"^\d+ windows, 0 differ, 0 missing, 0 double$", text, re.MULTILINE), text
     assert "killed with -9 and started again: gw-1, north, broker-south" in text
     assert picture.stat().st_size > 10_000
