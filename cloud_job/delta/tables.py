@@ -139,7 +139,7 @@ COVERAGE: Final = Table(
         "leaf": ("STRING", "gateway that is missing"),
         "reason": (
             "STRING",
-            "behind: not that far yet; lost: a gap record covers a part; began: serves a part of it",
+            "behind: not that far yet; lost: a gap record covers a part; began, ended: serves a part of it",
         ),
         "batch": ("BIGINT", "micro-batch that used it first"),
     },

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edge_agent.algebra.frame import BEGAN, LOST, Gap
+from edge_agent.algebra.frame import BEGAN, ENDED, LOST, Gap
 from edge_agent.algebra.query.query import Group
 
 
@@ -36,6 +36,7 @@ def window_coverage(
     end_us: int,
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
+    ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
     """Coverage of [start, end). leaves: leaf -> frontier. gaps: all known gap records; one without nodes concerns all.
 
@@ -43,17 +44,22 @@ def window_coverage(
     expected in windows that end by then (docs/protocol.md 4.5). If it begins within the window, it is missing with
     reason 'began', because the row contains only its later readings. A leaf is missing with reason 'behind' while its
     frontier lies below the end, and with 'lost' if a gap record of the group covers a part of the window ('began' if
-    that is the record's reason).
+    that is the record's reason). ends: leaf -> latest window end that it serves, of those that removed the query before
+    others did. Such a leaf is not expected in windows that start there or later, and it is missing with the reason
+    'ended' where it ends within the window.
     """
     if begins:
         leaves = {leaf: frontier for leaf, frontier in leaves.items() if begins.get(leaf, start_us) < end_us}
+    if ends:
+        leaves = {leaf: frontier for leaf, frontier in leaves.items() if ends.get(leaf, end_us) > start_us}
     began = {leaf for leaf in leaves if begins and begins.get(leaf, start_us) > start_us}
     missing = {(leaf, "behind") for leaf, frontier_us in leaves.items() if frontier_us < end_us}
     missing |= {(leaf, BEGAN) for leaf in began}
+    missing |= {(leaf, ENDED) for leaf in leaves if ends.get(leaf, end_us) < end_us}
     for gap in gaps:
         if group in gap.groups and gap.start_us < end_us and gap.end_us > start_us:
-            why = _reason(gap)
-            missing.update((leaf, why) for leaf in gap.nodes or leaves if begins.get(leaf, start_us) <= start_us)
+            why, whole = _reason(gap), (leaf for leaf in gap.nodes or leaves if ends.get(leaf, end_us) >= end_us)
+            missing.update((leaf, why) for leaf in whole if begins.get(leaf, start_us) <= start_us)
     return Coverage(tuple(sorted(leaves)), tuple(sorted(missing)))
 
 
@@ -65,20 +71,23 @@ def session_coverage(
     last_us: int,
     *,
     begins: Mapping[str, int] = MappingProxyType({}),
+    ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Coverage:
     """Coverage of the session of readings first..last of one key. bounds: leaf -> its bound for that key.
 
     A leaf is missing with reason 'behind' while its bound is not past last + gap, because it may still extend the
     session; a gap record at last + gap touches it too (docs/protocol.md 4.7). begins: as for window_coverage, by
     readings. A leaf that begins less than a gap before the first reading, or later up to last + gap, is missing with
-    reason 'began': its earlier readings might belong to the session. A leaf that begins later is not expected.
+    reason 'began': its earlier readings might belong to the session. A leaf that begins later is not expected. ends: so
+    too; its later readings, up to last + gap, might belong to the session.
     """
-    end_us = last_us + group.cut.gap_us
-    known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us}
+    end_us, low_us = last_us + group.cut.gap_us, first_us - group.cut.gap_us
+    known = {leaf for leaf in bounds if begins.get(leaf, end_us) <= end_us and ends.get(leaf, low_us + 1) > low_us}
     missing = {(leaf, "behind") for leaf in known if bounds[leaf] <= end_us}
-    missing |= {(leaf, BEGAN) for leaf in known if leaf in begins and begins[leaf] > first_us - group.cut.gap_us}
+    missing |= {(leaf, BEGAN) for leaf in known if leaf in begins and begins[leaf] > low_us}
+    missing |= {(leaf, ENDED) for leaf in known if leaf in ends and ends[leaf] <= end_us}
     for gap in gaps:
-        if group in gap.groups and gap.start_us <= end_us and gap.end_us > first_us - group.cut.gap_us:
+        if group in gap.groups and gap.start_us <= end_us and gap.end_us > low_us:
             missing.update((leaf, _reason(gap)) for leaf in gap.nodes or known if leaf in known or not gap.nodes)
     return Coverage(tuple(sorted(known)), tuple(sorted(missing)))
 

@@ -34,6 +34,7 @@ LOST: Final = "lost"
 LONG_AGO_US: Final = 0  # the start of a gap record whose sender cannot know it
 JOURNAL_LOST: Final = "journal lost"  # reason of a gap record: what the parent's lost journal held (3.7)
 IN_DOUBT: Final = "in doubt"  # reason of a gap record: published to a journal that was lost (3.7)
+ENDED: Final = "ended"  # reason of coverage: a leaf stopped to serve the query within the window
 BEGAN: Final = "began"  # reason of a gap record, and of coverage: readings from before were not heard
 
 
@@ -105,7 +106,8 @@ class Serving:
     end_until.
 
     None is unbounded. A merger passes on the narrowest of its members (docs/protocol.md 6.3). node: '' for all below
-    the sender, else one leaf that begins later than they do (LATEST_US: does not serve it), or None: no longer so.
+    the sender, else one leaf that begins later than they do (LATEST_US: does not serve it) or ends earlier; without a
+    start: neither any longer.
     """
 
     query: str

@@ -31,7 +31,8 @@ class GroupView:
 
     serving: (query, revision) -> window starts and ends that may give rows (docs/protocol.md 6.3); the first start no
     longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
-    never (LATEST_US): not expected in windows that start before.
+    never (LATEST_US): not expected in windows that start before. ends: so too, leaves that stopped to serve it, and the
+    latest window end that they serve.
     stuck: it has not risen for the grace time. unheard: named children that have never been heard.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
     bound whatever the key; registers: leaf -> what its member holds, key by key.
@@ -41,6 +42,7 @@ class GroupView:
     leaves: Mapping[str, int]
     serving: Mapping[QueryKey, Serving]
     begins: Mapping[QueryKey, Mapping[str, int]]
+    ends: Mapping[QueryKey, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -162,6 +164,7 @@ class Decider:
                 family.registers(),
                 self.parent.children.stuck(group, now_us),
                 tuple(sorted(self.parent.children.unheard())),
+                ends=family.ends(),
             )
         decision = Decision(
             now_us,

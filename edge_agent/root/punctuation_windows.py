@@ -55,12 +55,13 @@ def coverage_of(key: QueryKey, whole: tuple[Place, Sequence[Pick]], members: Mem
         if node not in members:
             continue
         group, view = members[node]
-        begins = view.begins.get(key, {})
+        begins, ends = view.begins.get(key, {}), view.ends.get(key, {})
         if group.cut.gap_us:
             bounds = {leaf: view.leaf_bound_us(leaf, MARKER_KEY) for leaf in view.leaves}
-            found = session_coverage(bounds, gaps, group, place[1], place[2] - group.cut.gap_us, begins=begins)
+            last_us = place[2] - group.cut.gap_us
+            found = session_coverage(bounds, gaps, group, place[1], last_us, begins=begins, ends=ends)
         else:
-            found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins)
+            found = window_coverage(view.leaves, gaps, group, start_us, end_us, begins=begins, ends=ends)
         expected |= set(found.expected)
         missing |= set(found.missing)
     return Coverage(tuple(sorted(expected)), tuple(sorted(missing)))

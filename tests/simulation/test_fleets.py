@@ -8,6 +8,7 @@ from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 from edge_agent.machines.events import BadFrame
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.root.decision.root_state import RootLimits
@@ -50,6 +51,19 @@ def test_sessions_equal_the_oracle_whatever_happens(chaos: object) -> None:
 def test_a_root_with_limits_gives_the_oracle_s_rows_within_them(limits: RootLimits, sessions: bool) -> None:
     """protocol 4.2, 5.4, 8.3: revised no more often than revise_every, flushed at the end; too late is said so."""
     assert fleets(seeds(5_000, 10), everything, sessions=sessions, limits=limits) == []
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("chaos", [lossy, everything])
+def test_rows_near_the_removal_of_a_query_claim_no_gateway_that_removed_it_earlier(chaos: object) -> None:
+    """protocol 6.3: gateways hear of it up to 2 s apart, or after a crash."""
+    assert callable(chaos)
+    assert fleets(seeds(1_100, 10), chaos, changes=True) == []
+
+
+def test_without_ends_of_leaves_such_rows_would_claim_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServingAgreement, "ends", lambda _self, _every: {})
+    assert any("claims gateways that do not serve it" in line for line in fleets([1_002, 1_007], lossy, changes=True))
 
 
 def trusting_the_broker(self: Outbox, epoch: int, seq: int) -> None:

@@ -324,6 +324,7 @@ class MemberState:
     reach_us: int = NEVER_US  # see Member
     again_us: int = NEVER_US
     reached: list[tuple[str, int, int, bool | None]] = field(default_factory=list)  # see Member.reached, .unlisted
+    ends: list[tuple[str, int, str, int]] | None = None  # query, revision, leaf, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ class MemberDefinitions:
     leaves: list[Leaf]
     serving: list[Serving]
     begins: list[tuple[str, int, str, int]]
+    ends: list[tuple[str, int, str, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,7 +450,10 @@ class MembershipSlots:
         for group, each in memberships.items():
             name, members = slot_name(group), {}
             for node, member in each.members.items():
-                row, content = f"{MEMBER.name}/{name}/{node}", (member.leaves, member.serving, member.begins)
+                row, content = (
+                    f"{MEMBER.name}/{name}/{node}",
+                    (member.leaves, member.serving, member.begins, member.ends),
+                )
                 there[row] = content
                 known = self._rows.get(row, ())
                 if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
@@ -481,7 +486,9 @@ class MembershipSlots:
             name, members = slot_name(group), {}
             for node, member in each.members.items():
                 known = MEMBER.read(state, name, node) or MemberDefinitions([], [], [])
-                members[node] = replace(member, leaves=known.leaves, serving=known.serving, begins=known.begins)
+                members[node] = replace(
+                    member, leaves=known.leaves, serving=known.serving, begins=known.begins, ends=known.ends
+                )
             agreed = AGREEMENT.read(state, name) or AgreementState({}, {})
             out[group] = replace(each, members=members, since=agreed.since, starts=agreed.starts)
         return out

@@ -153,6 +153,10 @@ class GroupMembership:
         """Leaves that serve a query from a later start than the agreed one, or never (LATEST_US) (4.5)."""
         return self._agreement.begins(list(self.expected().values()))
 
+    def ends(self) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3)."""
+        return self._agreement.ends(list(self.expected().values()))
+
     # --- the spool -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> MembershipState:

@@ -21,6 +21,7 @@ class Member:
     leaves: dict[str, Leaf] = field(default_factory=dict)
     exceptions: dict[str, tuple[int, int]] = field(default_factory=dict)
     begins: dict[QueryKey, dict[str, int]] = field(default_factory=dict)  # leaves that serve a query later
+    ends: dict[QueryKey, dict[str, int]] = field(default_factory=dict, kw_only=True)  # leaves that stopped to serve it
     serving: dict[QueryKey, Serving] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)  # key -> earliest start of a session not sent yet (5.2)
     held: dict[str, int] = field(default_factory=dict)  # those of the epoch before, until the new one promises (1.2)
@@ -62,8 +63,11 @@ class Member:
                 self.serving[key] = serving
             elif serving.start_from_us is None:
                 self.begins.get(key, {}).pop(serving.node, None)
+                self.ends.get(key, {}).pop(serving.node, None)
             else:
                 self.begins.setdefault(key, {})[serving.node] = serving.start_from_us
+                if serving.end_until_us is not None:
+                    self.ends.setdefault(key, {})[serving.node] = serving.end_until_us
 
     def except_leaves(self, exceptions: Iterable[ExcludedLeaf]) -> None:
         """The whole new list of its exceptions (4.6)."""
@@ -92,6 +96,7 @@ class Member:
         self.exceptions.clear()
         self.serving.clear()
         self.begins.clear()
+        self.ends.clear()
         self.held = {} if anew else {**self.held, **self.hints}
         self.hints = {}
 
@@ -142,8 +147,11 @@ class Member:
     def snapshot(self) -> MemberState:
         fixed = self._definitions
         if fixed is None:
-            begins = [(*key, leaf, us) for key, leaves in self.begins.items() for leaf, us in leaves.items()]
-            fixed = MemberDefinitions(list(self.leaves.values()), list(self.serving.values()), begins)
+            begins, ends = (
+                [(*key, leaf, us) for key, leaves in of.items() for leaf, us in leaves.items()]
+                for of in (self.begins, self.ends)
+            )
+            fixed = MemberDefinitions(list(self.leaves.values()), list(self.serving.values()), begins, ends)
             self._definitions = fixed
         return MemberState(
             self.frontier_us,
@@ -158,6 +166,7 @@ class Member:
             self.reach_us,
             self.again_us,
             [(leaf, *bounds, self.unlisted.get(leaf)) for leaf, bounds in self.reached.items()],
+            fixed.ends,
         )
 
     @classmethod
@@ -179,4 +188,6 @@ class Member:
         )
         for query, revision, leaf, start_us in state.begins or ():
             member.begins.setdefault(QueryKey(query, revision), {})[leaf] = start_us
+        for query, revision, leaf, end_us in state.ends or ():
+            member.ends.setdefault(QueryKey(query, revision), {})[leaf] = end_us
         return member

@@ -60,6 +60,23 @@ class ServingAgreement:
                 out[key] = later
         return out
 
+    def ends(self, every: Sequence[Member]) -> dict[QueryKey, dict[str, int]]:
+        """Leaves that stopped to serve a query before all others did: the latest window end that they serve (6.3)."""
+        out: dict[QueryKey, dict[str, int]] = {}
+        for key in self._start_us:
+            members = [(member, member.serving[key]) for member in every if key in member.serving]
+            last_us = max((serving.bounds_us[2] for _, serving in members), default=-NEVER_US)
+            earlier = {}
+            for member, serving in members:
+                own = member.ends.get(key, {})
+                for leaf in member.leaves:
+                    end_us = min(serving.bounds_us[2], own.get(leaf, -NEVER_US))
+                    if end_us < last_us:
+                        earlier[leaf] = end_us
+            if earlier:
+                out[key] = earlier
+        return out
+
     def snapshot(self) -> AgreementState:
         return AgreementState(dict(self._since), dict(self._start_us))
 

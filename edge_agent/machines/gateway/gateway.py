@@ -265,7 +265,8 @@ class Gateway(Node):
         elif sensor is not None and sensor.scale != state.slicer.scale:
             state.rows += state.slicer.flush()
             state.slicer = state.slicer.rescaled(sensor.scale)
-        state.serving = state.slicer.change(queries, moved)
+        serving = state.slicer.change(queries, moved)
+        state.serving = (*serving, *_withdrawn(state.sent or (), serving))
         state.changed = True
 
     def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
@@ -490,6 +491,13 @@ class Gateway(Node):
 def _marker_sources(group: Group) -> tuple[str, ...]:
     """The sensor whose changes are the markers of a group, if it has one."""
     return (group.cut.marker_source,) if isinstance(group.cut, PunctuationCut) and group.cut.marker_source else ()
+
+
+def _withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
+    """Ends of what was told upward and is served no more, not even until a switch: it had not begun (6.3)."""
+    known = {each.key for each in serving}
+    ended = (each for each in sent if each.key not in known and each.start_until_us is None)
+    return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:

@@ -217,12 +217,18 @@ class Merger(Node):
         return {name: leaf for member in members for name, leaf in member.leaves.items()}
 
     def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
-        """The range of each query for all nodes below, and for each leaf that begins later."""
+        """The range of each query for all nodes below, and for each leaf that begins later or ends earlier."""
         membership = self.parent.children.memberships[group]
         ranges = {QueryPlace(*key, ""): serving for key, serving in membership.serving(now_us).items()}
-        for key, leaves in membership.begins().items():
-            for leaf, start_us in leaves.items():
-                ranges[QueryPlace(*key, leaf)] = Serving(*key, start_us, node=leaf)
+        begins, ends = membership.begins(), membership.ends()
+        for key in {**begins, **ends}:
+            first, last, of_all = begins.get(key, {}), ends.get(key, {}), ranges.get(QueryPlace(*key, ""))
+            start_us = None if of_all is None else of_all.start_from_us
+            for leaf in {**first, **last}:
+                from_us = first.get(leaf, start_us)
+                ranges[QueryPlace(*key, leaf)] = Serving(
+                    *key, 0 if from_us is None else from_us, None, last.get(leaf), node=leaf
+                )
         return ranges
 
     def _step(self, now_us: int) -> Step:

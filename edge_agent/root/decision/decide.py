@@ -223,7 +223,8 @@ class _Step:
         state, view, key = self.state, run.view, run.key
         gaps = tuple(gap for _, gap in self.decision.gaps)
         floor_us, due = view.frontier_us - state.limits.horizon_us, self._may_revise(run.place)
-        now = SessionDecisionView(run.group, view, view.serving[key], view.begins.get(key, {}), gaps, floor_us, due)
+        shares = (view.begins.get(key, {}), view.ends.get(key, {}))
+        now = SessionDecisionView(run.group, view, view.serving[key], *shares, gaps, floor_us, due)
         ended = state.sessions.ended(run.place, now)
         state.close(run.place, view.frontier_us)
         if ended is None:

@@ -69,20 +69,24 @@ def ordering(
     after_us, upto_us = view.serving[query.key].readings(after_us, upto_us)
     if upto_us <= after_us or not orders:  # none has sent a reading of it yet
         return None
-    begins: Mapping[str, int] = view.begins.get(query.key, {})
-    found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], begins, (after_us, upto_us)))
+    shares = (view.begins.get(query.key, {}), view.ends.get(query.key, {}))
+    found = list(_cells(group, view.leaves, [gap for gap in gaps if group in gap.groups], shares, (after_us, upto_us)))
     covers = {cover.id: cover for _, cover in found}
     cells = tuple(cell for cell, _ in found)
     return Ordering(query.id, query.revision, group.node, target, orders, after_us, upto_us, cells), (*covers.values(),)
 
 
 def _cells(
-    group: Group, leaves: Mapping[str, int], gaps: Sequence[Gap], begins: Mapping[str, int], decided: tuple[int, int]
+    group: Group,
+    leaves: Mapping[str, int],
+    gaps: Sequence[Gap],
+    shares: tuple[Mapping[str, int], Mapping[str, int]],
+    decided: tuple[int, int],
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
     """Coverages by first and last reading (docs/protocol.md 4.7): the last lies in `decided`, the first anywhere."""
-    after_us, upto_us = decided
-    firsts = sorted({*begins.values(), *(gap.end_us for gap in gaps)})
-    lasts = sorted({*leaves.values(), *begins.values(), *(gap.start_us for gap in gaps)})
+    (begins, ends), (after_us, upto_us) = shares, decided
+    firsts = sorted({*begins.values(), *ends.values(), *(gap.end_us for gap in gaps)})
+    lasts = sorted({*leaves.values(), *begins.values(), *ends.values(), *(gap.start_us for gap in gaps)})
     inner = [us for us in lasts if after_us < us < upto_us]
     for last_low, last_high in pairwise((NEVER_US, *inner, FAR_US)):
         last_us = max(last_low, after_us)
@@ -90,7 +94,7 @@ def _cells(
             if first_low >= last_high:
                 continue
             ends_us = max(first_low, last_us) + 1
-            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins)
+            coverage = window_coverage(leaves, gaps, group, first_low, ends_us, begins=begins, ends=ends)
             cover = CoverageRef.of(coverage)
             counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield CoverageCell("", first_low, first_high, last_low, last_high, *counts), cover

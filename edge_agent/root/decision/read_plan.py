@@ -70,7 +70,8 @@ class ReadPlan:
                 *(self.of(run.place), "", 0, 0, False),
                 node=run.group.node,
             )
-            pieces = covers(whole, run.group, run.view.leaves, self.gaps, run.view.begins.get(run.key, {}))
+            begins, ends = run.view.begins.get(run.key, {}), run.view.ends.get(run.key, {})
+            pieces = covers(whole, run.group, run.view.leaves, self.gaps, begins, ends=ends)
             yield from (piece for piece in pieces if piece[0].low_us <= piece[0].high_us)
 
 

@@ -11,7 +11,7 @@ million cells, all but a few of which no row is in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from edge_agent.algebra.coverage import session_coverage
@@ -28,7 +28,8 @@ from edge_agent.root.decision.work import CoverageCell
 class CoverageSources:
     """What coverage follows from. gaps: all known; those before floor_us, the horizon, touch no row.
 
-    begins: leaf -> first reading that it serves. registers: leaf -> those that make it miss rows, see `behind`.
+    begins: leaf -> first reading that it serves; ends: the time after the last one. registers: leaf -> those that make
+    it miss rows, see `behind`.
     """
 
     group: Group
@@ -37,6 +38,7 @@ class CoverageSources:
     begins: Mapping[str, int]
     floor_us: int
     registers: Mapping[str, Mapping[str, int]]
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 def grid(
@@ -66,10 +68,11 @@ def _cells(
     key: str, known: CoverageSources, bounds: Mapping[str, int], gaps: Sequence[Gap], where: SessionBounds
 ) -> Iterator[tuple[CoverageCell, CoverageRef]]:
     """Every (first, last + gap) lies in one; places where no row can be share it with their neighbours."""
-    group, begins = known.group, known.begins
+    group, begins, over = known.group, known.begins, known.ends
+    shares = {*begins.values(), *over.values()}
     (least_first, most_first), (least_end, most_end) = where.firsts, where.ends
-    firsts = sorted({us + group.cut.gap_us for us in (*begins.values(), *(gap.end_us for gap in gaps))})
-    ends = sorted({*bounds.values(), *begins.values(), *(gap.start_us for gap in gaps)})
+    firsts = sorted({us + group.cut.gap_us for us in (*shares, *(gap.end_us for gap in gaps))})
+    ends = sorted({*bounds.values(), *shares, *(gap.start_us for gap in gaps)})
     inner = (us for us in firsts if least_first < us <= most_first)
     for first_low, first_high in pairwise((NEVER_US, *inner, FAR_US)):
         low_us = max(first_low, least_first)
@@ -79,7 +82,7 @@ def _cells(
         within = (us for us in ends if end_us < us <= high_us)
         for end_low, end_high in pairwise((NEVER_US, *within, FAR_US)):
             last_us = max(end_low, end_us) - group.cut.gap_us
-            coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins)
+            coverage = session_coverage(bounds, near, group, low_us, last_us, begins=begins, ends=over)
             cover = CoverageRef.of(coverage)
             counts = (cover.id, len(coverage.expected), coverage.received, coverage.complete)
             yield CoverageCell(key, first_low, first_high, end_low, end_high, *counts), cover

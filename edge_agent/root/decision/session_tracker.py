@@ -41,6 +41,7 @@ class SessionDecisionView:
     view: GroupView
     serving: Serving
     begins: Mapping[str, int]
+    ends: Mapping[str, int]
     gaps: Sequence[Gap]
     floor_us: int
     due: bool
@@ -87,8 +88,8 @@ class OpenSessions:
     """The sessions of one query revision.
 
     code, start, end, again: one row per waiting island; again: it holds a piece that came after rows near it had been
-    written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, registers: what
-    the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
+    written. shut_us, shut: the greatest bound so far, of all keys but those in `shut`. leaves, begins, ends, registers:
+    what the coverage of the rows followed from. touched: range of rows to be made again. crossing_us: see Islands.
     longest_us: how far a row of it reaches at most, from its first reading to last + gap; `stretch` raises it.
     """
 
@@ -104,6 +105,7 @@ class OpenSessions:
     touched: tuple[int, int] | None = None
     crossing_us: int = NEVER_US
     longest_us: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
 
     @property
     def waiting(self) -> bool:
@@ -240,6 +242,8 @@ class OpenSessions:
                 lows += [min(old_us, new_us)] * (old_us != new_us)
                 before_us = self.begins.get(leaf, NEVER_US)
                 lows += [min(before_us, begin_us)] * (before_us != begin_us)
+                was_us, is_us = self.ends.get(leaf, FAR_US), now.ends.get(leaf, FAR_US)
+                lows += [min(was_us, is_us) - 2 * now.group.cut.gap_us] * (was_us != is_us)
         registers = behind(view, {}, NEVER_US)
         for leaf in {*self.registers, *registers}:
             old, new = self.registers.get(leaf, {}), registers.get(leaf, {})
@@ -249,6 +253,7 @@ class OpenSessions:
         gap_us = now.group.cut.gap_us
         ranges += [(gap.start_us, gap.end_us + gap_us - 1) for gap in now.gaps if now.group in gap.groups]
         self.leaves, self.begins, self.registers = dict(view.bounds), dict(now.begins), registers
+        self.ends = dict(now.ends)
         ranges = [(max(low, now.floor_us), high) for low, high in ranges if high >= now.floor_us]
         if ranges and shut_us > NEVER_US:
             ranges += [self.touched] if self.touched is not None else []
@@ -261,6 +266,7 @@ class OpenSessions:
             "rows": [place.astype(np.int64), self.start, self.end, self.again],
             "shut": [self.shut_us, dict(self.shut)],
             "cover": [dict(self.leaves), dict(self.begins), {leaf: dict(own) for leaf, own in self.registers.items()}],
+            "ends": dict(self.ends),
             "touched": self.touched,
             "crossing": self.crossing_us,
             "longest": self.longest_us,
@@ -275,6 +281,7 @@ class OpenSessions:
         leaves, begins, registers = (dict(part) for part in state["cover"])
         track = cls(codes[place], start, end, again, shut_us, dict(shut), leaves, begins, registers)
         track.touched, track.crossing_us, track.longest_us = state["touched"], state["crossing"], state["longest"]
+        track.ends = dict(state.get("ends", {}))
         return track
 
 

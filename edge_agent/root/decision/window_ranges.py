@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from edge_agent.algebra.coverage import Coverage, window_coverage
@@ -54,17 +55,24 @@ def join(ranges: Iterable[tuple[int, int]], most: int = MOST_RANGES) -> Ranges:
 
 
 def covers(
-    whole: WindowRange, group: Group, leaves: Mapping[str, int], gaps: tuple[Gap, ...], begins: Mapping[str, int]
+    whole: WindowRange,
+    group: Group,
+    leaves: Mapping[str, int],
+    gaps: tuple[Gap, ...],
+    begins: Mapping[str, int],
+    *,
+    ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[tuple[WindowRange, CoverageRef]]:
     """The span cut where its coverage changes (docs/protocol.md 4.7): at leaves' frontiers and around gap records.
 
-    begins: see window_coverage.
+    begins, ends: see window_coverage.
     """
     length_us = whole.length_us
     near = [
         g for g in gaps if group in g.groups and g.start_us < whole.upto_us and g.end_us + length_us > whole.after_us
     ]
-    cuts = {whole.upto_us, *leaves.values(), *begins.values(), *(us + length_us - 1 for us in begins.values())}
+    shares = {*begins.values(), *ends.values()}
+    cuts = {whole.upto_us, *leaves.values(), *shares, *(us + length_us - 1 for us in shares)}
     for gap in near:
         cuts |= {gap.start_us, gap.end_us + length_us - 1}
     after_us = whole.after_us
@@ -72,7 +80,7 @@ def covers(
     for cut_us in sorted(cuts):
         if not whole.after_us < cut_us <= whole.upto_us:
             continue
-        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins)
+        coverage = window_coverage(leaves, near, group, cut_us - length_us, cut_us, begins=begins, ends=ends)
         if pieces and pieces[-1][2] == coverage:
             pieces[-1] = (pieces[-1][0], cut_us, coverage)
         else:

@@ -284,9 +284,11 @@ class Fleet:
         for key, values in want.items():
             got = final.get(key)
             got = None if got is not None and got.withdrawn else got
-            if self.removed_about(*key) or self.settled(got):
+            if self.settled(got):
                 continue
-            if got is None:
+            if self.goes(key[0]):
+                out += self.near_the_removal(key, got)
+            elif got is None:
                 out += [f"missing {key}"] if key[0] != "added" or key[2] >= START + ADDED_US + 15 * SECOND else []
             elif key[0] == "added" and got.expected < len(self.gateways):
                 continue  # a gateway that was left out when the query was told of serves it from later on (4.5)
@@ -315,17 +317,45 @@ class Fleet:
         low_us, high_us = start_us - near_us, end_us + near_us
         return any(b.start < high_us and b.end > low_us for b in self.root_host.root.beyond)
 
-    def removed_about(self, query: str, _key: str, start: int) -> bool:
-        """Whether a window ends about when its query goes: then it holds what the nodes that still serve it saw."""
-        return self.changes and query == self.queries[0].id and start >= START + REMOVED_US - 25 * SECOND
+    def goes(self, query: str) -> bool:
+        """Whether it goes while the fleet runs."""
+        return self.changes and query == self.queries[0].id
+
+    def ends(self, query: str) -> dict[str, int]:
+        """Gateway -> latest window end of the query that it serves (6.3)."""
+        found = dict.fromkeys(self.gateways, 0)
+        for name in self.gateways:
+            host = self.world.hosts[name]
+            assert isinstance(host, GatewayHost)
+            assert isinstance(host.machine, Gateway)
+            for serving in (each for state in host.machine.groups.values() for each in state.serving):
+                if serving.query == query:
+                    found[name] = serving.bounds_us[2]
+        return found
+
+    def near_the_removal(self, key: tuple[str, str, int], got: Row | None) -> list[str]:
+        """What is wrong with a row, or with its absence, where gateways remove its query at different times."""
+        query, _, start_us = key
+        window = next(each.time_window for each in self.queries if each.id == query)
+        ends, end_us = self.ends(query), start_us + window.longest_us
+        if got is None:
+            return [f"missing {key}, which ends at {end_us}: {ends}"] if end_us <= min(ends.values()) else []
+        if not got.complete and end_us > min(ends.values()):
+            return []
+        serve = {name for name, us in ends.items() if us >= end_us}
+        if set(got.coverage.expected) - {name for name, _ in got.coverage.missing} - serve:
+            return [f"{key} claims gateways that do not serve it: {got}"]
+        want = self.expected(got.coverage.expected).get(key, {})
+        if not all(close(got.values[name], value) for name, value in want.items()):
+            return [f"{key}: want {want}, got {dict(got.values)}"]
+        return [] if got.complete else [f"{key}: incomplete at the end: {got}"]
 
     def lies(self, rows: list[Row]) -> list[str]:
         """Rows that say they are complete and lack a reading that was on time (4.7)."""
         on_time = {name: h.on_time for name, h in self.world.hosts.items() if isinstance(h, GatewayHost)}
         out = []
         for row in rows:
-            excused = self.removed_about(row.query, row.key, row.start) or self.settled(row)
-            if row.complete and not row.withdrawn and not excused:
+            if row.complete and not row.withdrawn and not self.settled(row):
                 series = [i for i, labels in enumerate(LABELS) if row.key in ("", f"machine={labels[0][1]}")]
                 expected = (r for leaf in row.coverage.expected for r in on_time[leaf])
                 window = self.window_of(row.query)
@@ -340,13 +370,14 @@ class Fleet:
                     out.append(f"complete, yet {row.readings} of {inside} readings on time: {row}")
         return out
 
-    def expected(self) -> dict[tuple[str, str, int], dict[str, float | None]]:
-        """The oracle's rows over all readings; after the calm every window has closed."""
+    def expected(self, leaves: Iterable[str] | None = None) -> dict[tuple[str, str, int], dict[str, float | None]]:
+        """The oracle's rows over all readings, of these gateways or of all; after the calm every window has closed."""
+        of = self.truth if leaves is None else {name: self.truth[name] for name in leaves}
         readings = [
             central_computer.Reading(
                 r.time_us, central_computer.exact(r.value, -1), node, order, dict(LABELS[r.series])
             )
-            for node, stream in self.truth.items()
+            for node, stream in of.items()
             for order, r in enumerate(stream)
         ]
         queries = (*self.queries, self.added) if self.changes else self.queries
