@@ -221,12 +221,17 @@ NODES: Final = Table(
         "by": ("ARRAY<STRING>", "key of the group"),
         "frontier": ("BIGINT", "no older reading follows, microseconds; null before the gateway's first reading"),
         "behind": ("BOOLEAN", "its frontier lies below the group's"),
+        "behind_by": ("BIGINT", "by so many microseconds; null before a first reading"),
+        "why": (
+            "STRING",
+            "why it is behind or left out: silent since, clock, catching up, never heard; '' if it is not",
+        ),
         "group_frontier": ("BIGINT", "windows that end there or before are complete, microseconds; null as there"),
         "decided_us": ("BIGINT", "receive time of the lander up to which this holds"),
         "batch": ("BIGINT", "micro-batch that wrote it"),
     },
 )
-GROWN: Final = frozenset({MESSAGES.name})  # tables with columns that those of an earlier version lack
+GROWN: Final = frozenset({MESSAGES.name, NODES.name})  # tables with columns that those of an earlier version lack
 TABLES: Final = (MESSAGES, RESULTS, BATCHES, POSITIONS, COVERAGE, GAPS, QUARANTINE, LATE, QUERIES, SENSORS, NODES)
 
 

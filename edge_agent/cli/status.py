@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.config import topics
 
 HELP = (
-    "List the nodes that a broker knows: online or not, version, and which definitions they refuse, with the reason. "
+    "List the nodes that a broker knows: online or not, how far behind and why, what waits in their spools, "
+    "version, and which definitions they refuse, with the reason. "
     "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition or has a function that fails."
 )
 EXAMPLES = """\
@@ -22,7 +24,10 @@ EXAMPLES = """\
 """
 QUIET_S: Final = 0.5  # retained messages arrive together: after this pause there are no more
 NAMED: Final = 3  # definitions that a note names; the others are counted
-COLUMNS: Final = ("node", "role", "parent", "state", "version", "epoch", "configuration", "refused")
+COLUMNS: Final = (
+    *("node", "role", "parent", "state", "lag", "spool", "heard", "version", "epoch", "configuration", "refused"),
+)
+UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +43,12 @@ def main(args: argparse.Namespace) -> int:
         for name, node in nodes.items():
             print(json.dumps({"node": name, **node}, ensure_ascii=False))
     elif nodes:
-        print(table([row(name, node) for name, node in nodes.items()]))
+        now_us = time.time_ns() // 1000
+        print(summary(nodes, now_us))
+        print(table([row(name, node, now_us) for name, node in nodes.items()]))
         for name, node in nodes.items():
             for text in (*refusals(node), *failures(node), *losses(node), *notes(node)):
+            for text in (*standing(node), *refusals(node), *failures(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
@@ -48,9 +56,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Node -> {'status', 'state'} that it published, sorted by node."""
+    """Node -> {'status', 'state', 'books'} that it published, sorted by node."""
     nodes: dict[str, dict[str, Any]] = {}
-    for topic, payload, _, _ in listen(link_of(args), [topics.status(), topics.state()], args.seconds, QUIET_S):
+    for topic, payload, _, _ in listen(
+        link_of(args), [topics.status(), topics.state(), topics.books()], args.seconds, QUIET_S
+    ):
         parsed = topics.parse(topic)
         if parsed is not None and payload:
             content = json_of(payload)
@@ -122,14 +132,68 @@ def complaint(error: Mapping[str, Any]) -> str:
     return text + (f"; {error['hint']}" if error.get("hint") else "")
 
 
-def row(name: str, node: Mapping[str, Any]) -> tuple[str, ...]:
+def summary(nodes: Mapping[str, Mapping[str, Any]], now_us: int) -> str:
+    """How many there are, who is furthest behind, what waits in spools, and who was not heard for the longest time."""
+    parts = []
+    for role in ("gateway", "region", "root"):
+        found = [node for node in nodes.values() if node.get("status", {}).get("role") == role]
+        away = sum(not online(node) for node in found)
+        if found:
+            plural = "" if len(found) == 1 else "s"
+            parts.append(f"{len(found)} {role}{plural}" + (f" ({away} offline)" if away else ""))
+    lags = {name: lag for name, node in nodes.items() if (lag := lag_us(node, now_us)) is not None}
+    if lags:
+        name = max(lags, key=lambda each: lags[each])
+        parts.append(f"most behind: {name} by {duration(lags[name])}")
+    waiting = [_number(node.get("books", {}).get("spool", {}).get("frames")) or 0 for node in nodes.values()]
+    parts.append(f"{sum(waiting)} frames in spools")
+    heard = {
+        name: us for name, node in nodes.items() if (us := _number(node.get("books", {}).get("at_us"))) is not None
+    }
+    if heard:
+        name = min(heard, key=lambda each: heard[each])
+        parts.append(f"longest not heard: {name}, {duration(now_us - heard[name])} ago")
+    return "; ".join(parts)
+
+
+def lag_us(node: Mapping[str, Any], now_us: int) -> int | None:
+    """How far its least frontier was behind when it last spoke, or is by now if it is offline; None: not known."""
+    books = node.get("books", {})
+    frontier_us, at_us = _number(books.get("frontier_us")), _number(books.get("at_us"))
+    if frontier_us is None or at_us is None:
+        return None
+    return max((at_us if online(node) else now_us) - frontier_us, 0)
+
+
+def standing(node: Mapping[str, Any]) -> list[str]:
+    """Why it is behind, in its own words."""
+    why = node.get("books", {}).get("why")
+    return [why] if isinstance(why, str) and why else []
+
+
+def duration(us: int) -> str:
+    """12 s, 3 min, 2 h, 4 d."""
+    seconds = max(us, 0) // 1_000_000
+    return next((f"{seconds // size} {unit}" for size, unit in UNITS if seconds >= 2 * size), f"{seconds} s")
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def row(name: str, node: Mapping[str, Any], now_us: int) -> tuple[str, ...]:
     """One line of the table."""
-    status, state = node.get("status", {}), node.get("state", {})
+    status, state, books = node.get("status", {}), node.get("state", {}), node.get("books", {})
+    lag, at_us = lag_us(node, now_us), _number(books.get("at_us"))
+    frames = _number(books.get("spool", {}).get("frames")) if isinstance(books.get("spool"), dict) else None
     return (
         name,
         str(status.get("role", "")),
         str(status.get("parent", "")),
         "OFFLINE" if not online(node) else "online" if clock_known(node) else "online, CLOCK UNKNOWN",
+        "" if lag is None else duration(lag),
+        "" if frames is None else str(frames),
+        "" if at_us is None else f"{duration(now_us - at_us)} ago",
         str(status.get("version", "")),
         str(status.get("epoch", "")),
         str(state.get("version", "")),

@@ -18,6 +18,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_frames import Effect
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
 from edge_agent.root.lost_frames import LostFrames
@@ -33,7 +34,8 @@ class GroupView:
     longer moves once it is agreed, whoever joins. begins: (query, revision) -> leaves that serve it from later, or
     never (LATEST_US): not expected in windows that start before. ends: so too, leaves that stopped to serve it, and the
     latest window end that they serve.
-    stuck: it has not risen for the grace time. unheard: named children that have never been heard.
+    why: leaf -> why it is behind, in words. stuck: it has not risen for the grace time. unheard: named children that
+    have never been heard.
     Of groups of sessions: hints: key -> earliest start that a member which counts still holds; bounds: leaf -> its
     bound whatever the key; registers: leaf -> what its member holds, key by key.
     """
@@ -43,6 +45,7 @@ class GroupView:
     serving: Mapping[QueryKey, Serving]
     begins: Mapping[QueryKey, Mapping[str, int]]
     ends: Mapping[QueryKey, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
+    why: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     hints: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -165,6 +168,7 @@ class Decider:
                 self.parent.children.stuck(group, now_us),
                 tuple(sorted(self.parent.children.unheard())),
                 ends=family.ends(),
+                why=self._why(family, leaves, frontiers[group], now_us),
             )
         decision = Decision(
             now_us,
@@ -184,6 +188,20 @@ class Decider:
         self.gaps += self._new_gaps
         self._effects, self._new_gaps, self._new_queries, self._new_sensors = [], [], [], []
         return decision
+
+    def _why(self, family: GroupMembership, leaves: Mapping[str, int], frontier_us: int, now_us: int) -> dict[str, str]:
+        """Leaf -> why it is behind the frontier of its group or left out of it."""
+        children, out = self.parent.children, dict[str, str]()
+        for child, member in family.expected().items():
+            why = children.why_out(child, member, now_us)
+            for leaf in member.leaves if why or member.exceptions or member.frontier_us < frontier_us else ():
+                if leaf != child and leaf in member.exceptions:
+                    out[leaf] = f"left out by {child}"
+                elif why:
+                    out[leaf] = why if leaf == child else f"{child}: {why}"
+                elif leaves.get(leaf, frontier_us) < frontier_us:
+                    out[leaf] = "behind, counted again once it has caught up"
+        return out | {name: "named in the settings, never heard" for name in children.unheard() if name in leaves}
 
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
         """Forget the losses that no row can meet any more: all that they touch ended before the horizon.

@@ -21,6 +21,7 @@ from edge_agent.errors import ConfigError, Problem
 from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
+from edge_agent.machines.gateway.standing import standing
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Up
 from edge_agent.ports.mqtt.packets import Message
@@ -240,6 +241,11 @@ class GatewayLoop(NodeLoop):
                 }
                 self._counted[name] = now
         return {**super().book(), "refused": sum(self._refused.values())}
+
+    def _standing(self, now_us: int) -> tuple[int | None, str]:
+        machine = self.machine
+        assert isinstance(machine, Gateway)
+        return standing(machine, now_us)
 
     def _notes(self) -> list[Note]:
         return super()._notes() + self.sensors.notes()

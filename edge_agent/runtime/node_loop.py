@@ -234,8 +234,17 @@ class NodeLoop(Loop[Event, Action], ABC):
         }
 
     def book(self) -> dict[str, object]:
-        """What became of the readings, as plain values (docs/protocol.md 9.1)."""
-        return self.machine.book()
+        """What became of the readings (docs/protocol.md 9.1) and how far the node is, as plain values."""
+        frontier_us, why = self._standing(self.clock.now_us())
+        if not why and not self.clock.synced:
+            why = "its clock is not synchronised"
+        spool = {"frames": self.spool.frames, "bytes": self.spool.bytes}
+        return {**self.machine.book(), "frontier_us": frontier_us, "why": why, "spool": spool}
+
+    def _standing(self, now_us: int) -> tuple[int | None, str]:
+        """The least frontier, None before the first promise, and why the node is behind, '' where it is not."""
+        del now_us
+        return None, ""
 
     def reload(self) -> dict[str, object]:
         """Read the local file again; the answer says what came of it."""

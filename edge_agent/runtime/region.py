@@ -15,6 +15,7 @@ from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.node_clock import COMPUTER
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.region.standing import standing
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Up
@@ -170,6 +171,11 @@ class RegionLoop(NodeLoop):
             return self.fleet.slots()
         self._unsaved = False
         return self.fleet.slots() | NUMBERER.write(self.numberer.snapshot())
+
+    def _standing(self, now_us: int) -> tuple[int | None, str]:
+        machine = self.machine
+        assert isinstance(machine, Merger)
+        return standing(machine, now_us)
 
     def counters(self) -> dict[str, object]:
         """With the children and who is silent."""

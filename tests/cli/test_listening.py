@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -53,9 +54,43 @@ def test_status_lists_nodes_and_says_what_they_refuse(mosquitto: Mosquitto, caps
     publish(mosquitto, {topics.status("press-1"): ONLINE, topics.state("press-1"): REFUSED})
     assert main(["status", "--broker", mosquitto.url]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert out[0].split() == ["node", "role", "parent", "state", "version", "epoch", "configuration", "refused"]
-    assert out[1].split() == ["press-1", "gateway", "region-1", "online", "0.1.0", "0000abcd", "7", "1"]
-    assert out[2] == "press-1: query/x: window.slide: '11m': longer than length 10m; 10m"
+    assert out[0] == "1 gateway; 0 frames in spools"
+    columns = [
+        "node",
+        "role",
+        "parent",
+        "state",
+        "lag",
+        "spool",
+        "heard",
+        "version",
+        "epoch",
+        "configuration",
+        "refused",
+    ]
+    assert out[1].split() == columns
+    assert out[2].split() == ["press-1", "gateway", "region-1", "online", "0.1.0", "0000abcd", "7", "1"]
+    assert out[3] == "press-1: query/x: window.slide: '11m': longer than length 10m; 10m"
+
+
+def test_status_says_at_the_top_who_is_behind_and_then_why(
+    mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_us = time.time_ns() // 1000
+    why = "sensor power: no reading for 40 s"
+    late = {"at_us": now_us - 5_000_000, "frontier_us": now_us - 65_500_000, "why": why, "spool": {"frames": 12}}
+    well = {"at_us": now_us, "frontier_us": now_us - 2_500_000, "why": "", "spool": {"frames": 1}}
+    publish(mosquitto, {topics.status(name): ONLINE for name in ("press-1", "press-2")})
+    publish(
+        mosquitto,
+        {topics.books("press-1"): json.dumps(late).encode(), topics.books("press-2"): json.dumps(well).encode()},
+    )
+    assert main(["status", "--broker", mosquitto.url]) == 0
+    out = capsys.readouterr().out.splitlines()
+    most = "2 gateways; most behind: press-1 by 60 s; 13 frames in spools; longest not heard: press-1, "
+    assert out[0].startswith(most)
+    assert out[2].split()[4:9] == ["60", "s", "12", out[2].split()[7], "s"]
+    assert out[4:] == [f"press-1: {why}"]
 
 
 def test_status_says_which_functions_of_packages_fail(mosquitto: Mosquitto, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +98,7 @@ def test_status_says_which_functions_of_packages_fail(mosquitto: Mosquitto, caps
     said = {**json.loads(ONLINE), "failing": [failing, 7]}
     publish(mosquitto, {topics.status("press-1"): json.dumps(said).encode()})
     assert main(["status", "--broker", mosquitto.url]) == 1
-    assert capsys.readouterr().out.splitlines()[2:] == ["press-1: lift of load (plant 1.0): ValueError: no; queries x"]
+    assert capsys.readouterr().out.splitlines()[3:] == ["press-1: lift of load (plant 1.0): ValueError: no; queries x"]
 
 
 def test_status_is_content_when_all_are_online_and_nothing_is_refused(
@@ -87,7 +122,7 @@ def test_status_of_a_node_that_mqtt_sensors_do_not_concern_has_one_note_and_exit
     state = json.dumps(registry.state()).encode()
     publish(mosquitto, {topics.status("press-1"): ONLINE, topics.state("press-1"): state})
     assert main(["status", "--broker", mosquitto.url]) == 0
-    (note,) = capsys.readouterr().out.splitlines()[2:]
+    (note,) = capsys.readouterr().out.splitlines()[3:]
     why = "this node has no [local] broker, so mqtt sensors do not concern it; to read them here, add [local]"
     assert note.startswith(f"press-1: note: sensor/a, sensor/b, sensor/c and 1 more: {why}")
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.slots import ChildrenState, ChildState
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import Member
 
 
 @dataclass(slots=True)
@@ -83,6 +85,18 @@ class Children:
             return dict.fromkeys(self.known, False)
         since = self._link_up_us
         return {n: now_us - max(c.heard_us, since) > self.grace_us for n, c in self.known.items()}
+
+    def why_out(self, node: str, member: Member, now_us: int) -> str:
+        """Why a child is left out of the frontier of a group, in words; '': it is not."""
+        if member.ahead:
+            return "its frontier is ahead of the clock here: one of the two clocks is wrong"
+        if not member.out:
+            return ""
+        child = self.known.get(node)
+        if child is not None and self.silent(now_us).get(node):
+            since = datetime.fromtimestamp(child.heard_us // 1_000_000, UTC).isoformat().replace("+00:00", "Z")
+            return f"silent since {since}, left out"
+        return "left out until it has caught up"
 
     def missing_named(self, now_us: int) -> bool:
         """Whether a named child never heard still holds all frontiers back: for a grace time after the link came up."""

@@ -74,7 +74,7 @@ class NodeRows:
     def rows(self, decision: Decision, number: int) -> tuple[TableRow, ...] | None:
         """The table anew, None while it may stay as it is: nobody came, went, fell behind or caught up."""
         like = tuple(
-            (group, leaf, frontier_us < view.frontier_us)
+            (group, leaf, frontier_us < view.frontier_us, view.why.get(leaf, ""))
             for group, view in decision.groups.items()
             for leaf, frontier_us in sorted(view.leaves.items())
         )
@@ -89,12 +89,19 @@ class NodeRows:
                 "by": list(group.by),
                 "frontier": _known(decision.groups[group].leaves[leaf]),
                 "behind": behind,
+                "behind_by": _lag(decision.groups[group].leaves[leaf], decision.groups[group].frontier_us),
+                "why": why,
                 "group_frontier": _known(decision.groups[group].frontier_us),
                 "decided_us": decision.now_us,
                 "batch": number,
             }
-            for group, leaf, behind in like
+            for group, leaf, behind, why in like
         )
+
+
+def _lag(own_us: int, group_us: int) -> int | None:
+    """How far a gateway is behind its group; null before the first promise of either."""
+    return None if min(own_us, group_us) <= NEVER_US else max(group_us - own_us, 0)
 
 
 def _known(frontier_us: int) -> int | None:

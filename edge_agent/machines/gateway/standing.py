@@ -1,0 +1,38 @@
+"""How far a gateway is, and what holds it back, in words for `headwater status`. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge_agent.algebra.frame import NEVER_US
+
+if TYPE_CHECKING:
+    from edge_agent.machines.gateway.gateway import Gateway
+
+USUAL_US: Final = 10_000_000  # commits and reports of sensors are seconds apart: less than this beyond is no news
+
+
+def standing(gateway: Gateway, now_us: int) -> tuple[int | None, str]:
+    """(least frontier of its groups, why it is behind); None: no promise so far; '': it is where it should be."""
+    if gateway.outbox.journal is None:
+        return None, "waits for its parent: no receipt so far"
+    if not gateway.groups:
+        return None, "waits for definitions: no query of a sensor here"
+    group, state = min(gateway.groups.items(), key=lambda each: each[1].frontier_us)
+    reached_us = None if state.frontier_us <= NEVER_US else state.frontier_us
+    source = gateway.sources.get(group.source)
+    if source is None or source.ended:
+        return reached_us, ""
+    sensor, quiet_us = source.sensor, now_us - source.heard_us
+    if source.newest_us <= NEVER_US:
+        return reached_us, f"sensor {sensor.id}: no reading for {quiet_us // 1_000_000} s"
+    lag_us = now_us - state.frontier_us - group.lateness_us - sensor.delay_us
+    if source.own_clock or lag_us < USUAL_US:
+        return reached_us, ""
+    if source.newest_us < now_us - quiet_us - USUAL_US:
+        return reached_us, f"sensor {sensor.id}: its readings are {(now_us - source.newest_us) // 1_000_000} s old"
+    timeout_s = sensor.timeout_us // 1_000_000
+    return (
+        reached_us,
+        f"sensor {sensor.id}: silent for {quiet_us // 1_000_000} s, is waited for {timeout_s} s (timeout)",
+    )

@@ -1,0 +1,29 @@
+"""How far a merger is, and which child holds it back, in words for `headwater status`. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_agent.algebra.frame import NEVER_US
+
+if TYPE_CHECKING:
+    from edge_agent.machines.region.merger import Merger
+
+
+def standing(merger: Merger, now_us: int) -> tuple[int | None, str]:
+    """(least frontier of its groups, why it is behind); None: no promise so far; '': it is where it should be."""
+    children = merger.parent.children
+    if merger.outbox.journal is None:
+        return None, "waits for its parent: no receipt so far"
+    if missing := sorted(children.unheard()):
+        return None, f"{', '.join(missing)}: named in the settings, never heard"
+    if not children.memberships:
+        return None, "waits for its children: none has announced a group"
+    least_us = min(membership.published_us for membership in children.memberships.values())
+    found = {
+        name: why
+        for membership in children.memberships.values()
+        for name, member in membership.expected().items()
+        if (why := children.why_out(name, member, now_us))
+    }
+    return (None if least_us <= NEVER_US else least_us), "; ".join(f"{name}: {why}" for name, why in found.items())

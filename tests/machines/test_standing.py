@@ -1,0 +1,42 @@
+"""How far a node is and why it is behind, in the words that `headwater status` and ops.nodes show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_agent.machines.downlink.children import Children
+from edge_agent.machines.downlink.member import Member
+from edge_agent.machines.events import Tick
+from edge_agent.machines.gateway.standing import standing
+from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
+
+
+def test_a_gateway_names_what_it_waits_for() -> None:
+    """protocol 4.1: parent, definitions, a sensor without readings, a sensor that is silent within its timeout."""
+    live = replace(SENSOR, driver="mqtt", own_clock=False, rereadable=False, timeout_us=3_600 * S)
+    host = gateway_host(sensors=(live,))
+    assert standing(host.machine, T0) == (None, "waits for its parent: no receipt so far")
+    host.accepted(T0)
+    assert standing(host.machine, T0 + 40 * S) == (None, "sensor s: no reading for 40 s")
+    read(host, T0 + 40 * S, 1, T0 + 40 * S)
+    host.do(Tick(), T0 + 42 * S)
+    assert standing(host.machine, T0 + 42 * S) == (T0 + 40 * S, "")
+    why = "sensor s: silent for 60 s, is waited for 3600 s (timeout)"
+    assert standing(host.machine, T0 + 100 * S) == (T0 + 40 * S, why)
+    empty = gateway_host(sensors=(), queries=())
+    empty.accepted(T0)
+    assert standing(empty.machine, T0) == (None, "waits for definitions: no query of a sensor here")
+    assert QUERY.source == "s"
+
+
+def test_a_parent_says_why_a_child_is_left_out() -> None:
+    """protocol 4.4: silent for the grace time, a clock ahead, catching up; else nothing."""
+    children = Children(grace_us=20 * S)
+    children.heard("a", 5 * S)
+    member = Member()
+    assert children.why_out("a", member, 6 * S) == ""
+    member.out = True
+    assert children.why_out("a", member, 6 * S) == "left out until it has caught up"
+    assert children.why_out("a", member, 26 * S) == "silent since 1970-01-01T00:00:05Z, left out"
+    member.ahead = True
+    assert children.why_out("a", member, 6 * S).startswith("its frontier is ahead of the clock here")
