@@ -7,8 +7,10 @@ from edge_agent.cli.status import row
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
     """protocol 4.3: its readings wait, and its windows do not come."""
-    shown = [row("gw-1", {"status": {"online": True, "clock": {"synced": synced}}})[3] for synced in (True, False)] + [
-        row("gw-1", {"status": {"online": True}})[3],
-        row("gw-1", {})[3],
+    shown = [
+        row("gw-1", {"status": {"online": True, "clock": {"synced": synced}}}, 0)[3] for synced in (True, False)
+    ] + [
+        row("gw-1", {"status": {"online": True}}, 0)[3],
+        row("gw-1", {}, 0)[3],
     ]
     assert shown == ["online", "online, CLOCK UNKNOWN", "online", "OFFLINE"]
