@@ -47,8 +47,7 @@ def main(args: argparse.Namespace) -> int:
         print(summary(nodes, now_us))
         print(table([row(name, node, now_us) for name, node in nodes.items()]))
         for name, node in nodes.items():
-            for text in (*refusals(node), *failures(node), *losses(node), *notes(node)):
-            for text in (*standing(node), *refusals(node), *failures(node), *notes(node)):
+            for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")

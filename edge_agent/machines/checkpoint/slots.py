@@ -25,7 +25,7 @@ T = TypeVar("T")
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal
 # frame that waits
-VERSION: Final = 6
+VERSION: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
