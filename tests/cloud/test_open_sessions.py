@@ -66,9 +66,10 @@ def at(seconds: float) -> int:
 
 
 def batch(twin: Twin, received_us: int, *sent: tuple[Child, bytes]) -> Work:
-    """A micro-batch of these messages."""
+    """A micro-batch of these messages, of a lander that has run since the one before."""
     objects = tuple((child.node, frames.decode(payload), received_us) for child, payload in sent)
-    return twin.batch([(received_us, objects)])
+    since_us = max(twin.state.decided_us, received_us - 60 * SECOND)
+    return twin.batch([*((us, ()) for us in range(since_us + SECOND, received_us, SECOND)), (received_us, objects)])
 
 
 def starts(*seconds: float) -> Ints:
