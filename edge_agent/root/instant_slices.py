@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from edge_agent.algebra.aggregates import Readings, basis_of, lift
-from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.partial import NOTHING, Partials, concat
 from edge_agent.algebra.partials.segments import Segments, begins_run
@@ -34,7 +34,7 @@ def slices_of(
     """A row a (time, key, node). rows: of raw readings, with a column `series`. texts: of their keys.
 
     reaching: a row whose readings are of one time reaches to its own end, which may lie further (see
-    machines/gateway/instant_slicer.py).
+    machines/slicing/punctuation_slicer.py).
     """
     if not len(rows):
         return NOTHING

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edge_agent.algebra import aggregates
 from edge_agent.algebra.aggregates import Lowered, Readings, basis_of
-from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.partials.arrays import NO_INTS, Array, Ints
 from edge_agent.algebra.partials.segments import Segments, begins_run

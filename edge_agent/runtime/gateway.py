@@ -21,7 +21,7 @@ from edge_agent.errors import ConfigError, Problem
 from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY, SOURCE
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.gateway.standing import standing
+from edge_agent.machines.gateway.gateway_standing import standing
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Up
 from edge_agent.ports.mqtt.packets import Message

@@ -15,7 +15,7 @@ from edge_agent.machines.checkpoint.slots import NUMBERER
 from edge_agent.machines.events import Arrived, BadEnvelope, BadFrame, ChildStatus, LowerLink, Retire
 from edge_agent.machines.node_clock import COMPUTER
 from edge_agent.machines.region.merger import Merger
-from edge_agent.machines.region.standing import standing
+from edge_agent.machines.region.merger_standing import standing
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Down, Up

@@ -15,7 +15,7 @@ import numpy as np
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Group, Query
 from edge_agent.algebra.windows import Tumbling
-from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.slicing.slicer import Slicer
 from tests.benchmarks.bench import bench, record
 
 ROWS: Final = 65_536

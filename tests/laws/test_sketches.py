@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge_agent.algebra import sketches
-from edge_agent.algebra.aggregates import Readings, approximate, combine, lift, lower
+from edge_agent.algebra.aggregates import Readings, combine, lift, lower
+from edge_agent.algebra.aggregates.families import approximate
 from edge_agent.algebra.frame import MAX_FRAME_BYTES
 from edge_agent.algebra.partials import multisets
 from edge_agent.algebra.partials.arrays import NO_INTS, Array

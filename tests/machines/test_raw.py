@@ -16,8 +16,8 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
-from edge_agent.machines.gateway.slicer import Slicer
 from edge_agent.machines.region.partial_store import PartialStore
+from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
 from edge_agent.root.numpy.rows import Row
 from tests.support.machines.scripted_child import S, Sender, root_of

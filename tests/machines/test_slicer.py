@@ -13,8 +13,8 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Group
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.errors import ConfigError
-from edge_agent.machines.gateway.plan_timeline import MAX_INTERVALS
-from edge_agent.machines.gateway.slicer import SETTLE_US, Slicer
+from edge_agent.machines.slicing.plan_timeline import MAX_INTERVALS
+from edge_agent.machines.slicing.slicer import SETTLE_US, Slicer
 from tests.support.machines.slicer_runs import LABELS, Run, batch, query, spans, started
 
 

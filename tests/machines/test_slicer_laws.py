@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import NEVER_US
 from edge_agent.algebra.query.query import Group, Query
-from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.slicing.slicer import Slicer
 from tests.oracle import central_computer
 from tests.support import algebra_strategies
 from tests.support.effort import examples

@@ -7,7 +7,7 @@ from dataclasses import replace
 from edge_agent.machines.downlink.children import Children
 from edge_agent.machines.downlink.member import Member
 from edge_agent.machines.events import Tick
-from edge_agent.machines.gateway.standing import standing
+from edge_agent.machines.gateway.gateway_standing import standing
 from tests.support.machines.simulated_host import QUERY, SENSOR, T0, S, gateway_host, read
 
 

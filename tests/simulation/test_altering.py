@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge_agent.machines.gateway import slicer
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.region.merger import Merger
+from edge_agent.machines.slicing import slicer
 from tests.support.effort import seeds
 from tests.support.simulation.altered_fleets import AlteringFleet, altering
 from tests.support.simulation.faults import calm, everything, lossy

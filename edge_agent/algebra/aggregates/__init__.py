@@ -1,4 +1,4 @@
-"""The registry of aggregates: each file in `_FILES` has one family. Laws hold for every member (tests/laws).
+"""The registry of aggregates: the files of `families` that `_FILES` names. Laws hold for every member (tests/laws).
 
 Readings are lifted into state columns, columns of disjoint readings combine, and states are lowered to results. The
 columns that a group of queries needs are its basis. Functions share them: avg, sum, count and stddev send count, sum
@@ -45,7 +45,7 @@ __all__ = [
     "check", "columns_of", "combine", "components_of", "convert", "lift", "lower", "params_of", "renumbered",
 ]  # fmt: skip
 
-_FILES: Final = (  # the registry: files of this folder, each with its FAMILY
+_FILES: Final = (  # the registry: files of `families`, each with its FAMILY
     "moments",
     "extremes",
     "logs",
@@ -60,7 +60,7 @@ _FILES: Final = (  # the registry: files of this folder, each with its FAMILY
     "trend",
     "approximate",
 )
-BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.{name}").FAMILY for name in _FILES)
+BUILT_IN: Final[tuple[Family, ...]] = tuple(import_module(f"{__name__}.families.{name}").FAMILY for name in _FILES)
 REFUSED: Final[dict[str, str]] = {}  # entry point -> why its family cannot be used
 PLUGINS: Final[dict[str, Callable[[], str]]] = {}  # function of a package -> its law check, which runs once
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.algebra.aggregates import basis_of, check
-from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS, MAX_PLAN_BYTES, Plan
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import SCOPES, Query

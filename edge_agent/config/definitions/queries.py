@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from edge_agent.algebra.aggregates import basis_of
-from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.frame import MAX_COLUMNS
 from edge_agent.algebra.query.group_cut import OrderedCut
 from edge_agent.algebra.query.query import LATE_POLICIES, ON_MISSING, SCOPES, Aggregate, Query

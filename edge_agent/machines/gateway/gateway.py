@@ -30,10 +30,10 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
 from edge_agent.machines.gateway.held_readings import HeldReadings
-from edge_agent.machines.gateway.slicer import Slicer, off
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.gateway.undated import UndatedRecords
 from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.slicing.slicer import Slicer, off
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
 
 NEVER_KNOWN: Final = "clock never known"  # the same: readings that have no time

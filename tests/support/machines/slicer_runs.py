@@ -13,7 +13,7 @@ from edge_agent.algebra.query.key import Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Sliding, Tumbling
 from edge_agent.machines.checkpoint.slots import GroupSlots
-from edge_agent.machines.gateway.slicer import Slicer
+from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.machines.uplink.step import StepRows
 from edge_agent.wire import snapshot
 from tests.oracle import central_computer

@@ -19,8 +19,8 @@ from edge_agent.algebra.span import FAR_US, NO_EDGE
 from edge_agent.algebra.windows.edges import Edges
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import SliceIntervalState, TimeIntervalState, WindowIntervalState
-from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.plan_interval import NODES, PlanInterval
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
 _SPARSE: Final = 4  # as in algebra.partial: how much larger than the rows a table of groups may be
 _SMALL: Final = 1_024

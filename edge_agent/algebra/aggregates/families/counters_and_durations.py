@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import ANY, Family, Function, Param, Params, States
-from edge_agent.algebra.aggregates.histogram import OPS, holding
+from edge_agent.algebra.aggregates.families.histogram import OPS, holding
 from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals, in_details
 from edge_agent.algebra.partials import series
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Params, Readings, States
+from edge_agent.algebra.aggregates.families.moments import UPTO_M2, UPTO_SQUARES
 from edge_agent.algebra.aggregates.lowered import Lowered, answered, decimals
-from edge_agent.algebra.aggregates.moments import UPTO_M2, UPTO_SQUARES
 from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import out_of_reach, ratio, times, within_reach

@@ -21,8 +21,8 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import RawIntervalState
-from edge_agent.machines.gateway.plan_interval import PlanInterval
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.plan_interval import PlanInterval
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
 RawRows = tuple[Ints, Ints, Ints, Array]  # time, key code, arrival number, value
 

@@ -22,8 +22,8 @@ from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Session
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import SessionIntervalState
-from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.plan_interval import NODES, PlanInterval
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
 
 class SessionSlicer(PlanInterval):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from edge_agent.algebra.aggregates import COLUMNS
-from edge_agent.algebra.aggregates.weighted import labels_of
+from edge_agent.algebra.aggregates.families.weighted import labels_of
 from edge_agent.algebra.columns import NUMBERED
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import Ints
@@ -16,7 +16,7 @@ from edge_agent.algebra.query.planner import plan
 from edge_agent.algebra.query.query import Query
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import IntervalState
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
 
 NODES: Final = ("",)  # partials of a slicer are all of its own node, code 0
 

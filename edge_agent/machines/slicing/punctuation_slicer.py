@@ -23,10 +23,10 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.codec import Untyped, decode
 from edge_agent.machines.checkpoint.slots import PunctuationIntervalState
-from edge_agent.machines.gateway.plan_interval import NODES, PlanInterval
-from edge_agent.machines.gateway.raw_slicer import rows_by_key
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
-from edge_agent.machines.gateway.time_slicer import grouped
+from edge_agent.machines.slicing.plan_interval import NODES, PlanInterval
+from edge_agent.machines.slicing.raw_slicer import rows_by_key
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.time_slicer import grouped
 
 
 class PunctuationSlicer(PlanInterval):

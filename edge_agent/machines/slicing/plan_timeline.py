@@ -21,13 +21,13 @@ from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.codec import Untyped
 from edge_agent.machines.checkpoint.slots import DefinitionsState, IntervalState
-from edge_agent.machines.gateway import query_validity
-from edge_agent.machines.gateway.plan_interval import PlanInterval
-from edge_agent.machines.gateway.punctuation_slicer import InstantSlicer, PunctuationSlicer
-from edge_agent.machines.gateway.query_validity import QueryValidity
-from edge_agent.machines.gateway.raw_slicer import RawSlicer
-from edge_agent.machines.gateway.session_slicer import SessionSlicer
-from edge_agent.machines.gateway.time_slicer import TimeSlicer
+from edge_agent.machines.slicing import query_validity
+from edge_agent.machines.slicing.plan_interval import PlanInterval
+from edge_agent.machines.slicing.punctuation_slicer import InstantSlicer, PunctuationSlicer
+from edge_agent.machines.slicing.query_validity import QueryValidity
+from edge_agent.machines.slicing.raw_slicer import RawSlicer
+from edge_agent.machines.slicing.session_slicer import SessionSlicer
+from edge_agent.machines.slicing.time_slicer import TimeSlicer
 
 MAX_INTERVALS: Final = 64  # plans kept, should definitions change all the time
 

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from edge_agent.algebra.aggregates.base import Column, Component, Family, Function, Param, Params, Readings, States
+from edge_agent.algebra.aggregates.families.moments import DDOF, UPTO_M2, mean
 from edge_agent.algebra.aggregates.lowered import Lowered, answered
-from edge_agent.algebra.aggregates.moments import DDOF, UPTO_M2, mean
 from edge_agent.algebra.partials.arrays import Array, Floats, Ints, Mask
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import HUGE, out_of_reach, within_reach

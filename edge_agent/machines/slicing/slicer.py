@@ -30,13 +30,13 @@ from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import DefinitionsState, GroupSlicerState, SlicerState
-from edge_agent.machines.gateway.key_index import KeyIndex
-from edge_agent.machines.gateway.label_values import LabelValues
-from edge_agent.machines.gateway.plan_timeline import PlanTimeline
-from edge_agent.machines.gateway.punctuation_slicer import PunctuationSlicer
-from edge_agent.machines.gateway.reading_filter import ReadingFilter
-from edge_agent.machines.gateway.session_slicer import SessionSlicer
-from edge_agent.machines.gateway.sorted_batch import SortedBatch
+from edge_agent.machines.slicing.key_index import KeyIndex
+from edge_agent.machines.slicing.label_values import LabelValues
+from edge_agent.machines.slicing.plan_timeline import PlanTimeline
+from edge_agent.machines.slicing.punctuation_slicer import PunctuationSlicer
+from edge_agent.machines.slicing.reading_filter import ReadingFilter
+from edge_agent.machines.slicing.session_slicer import SessionSlicer
+from edge_agent.machines.slicing.sorted_batch import SortedBatch
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 SETTLE_US: Final = 3_600_000_000  # others may be behind: by the time a member leaves, rows are final everywhere
