@@ -131,11 +131,12 @@ def points(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EntryPoint]]:
 
 def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dict[str, list[EntryPoint]]) -> None:
     group, module = "headwater.aggregates", "edge_agent.algebra.aggregates"
+    families = f"{module}.families"
     points[group] = [
-        EntryPoint("b", f"{module}.families.moments:FAMILY", group),
-        EntryPoint("a", f"{module}.families.extremes:FAMILY", group),
+        EntryPoint("b", f"{families}.moments:FAMILY", group),
+        EntryPoint("a", f"{families}.extremes:FAMILY", group),
         EntryPoint("missing", "no_such_module:FAMILY", group),
-        EntryPoint("typo", f"{module}.families.moments:FAMILIES", group),
+        EntryPoint("typo", f"{families}.moments:FAMILIES", group),
         EntryPoint("wrong", f"{module}:FUNCTIONS", group),
     ]
     loaded, refused = load(group, Family)
@@ -143,7 +144,7 @@ def test_objects_of_the_wanted_type_are_loaded_in_the_order_of_names(points: dic
     assert all(isinstance(each.found, Family) for each in loaded)
     assert refused == {
         "missing": "no_such_module:FAMILY: ModuleNotFoundError: No module named 'no_such_module'",
-        "typo": f"{module}.families.moments:FAMILIES: AttributeError: module '{module}.families.moments' has no attribute 'FAMILIES'",
+        "typo": f"{families}.moments:FAMILIES: AttributeError: module '{families}.moments' has no attribute 'FAMILIES'",
         "wrong": f"{module}:FUNCTIONS: wanted a Family ({module}.base), got dict",
     }
     points["headwater.windows"] = [EntryPoint("it", f"{module}:FUNCTIONS", "headwater.windows")]
