@@ -47,11 +47,11 @@ def check(sql: str) -> None:
 
 
 def tables_in(folder: str) -> dict[str, str]:
-    """Table -> its folder, for the tables that exist. Raises: PortError if there are none."""
+    """Table -> its folder, for the tables that have a first commit. Raises: PortError if there are none."""
     paths = {name: f"{folder}/{name.replace('.', '/')}" for name in TABLES}
     if "://" in folder:
         return paths
-    there = {name: path for name, path in paths.items() if (Path(path) / "_delta_log").is_dir()}
+    there = {name: path for name, path in paths.items() if any((Path(path) / "_delta_log").glob("[0-9]*"))}
     if "gold.results" not in there or "ops.queries" not in there:
         raise PortError(f"no tables in {folder}: `headwater root` creates them; --tables FOLDER names another folder")
     return there

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cloud_job.sql.answer import time_text
-from cloud_job.sql.views import mistake
+from cloud_job.sql.views import mistake, tables_in
 from edge_agent.cli.main import main
+from edge_agent.errors import PortError
 
 pa = pytest.importorskip("pyarrow")
 deltalake = pytest.importorskip("deltalake")
@@ -167,3 +168,11 @@ def test_a_table_of_everything_is_narrow_and_its_times_are_readable(
     _, out, _ = answered(folder, capsys, "--json", 'select * from "host-1m"')
     found = json.loads(out)
     assert (found["avg"], found["start"], found["window_start"]) == (0.1 + 0.2, START, "2027-01-15T08:00:00.000000Z")
+
+
+def test_a_table_without_a_first_commit_is_not_there_yet(tmp_path: Path) -> None:
+    """The root is about to create it: `headwater query --wait` goes on waiting."""
+    for name in ("gold/results", "ops/queries"):
+        (tmp_path / name / "_delta_log").mkdir(parents=True)
+    with pytest.raises(PortError, match="no tables in"):
+        tables_in(str(tmp_path))

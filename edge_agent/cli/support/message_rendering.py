@@ -83,7 +83,7 @@ class MessageRenderer:
                     _receipt(fields, payload)
                 case "definition":
                     fields |= {"scope": parsed.scope, "item": f"{parsed.kind}/{parsed.other}", "text": text_of(payload)}
-                case "status" | "state" | "live" | "answer":
+                case "status" | "state" | "live" | "books" | "answer":
                     if parsed.other:
                         fields["item"] = parsed.other
                     fields["content"] = json_of(payload)

@@ -97,9 +97,9 @@ def without_brokers(clock: SystemClock, connection: Callable[[str], Connection])
         return connection(link.client_id)
 
     with ExitStack() as stack:
-        for module in (build, lander):
+        for module, name in ((build, "JudgedClock"), (lander, "SystemClock")):
             stack.enter_context(mock.patch.object(module, "Connection", made))
-            stack.enter_context(mock.patch.object(module, "SystemClock", return_value=clock))
+            stack.enter_context(mock.patch.object(module, name, return_value=clock))
         yield
 
 
