@@ -114,8 +114,10 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 @given(
     topic=st.sampled_from(
-        [FRAMES, topics.ack("n"), topics.status("n"), topics.state("n"), topics.books("n")]
-        + [topics.commands("n"), "hw/1/x", "hw/2/y"]
+        [
+            *(topics.status("n"), topics.state("n"), topics.books("n"), topics.ack("n"), topics.commands("n")),
+            *(FRAMES, "hw/1/x", "hw/2/y"),
+        ]
     ),
     payload=st.one_of(st.binary(max_size=60), st.builds(lambda cut: frames.encode(born())[:cut], st.integers(0, 200))),
 )
