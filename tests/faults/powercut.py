@@ -114,7 +114,7 @@ def _lander(loop: LanderLoop, saw: Saw) -> list[str]:
         claimed = {
             (key.node, key.epoch, seq)
             for key, received in loop.machine.received.items()
-            for seq in (*range(received.next), *received.above)
+            for seq in (*range(received.next), *(seq for low, high in received.above for seq in range(low, high + 1)))
         }
     finally:
         loop.close()
