@@ -91,6 +91,7 @@ def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) 
     assert not done.stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        "setup: missing: mosquitto openssl java python; run this line, then again: sudo apt-get update && "
+        "setup: missing: mosquitto strace openssl java python; run this line, then again: sudo apt-get update && "
     )
-    assert line.endswith("install -y mosquitto mosquitto-clients openssl default-jre-headless python3 python3-venv")
+    packages = "mosquitto mosquitto-clients strace openssl default-jre-headless python3 python3-venv"
+    assert line.endswith(f"install -y {packages}")
