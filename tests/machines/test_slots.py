@@ -19,6 +19,7 @@ from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import CountTumbling, Punctuation, Session, Sliding, Tumbling
 from edge_agent.errors import ConfigError
 from edge_agent.machines.checkpoint import slots
+from edge_agent.machines.checkpoint.slot import Slot
 from edge_agent.machines.events import Commit, Committed, Configured, Event, LowerLink, Restored, Tick
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import Node, NodeSettings
@@ -101,7 +102,7 @@ def test_slots_of_a_newer_headwater_are_refused_in_a_clear_line() -> None:
 def test_the_types_of_the_slots_change_with_the_version_only() -> None:
     """Another digest: raise slots.VERSION, read the version before as long as it is in use, and put it here."""
     declared = vars(slots).values()
-    names = [(each.name, _shape(each.holds)) for each in declared if isinstance(each, slots.Slot)]
+    names = [(each.name, _shape(each.holds)) for each in declared if isinstance(each, Slot)]
     shapes = [_shape(each) for name, each in vars(slots).items() if name.endswith("State") and is_dataclass(each)]
     text = json.dumps([names, shapes])
     assert (slots.VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (7, "e2880b1b04d77cc4")

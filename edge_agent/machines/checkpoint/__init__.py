@@ -1,5 +1,6 @@
 """State of machines in the slots of a spool.
 
+- slot: one slot and its rows
 - slots: every slot, its type, and the version of them all; groups and memberships in several slots
 - codec: typed values as plain values, and back
 - append_only: a table that only grows, in slots of some entries

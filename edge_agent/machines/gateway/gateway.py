@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -29,37 +29,18 @@ from edge_agent.machines.checkpoint.slots import (
     slot_name,
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
+from edge_agent.machines.gateway.group_state import GroupState
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.gateway.undated import UndatedRecords
 from edge_agent.machines.node import Node, NodeSettings, refuse
 from edge_agent.machines.slicing.slicer import Slicer, off
-from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step
 
-NEVER_KNOWN: Final = "clock never known"  # the same: readings that have no time
-WRONG_CLOCK: Final = "clock was wrong"  # reason of a gap record: readings have, or lack, times that are not theirs
+# reasons of gap records
+NEVER_KNOWN: Final = "clock never known"  # readings that have no time
+WRONG_CLOCK: Final = "clock was wrong"  # readings have, or lack, times that are not theirs
 BATCH_ROWS: Final = 65_536  # readings sliced at once: large enough for numpy, small enough for the cache
-
-
-@dataclass(slots=True)
-class GroupState:
-    """One group at this gateway.
-
-    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: those sent upward, None: not even
-    the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last commit.
-    """
-
-    slicer: Slicer
-    slots: GroupSlots
-    frontier_us: int = NEVER_US
-    serving: tuple[Serving, ...] = ()
-    sent: tuple[Serving, ...] | None = None
-    rows: list[StepRows] = field(default_factory=list)
-    changed: bool = True
-
-    def take_rows(self) -> list[StepRows]:
-        rows, self.rows = self.rows, []
-        return rows
 
 
 class Gateway(Node):

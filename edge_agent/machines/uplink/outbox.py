@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from edge_agent.algebra.frame import (
     LOST,
@@ -28,7 +28,6 @@ from edge_agent.algebra.frame import (
     MAX_KEYS,
     NEVER_US,
     Birth,
-    Define,
     Frame,
     Gap,
     Heartbeat,
@@ -40,6 +39,7 @@ from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink import quota
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.gap_records import gap_of, promises_of
 from edge_agent.machines.uplink.journal_change import (
     Load,
     first_frontiers,
@@ -284,9 +284,8 @@ class Outbox:
             if self._old_receipts < OLD_RECEIPTS:
                 return []
         known, self._old_receipts = self.journal, 0
-        self.left = [*(each for each in self.left if each != known), *([] if known is None else [known])][
-            -KEPT_JOURNALS:
-        ]
+        left = [*(each for each in self.left if each != known), *([] if known is None else [known])]
+        self.left = left[-KEPT_JOURNALS:]
         self.journal, self.outdated = journal, True
         return [Note("parent.journal_changed", {"known": known, "got": journal, "frames": self.spooled})]
 
@@ -298,9 +297,7 @@ class Outbox:
         reached: of each group the end of all that was sent. nodes: of each group the leaves concerned.
         """
         everyone = tuple(sorted({name for names in nodes.values() for name in names}))
-        if (
-            not self.outdated
-        ):  # the process ended while frames were moved: nobody knows any more what their numbers mean
+        if not self.outdated:  # the process ended while frames moved: nobody knows any more what their numbers mean
             rest, self.leaving = list(self._to_move), 0
             self._to_move.clear()
             self.forget += rest
@@ -372,7 +369,7 @@ class Outbox:
                 frame.birth,
                 frame.define,
                 frame.members,
-                _promises(frame),
+                promises_of(frame),
                 (*frame.gaps, gap),
                 frame.flush,
             )
@@ -409,7 +406,7 @@ class Outbox:
         count: about so many. Those never published go first, the oldest first, in one run; of published ones each gets
         a record of its own. load: see `receipt`. None where no frame may go.
         """
-        run = self._oldest_run(count, load)
+        run = quota.oldest_run(self.pending.unmarked(), lambda key: self._read(key, load), count)
         if run:
             records = [self._record_of(run)]
             for seq in range(run[0].seq + 1, run[-1].seq + quota.covers(run[-1])):
@@ -426,31 +423,6 @@ class Outbox:
         self.sent_readings -= readings
         self.lost_readings += readings
         return [Note("spool.dropped", {"frames": len(run), "readings": readings})] if run else []
-
-    def _oldest_run(self, count: int, load: Callable[[int, int], Frame]) -> list[Frame]:
-        run: list[Frame] = []
-        size_bytes, next_key = 0, -1
-        for epoch, seq in self.pending.unmarked():
-            frame = self._read((epoch, seq), load)
-            keys = (frame.define or Define()).keys
-            goes_on = (
-                quota.may_go(frame)
-                and bool(run)
-                and (epoch, seq) == (run[0].epoch, run[-1].seq + quota.covers(run[-1]))
-                and (not keys[1] or next_key in (-1, keys[0]))  # the numbers of a record are consecutive
-                and size_bytes + quota.size_bytes(frame) <= quota.MOST_BYTES
-            )
-            if not goes_on:
-                if len(run) > 1 or (run and not any(gap.run for gap in run[0].gaps)):
-                    break
-                run, size_bytes, next_key = [], 0, -1
-            if quota.may_go(frame):
-                run.append(frame)
-                size_bytes += quota.size_bytes(frame)
-                next_key = keys[0] + len(keys[1]) if keys[1] else next_key
-            if len(run) > min(count, quota.MOST_FRAMES):
-                break
-        return run if len(run) > 1 or (run and not any(gap.run for gap in run[0].gaps)) else []
 
     def _read(self, key: tuple[int, int], load: Callable[[int, int], Frame]) -> Frame:
         try:
@@ -525,25 +497,3 @@ class Outbox:
         assert len(self._flying) <= self.in_flight
         assert self.journal is not None or not self._flying
         assert all(seq < self.seq for epoch, seq in self.pending if epoch == self.epoch)
-
-
-def _promises(frame: Frame) -> tuple[Any, ...]:
-    return tuple(replace(part, sections=(), late=()) for part in frame.groups)
-
-
-def gap_of(frame: Frame, encoder: EpochEncoder, reason: str) -> Gap:
-    """The gap record for a frame's rows (3.5). detail 'sha256': the runtime replaces it by the hash of the bytes."""
-    by_number = {n: g for g, n in encoder.groups.items()}
-    groups, start, end, readings = [], 2**62, NEVER_US, 0
-    for part in frame.groups:
-        for section in (*part.sections, *part.late):
-            rows = section.partials
-            if len(rows):
-                start, end = min(start, int(rows.start.min())), max(end, int(rows.end.max()))
-                counts = next(iter(rows.states.values()))  # of every basis the first; in the spool it has no name
-                readings += int(counts.sum())
-        if part.group in by_number and (part.sections or part.late):
-            groups.append(by_number[part.group])
-    if end < start:
-        start = end = 0
-    return Gap(tuple(groups), start, end, readings, (), reason, 1, "sha256")

@@ -7,7 +7,7 @@ they lay in time and how many readings were in them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,6 +44,42 @@ def size_bytes(frame: Frame) -> int:
 def covers(frame: Frame) -> int:
     """The frames that one stands for: more than itself if it is such a record already."""
     return max([1, *(gap.run for gap in frame.gaps)])
+
+
+def oldest_run(keys: Iterable[tuple[int, int]], read: Callable[[tuple[int, int]], Frame], count: int) -> list[Frame]:
+    """The first run of consecutive frames that one record may stand for, about `count` of them; [] if there is none.
+
+    keys: (epoch, seq) of frames never published, oldest first. A record that stands for frames already counts only
+    together with others: by itself nothing would be gained.
+    """
+    run: list[Frame] = []
+    total_bytes, next_key = 0, -1
+    for epoch, seq in keys:
+        frame = read((epoch, seq))
+        names = (frame.define or Define()).keys
+        goes_on = (
+            may_go(frame)
+            and bool(run)
+            and (epoch, seq) == (run[0].epoch, run[-1].seq + covers(run[-1]))
+            and (not names[1] or next_key in (-1, names[0]))  # the numbers of a record are consecutive
+            and total_bytes + size_bytes(frame) <= MOST_BYTES
+        )
+        if not goes_on:
+            if _gains(run):
+                break
+            run, total_bytes, next_key = [], 0, -1
+        if may_go(frame):
+            run.append(frame)
+            total_bytes += size_bytes(frame)
+            next_key = names[0] + len(names[1]) if names[1] else next_key
+        if len(run) > min(count, MOST_FRAMES):
+            break
+    return run if _gains(run) else []
+
+
+def _gains(run: Sequence[Frame]) -> bool:
+    """Whether a record for these frames frees anything."""
+    return len(run) > 1 or (len(run) == 1 and not any(gap.run for gap in run[0].gaps))
 
 
 @dataclass(slots=True)

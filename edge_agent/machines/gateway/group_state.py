@@ -1,0 +1,31 @@
+"""What a gateway keeps of one group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_agent.algebra.frame import NEVER_US, Serving
+from edge_agent.machines.checkpoint.slots import GroupSlots
+from edge_agent.machines.slicing.slicer import Slicer
+from edge_agent.machines.uplink.step import StepRows
+
+
+@dataclass(slots=True)
+class GroupState:
+    """One group at this gateway.
+
+    frontier_us: the promise of the last commit. serving: ranges of its queries; sent: those sent upward, None: not even
+    the leaf was. rows: closed by a restart or a change of scale, for the next step. changed: since the last commit.
+    """
+
+    slicer: Slicer
+    slots: GroupSlots
+    frontier_us: int = NEVER_US
+    serving: tuple[Serving, ...] = ()
+    sent: tuple[Serving, ...] | None = None
+    rows: list[StepRows] = field(default_factory=list)
+    changed: bool = True
+
+    def take_rows(self) -> list[StepRows]:
+        rows, self.rows = self.rows, []
+        return rows
