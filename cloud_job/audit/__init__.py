@@ -1,4 +1,4 @@
 """Reads the tables for `headwater audit`, without a JVM.
 
-root_book  what the tables and the last decision say of readings
+root_book  the readings in the tables and in the last decision
 """

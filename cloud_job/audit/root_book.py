@@ -1,4 +1,4 @@
-"""What the tables say of readings, for `headwater audit`: every row is checked against the decisions. No JVM."""
+"""The readings in the tables, for `headwater audit`: every row is checked against the decisions. No JVM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether the books balance: no reading lost without a word, none counted twice. Pure.
 
 Rule (docs/protocol.md 9.1): produced = stored + pending + declared lost + late + quarantined, proved node by node and
-link by link from what every node says of itself and from the root's tables. A reading that several groups ask for
+link by link from the book that every node publishes and from the root's tables. A reading that several groups ask for
 counts once in each; one that travels in several whole windows, once in each of these.
 """
 
@@ -28,9 +28,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class NodeBook:
-    """What one node says of itself. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
+    """The book that one node published. book: as `Gateway.book` or `Merger.book`, with `refused` readings at a gateway.
 
-    late_word: the book may be older than what the node has sent since: it does not answer and was not stopped in order.
+    late_word: the node may have sent more since: it does not answer, and it was not stopped in order.
     """
 
     node: str
@@ -82,8 +82,8 @@ class RootBook:
 
 @dataclass(slots=True)
 class Audit:
-    """off: what does not balance, where and by how much. unheard: what could not be looked at. unknown: of what was,
-    what cannot be told. pending: node -> readings open there or on the way from there to its parent. former: readings
+    """off: what does not balance, where and by how much. unheard: nodes without a book. unknown: links and nodes
+    whose numbers do not suffice for an equation. pending: node -> readings open there or on the way from there to its parent. former: readings
     known from the parent's side only, as of spools that were lost.
     """
 

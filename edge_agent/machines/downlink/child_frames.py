@@ -77,7 +77,7 @@ class ChildFrames:
         return self.settle(node, message, received_us)
 
     def settle(self, node: str, message: Frame | BadFrame, received_us: int) -> list[Applied]:
-        """`take` without having heard the child: what others say of a frame of it."""
+        """`take` of a frame that somebody else declares: the child itself counts as silent as before."""
         out = [self._apply(effect, message, received_us) for effect in self.inbox.take(node, message, received_us)]
         if out and node in self._beats:
             self._beat(node)

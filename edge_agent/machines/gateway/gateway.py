@@ -475,7 +475,7 @@ def _marker_sources(group: Group) -> tuple[str, ...]:
 
 
 def _withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """Ends of what was told upward and is served no more, not even until a switch: it had not begun (6.3)."""
+    """Ends for servings that were sent upward and were removed before they began (6.3)."""
     known = {each.key for each in serving}
     ended = (each for each in sent if each.key not in known and each.start_until_us is None)
     return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
