@@ -83,8 +83,8 @@ class RootBook:
 @dataclass(slots=True)
 class Audit:
     """off: what does not balance, where and by how much. unheard: nodes without a book, or with an old one only.
-    unknown: nodes and links whose numbers do not suffice for an equation. pending: node -> readings open there or on the
-    way from there to its parent. former: readings known from the parent's side only, as of spools that were lost.
+    unknown: nodes and links whose numbers do not suffice for an equation. pending: node -> readings open there or on
+    the way from there to its parent. former: readings known from the parent's side only, as of spools that were lost.
     """
 
     root: RootBook
