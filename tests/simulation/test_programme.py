@@ -15,12 +15,11 @@ from tests.support.simulation.failpoints import NOT_YET
 LOSSY = {"process.crash", "network.drop", "network.repeat"}
 SHOWN_BY = {  # a failpoint that is left out -> a seed that shows why
     "disk.flip_frame": 266,
-    "disk.flip_slot": 26,
+    "disk.flip_slot": 266,
     "disk.older": 65,
-    "disk.wiped": 24,
     "landing.cut": 25,
     "clock.step": 94,
-    "journal.new": 14,
+    "journal.new": 86,
 }
 ONCE_WRONG = [("frames.flush", 28), ("keys.many", 29)]
 STILL_WRONG = 28  # with the whole gate: a leaf that joins below four tiers is called complete before its late rows come
