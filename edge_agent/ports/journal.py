@@ -1,26 +1,32 @@
 """The lander's journal: its id, the received sequence numbers, the revision numbers of definitions.
 
-SQLite in the landing folder, hidden from Spark. Losing the last of it only lands a frame twice; losing all of it makes
-a new journal, which children meet with a new epoch (docs/protocol.md 3.7).
+SQLite in the landing folder, hidden from Spark. Losing it, in part or as a whole, only lands frames twice, of which the
+root drops one: the id stands in the folder a second time and in each landing file, so that children go on with the same
+parent (docs/protocol.md 3.7, 3.8 j).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.ports.sqlite_file import SqliteFile, UnusableError, sync_folder
-from edge_agent.wire import snapshot
+from edge_agent.wire import landing, snapshot
 
 log = logging.getLogger("headwater.lander")
 VERSION: Final = 1
 NAME: Final = ".lander.db"
 LOCK: Final = ".lander.lock"
+SECOND_COPY: Final = ".lander.id"  # what the journal says about itself
+NEWEST_FILES: Final = 10  # landing files that are searched for the id: the last of them may be damaged
 
 
 class Journal:
@@ -49,13 +55,57 @@ class Journal:
         db.execute("CREATE TABLE IF NOT EXISTS slots (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         found = db.execute("SELECT value FROM slots WHERE name = 'about'").fetchone()
         if found is None:
-            self.id = secrets.randbits(63) | 1
-            about = snapshot.dumps({"version": VERSION, "journal": self.id, "node": self.node})
-            db.execute("INSERT INTO slots VALUES ('about', ?)", (about,))
+            about = self._from_folder() or self._about(secrets.randbits(63) | 1)
+            self._check(about)
+            db.execute("INSERT INTO slots VALUES ('about', ?)", (snapshot.dumps(about),))
             sync_folder(self.folder)  # a receipt names this journal: it must not vanish with the power
         else:
             self._check(snapshot.loads(found[0]))
+        self._write_second_copy()
         db.execute("PRAGMA synchronous=NORMAL")  # from here on only content that may be lost is written
+
+    def _about(self, journal: int) -> dict[str, Any]:
+        return {"version": VERSION, "journal": journal, "node": self.node}
+
+    def _from_folder(self) -> Mapping[str, Any] | None:
+        """What the journal that was here said about itself, by its second copy or a landing file; None: there was none.
+
+        Raises: PortError for a disk that cannot be read: a new id would be a new parent for every child.
+        """
+        about: Mapping[str, Any] | None = None
+        try:
+            with suppress(FileNotFoundError):
+                about = _unsealed((self.folder / SECOND_COPY).read_bytes())
+            files = () if about is not None else sorted(self.folder.glob(f"*{landing.SUFFIX}"))[-NEWEST_FILES:]
+            for path in reversed(files):
+                with suppress(WireError, StopIteration, FileNotFoundError):  # the root may have deleted it just now
+                    topic, _, payload = next(landing.iterate(path.read_bytes()))
+                    if topic == landing.TICK_TOPIC:
+                        about = self._about(landing.tick(payload).journal)
+                        break
+        except OSError as err:
+            raise PortError(f"cannot read the landing folder {self.folder}: {err.strerror}") from err
+        if about is not None:
+            log.warning("journal.rebuilt", extra={"journal": f"{about['journal']:016x}"})
+        return about
+
+    def _write_second_copy(self) -> None:
+        """On a full disk a later start writes it."""
+        path, content = self.folder / SECOND_COPY, _sealed(snapshot.dumps(self._about(self.id)))
+        part = path.with_name(f"{SECOND_COPY}.tmp")
+        try:
+            if path.exists() and path.read_bytes() == content:
+                return
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
+            sync_folder(self.folder)
+        except OSError as err:
+            log.warning("journal.no_second_copy", extra={"why": err.strerror})
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def _check(self, about: Mapping[str, Any]) -> None:
         if about["version"] > VERSION:
@@ -86,3 +136,15 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _sealed(content: bytes) -> bytes:
+    """With its CRC-32: one changed bit of the id would make another parent of it."""
+    return content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def _unsealed(content: bytes) -> Mapping[str, Any] | None:
+    if len(content) < 4 or zlib.crc32(content[:-4]) != int.from_bytes(content[-4:], "big"):
+        return None
+    about: Mapping[str, Any] = snapshot.loads(content[:-4])
+    return about

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.errors import ConfigError, PortError
-from edge_agent.ports.journal import LOCK, NAME, Journal
+from edge_agent.ports.journal import LOCK, NAME, SECOND_COPY, Journal
 from edge_agent.runtime.lander import LandingFolder
 from edge_agent.wire import landing
 from tests.support.ports.small_disk import no_file_beyond, small_disk
@@ -101,6 +101,55 @@ def test_a_journal_that_its_disk_does_not_open_is_not_set_aside(tmp_path: Path) 
     again.close()
 
 
+def lose(folder: Path, *names: str) -> None:
+    """The journal is deleted, and files beside it."""
+    for name in (NAME, f"{NAME}-wal", *names):
+        (folder / name).unlink(missing_ok=True)
+
+
+def journal_id(folder: Path, node: str = "root") -> int:
+    journal = Journal(folder, node)
+    journal.close()
+    return journal.id
+
+
+def test_a_journal_that_is_deleted_keeps_its_id(tmp_path: Path) -> None:
+    """protocol 3.8 (j): children go on with the same parent, and nothing is in doubt."""
+    known = journal_id(tmp_path)
+    lose(tmp_path)
+    assert journal_id(tmp_path) == known
+    lose(tmp_path)
+    with pytest.raises(ConfigError, match="belongs to root 'root', this is 'other'"):
+        Journal(tmp_path, "other")
+
+
+def test_without_its_second_copy_the_id_is_in_the_newest_whole_landing_file(tmp_path: Path) -> None:
+    """protocol 3.8 (j)"""
+    known = journal_id(tmp_path)
+    folder = LandingFolder(tmp_path)
+    for at_us in (1, 2, 3):
+        folder.write(at_us, [landing.encode_tick(at_us, known, RECORDS, connected=True), *RECORDS])
+    damaged = folder.write(4, [b"damaged"])
+    lose(tmp_path, SECOND_COPY)
+    assert journal_id(tmp_path) == known
+    assert (tmp_path / SECOND_COPY).exists()
+    lose(tmp_path, SECOND_COPY, *(name for name in files(tmp_path) if name != damaged.name))
+    assert journal_id(tmp_path) != known  # nothing is left that says it
+
+
+@pytest.mark.parametrize("bit", [None, 0, 70, 100])
+def test_a_damaged_journal_and_second_copy_cost_the_id_only_if_no_file_has_it(tmp_path: Path, bit: int | None) -> None:
+    """protocol 3.8 (j): nor is a copy with one changed bit taken for good."""
+    known = journal_id(tmp_path)
+    content = bytearray() if bit is None else bytearray((tmp_path / SECOND_COPY).read_bytes())
+    if bit is not None:
+        content[bit // 8] ^= 1 << bit % 8
+    LandingFolder(tmp_path).write(1, [landing.encode_tick(1, known, [], connected=True)])
+    (tmp_path / NAME).write_bytes(b"no database" * 1000)
+    (tmp_path / SECOND_COPY).write_bytes(content)
+    assert journal_id(tmp_path) == known
+
+
 def test_a_journal_of_a_newer_version_is_refused_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +172,7 @@ def test_a_first_start_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
             Journal(disk.folder, "root")
         disk.make_room()
         Journal(disk.folder, "root").close()
-        assert files(disk.folder) == [NAME, LOCK]
+        assert files(disk.folder) == [NAME, SECOND_COPY, LOCK]
 
 
 def test_names_sort_in_the_order_of_writing_whatever_the_clock_says(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ CHANCES: Final = {
     "disk.older": (0.3,),
     "disk.wiped": (0.3,),
     "journal.unsynced": (0.5,),
+    "journal.wiped": (0.5,),
     "landing.cut": (0.03,),
     "journal.new": (0.3,),
     "clock.skew": (0.7,),

@@ -56,6 +56,8 @@ class RootHost:
         faults = self.world.faults
         if self._older and faults.happens("journal.unsynced"):
             self.received = faults.stream("journal.unsynced").choice(self._older)
+        if self.landed and faults.happens("journal.wiped"):
+            self.received = {}
         if self.landed and faults.happens("journal.new"):
             self.journal, self.received = faults.stream("journal.new").getrandbits(60) | 1, {}
         settings = LanderSettings(flush_us=300 * MS, horizon_us=self.horizon_us)
