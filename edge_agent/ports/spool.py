@@ -19,7 +19,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
-from edge_agent.machines.checkpoint.slots import DISPENSABLE
+from edge_agent.machines.checkpoint.damage import COSTS_THE_PAST, DISPENSABLE, remains
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
 from edge_agent.ports.spool_file import SpoolFile
 from edge_agent.ports.sqlite_file import UnusableError
@@ -95,11 +95,11 @@ class Spool:
         db = self._file.open()
         state, damaged = self._read_slots(db)
         for name, why in damaged.items():
-            without = DISPENSABLE.get(name, "what the node knew is lost; its frames are sent")
+            without = DISPENSABLE.get(name, COSTS_THE_PAST)
             self.notes.append(Note("spool.slot_damaged", {"slot": name, "why": why, "without_it": without}))
-        past = damaged.keys() <= DISPENSABLE.keys()
-        self._obsolete = damaged.keys() | (set() if past else state.keys())
-        return Restored(state if past else {}, tuple(self._read_frames(db)), lost or not past)
+        left = remains(state, damaged)
+        self._obsolete = set(left.obsolete)
+        return Restored(left.state, tuple(self._read_frames(db)), lost or left.lost)
 
     def _read_slots(self, db: sqlite3.Connection) -> tuple[dict[str, object], dict[str, str]]:
         """(slots by name, what is wrong with those that are damaged)."""

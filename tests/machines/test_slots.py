@@ -95,8 +95,8 @@ def test_a_spool_of_version_1_is_read_and_written_as_the_present_one(
 
 
 def test_slots_of_a_newer_headwater_are_refused_in_a_clear_line() -> None:
-    with pytest.raises(ConfigError, match="slots of version 9, this headwater reads up to 7: run the newer one again"):
-        gateway(Restored(slots.LAYOUT.write(9)))
+    with pytest.raises(ConfigError, match="slots of version 99, this headwater reads up to 8: run the newer one again"):
+        gateway(Restored(slots.LAYOUT.write(99)))
 
 
 def test_the_types_of_the_slots_change_with_the_version_only() -> None:
@@ -105,7 +105,7 @@ def test_the_types_of_the_slots_change_with_the_version_only() -> None:
     names = [(each.name, _shape(each.holds)) for each in declared if isinstance(each, Slot)]
     shapes = [_shape(each) for name, each in vars(slots).items() if name.endswith("State") and is_dataclass(each)]
     text = json.dumps([names, shapes])
-    assert (slots.VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (7, "e2880b1b04d77cc4")
+    assert (slots.VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (8, "519e5a403eec6b22")
 
 
 def _shape(kind: Any) -> object:
@@ -115,3 +115,12 @@ def _shape(kind: Any) -> object:
     if get_origin(kind) is np.ndarray:  # its first argument, the shape, differs between versions of numpy
         return ["ndarray", _shape(get_args(kind)[1])]
     return [getattr(kind, "__name__", str(kind)), *map(_shape, get_args(kind))]
+
+
+def test_a_merger_knows_its_journal_from_either_slot() -> None:
+    """protocol 3.7: one damaged slot makes it no new parent."""
+    known = merger(Restored(slots.JOURNAL.write(77)))[0]
+    again = merger(Restored(slots.JOURNAL_AGAIN.write(77)))[0]
+    assert isinstance(known, Merger)
+    assert isinstance(again, Merger)
+    assert known.journal == again.journal == 77

@@ -144,7 +144,7 @@ def damage(path: Path, slot: str) -> None:
 
 
 def test_a_damaged_slot_that_can_be_done_without_costs_itself_only(spool: Spool, path: Path) -> None:
-    """protocol 1.2: machines/checkpoint/slots.py declares which, and what the node does without it."""
+    """protocol 1.2: machines/checkpoint/damage.py declares which, and what the node does without it."""
     spool.commit(Commit({"horizon": 5, "outbox": 1}, frames=frames(0)))
     spool.close()
     damage(path, "horizon")
@@ -187,6 +187,24 @@ def test_another_damaged_slot_is_the_end_of_the_past_but_not_of_the_frames(spool
     assert (restored.state, restored.lost) == ({"outbox": 9}, False), "no slot of the past comes back"
     assert keys(restored) == [(EPOCH, 0), (EPOCH, 1), (EPOCH, 2)]
     assert not list(path.parent.glob("*corrupt*"))
+    again.close()
+
+
+def test_a_damaged_slot_with_the_journal_id_costs_nothing(spool: Spool, path: Path) -> None:
+    """protocol 3.7: the id stands in a second slot."""
+    for first, second in (("journal", "journal_again"), ("journal_again", "journal")):
+        spool.commit(Commit({"journal": 7, "journal_again": 7, "outbox": 1}))
+        spool.close()
+        damage(path, first)
+        again = reopened(path)
+        restored = again.open()
+        assert (restored.state, restored.lost) == ({second: 7, "outbox": 1}, False)
+        again.close()
+        spool.open()
+    spool.close()
+    damage(path, "journal")  # journal_again is damaged already
+    again = reopened(path)
+    assert again.open().lost
     again.close()
 
 

@@ -2,6 +2,7 @@
 
 - slot: one slot and its rows
 - slots: every slot, its type, and the version of them all; groups and memberships in several slots
+- damage: what is left of a spool with damaged slots
 - codec: typed values as plain values, and back
 - append_only: a table that only grows, in slots of some entries
 - paged_rows: many open rows, in slots of some keys

@@ -23,8 +23,8 @@ from edge_agent.machines.checkpoint.paged_rows import PagedRows
 from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
-# frame that waits, 6 a change of the parent's journal, 7 ends of leaves
-VERSION: Final = 7
+# frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice
+VERSION: Final = 8
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -383,7 +383,8 @@ class StoreState:
 
 
 RECEIVED: Final = Slot("received", int)  # readings in all frames of children that took effect
-JOURNAL: Final = Slot("journal", int)
+JOURNAL: Final = Slot("journal", int, without="the id is read from journal_again")
+JOURNAL_AGAIN: Final = Slot("journal_again", int, without="the id is read from journal")
 CHILDREN: Final = Slot("household", ChildrenState)
 MEMBERSHIPS: Final = Slot("families", dict[Group, MembershipState])
 MEMBER: Final = Slot("member", MemberDefinitions)  # group, node
@@ -472,7 +473,6 @@ REGISTRY: Final = Slot("rim/registry", dict[str, Any])  # config.in_force.regist
 # ids of commands to all nodes
 COMMANDS: Final = Slot("rim/commands", list[str], without="a command that comes again is executed again")
 POSITIONS_OF: Final = Slot("rim/sources", dict[str, str])  # sensor -> what its position is a position in
-DISPENSABLE: Final = {slot.name: slot.without for slot in (LAYOUT, HORIZON, NUMBERER, COMMANDS) if slot.without}
 
 
 def epoch_key(name: str) -> EpochKey:

@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import LOST, NEVER_US, ExcludedLeaf, Frame, Gap, L
 from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
+from edge_agent.machines.checkpoint.damage import journal_of
 from edge_agent.machines.checkpoint.slots import (
     CHILD_KEYS,
     CHILDREN,
@@ -24,6 +25,7 @@ from edge_agent.machines.checkpoint.slots import (
     ENDED,
     EPOCH,
     JOURNAL,
+    JOURNAL_AGAIN,
     PROMISED,
     RECEIVED,
     TEXTS,
@@ -81,7 +83,7 @@ class Merger(Node):
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         state = restored.state
-        known = JOURNAL.read(state)
+        known = journal_of(state)
         self.journal = known or random.getrandbits(63) | 1
         if known is None:  # new, or the spool is gone: its parent may know leaves of a journal before (3.7)
             self.outbox.predecessor = LOST
@@ -281,6 +283,7 @@ class Merger(Node):
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
             **JOURNAL.write(self.journal),
+            **JOURNAL_AGAIN.write(self.journal),
             **RECEIVED.write(parent.received),
             **CHILDREN.write(parent.children.snapshot()),
             **self._membership_slots.changes(parent.snapshot_memberships()),

@@ -12,6 +12,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import PortError, WireError
+from edge_agent.machines.checkpoint.damage import remains
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
 from edge_agent.ports.spool import DamagedError
 from edge_agent.wire import frames, snapshot
@@ -48,6 +49,7 @@ class SimulatedSpool:
         self._faults, self._now, self._committed = faults, now, committed
         self._full_until_us = 0
         self._copies: list[Stored] = []
+        self._obsolete: set[str] = set()  # slots to delete with the next commit
 
     # --- a start ----------------------------------------------------------------------------------------------------
 
@@ -55,12 +57,12 @@ class SimulatedSpool:
         """What a new process finds. Births come decoded, as the runtime hands them over."""
         if self.stored.slots:
             self._suffer()
-        if any(isinstance(each, str) for each in self.stored.bad):
-            self.stored = Stored()  # set aside
-            return Restored({}, (), lost=True)
-        state = {name: snapshot.loads(value) for name, value in self.stored.slots.items()}
+        bad = {each for each in self.stored.bad if isinstance(each, str)}
+        good = {name: snapshot.loads(value) for name, value in self.stored.slots.items() if name not in bad}
+        left = remains(good, bad)
+        self._obsolete = set(left.obsolete)
         found = tuple(self._found(key, *row) for key, row in self.stored.frames.items())
-        return Restored(state, found)
+        return Restored(left.state, found, left.lost)
 
     def _suffer(self) -> None:
         faults, stored = self._faults, self.stored
@@ -96,7 +98,12 @@ class SimulatedSpool:
         slots, rows = self.stored.slots, self.stored.frames
         encoded = [((each.epoch, each.seq), frames.encode(each)) for each in commit.frames]
         instead = [((each.epoch, each.seq), frames.encode(each)) for each in commit.replace]
+        for name in self._obsolete - commit.state.keys():
+            slots.pop(name, None)
+            self.stored.bad.discard(name)
+        self._obsolete = set()
         for name, value in commit.state.items():
+            self.stored.bad.discard(name)
             if value is None:
                 slots.pop(name, None)
             else:

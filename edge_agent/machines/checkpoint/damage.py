@@ -1,0 +1,42 @@
+"""What is left of a spool in which some slots are damaged. Pure; the spool finds out which (docs/protocol.md 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from edge_agent.machines.checkpoint import slots
+from edge_agent.machines.checkpoint.slot import Slot
+
+# A parent's journal id stands in two slots: a parent without it is a new one to all its children (3.7).
+JOURNALS: Final = (slots.JOURNAL, slots.JOURNAL_AGAIN)
+_SLOTS: Final[tuple[Slot[Any], ...]] = (slots.LAYOUT, slots.HORIZON, slots.NUMBERER, slots.COMMANDS, *JOURNALS)
+DISPENSABLE: Final = {slot.name: slot.without for slot in _SLOTS}  # name -> what the node does without it
+COSTS_THE_PAST: Final = "what the node knew is lost; its frames are sent"
+
+
+class Remains(NamedTuple):
+    """state: the slots to go on from. obsolete: slots to delete with the next commit. lost: the past is not known."""
+
+    state: Mapping[str, object]
+    obsolete: frozenset[str]
+    lost: bool
+
+
+def remains(good: Mapping[str, object], damaged: Collection[str]) -> Remains:
+    """What a node may use of its spool. good: slots that can be read, by name; damaged: names of the others.
+
+    A damaged slot costs only itself where the node can do without it. Without any other it would count readings twice
+    or leave some out without a word: then no slot counts.
+    """
+    dispensable = set(damaged) <= DISPENSABLE.keys()
+    no_journal = any(slot.name in damaged for slot in JOURNALS) and not any(slot.name in good for slot in JOURNALS)
+    if dispensable and not no_journal:
+        return Remains(good, frozenset(damaged), lost=False)
+    return Remains({}, frozenset(damaged) | good.keys(), lost=True)
+
+
+def journal_of(state: Mapping[str, Any]) -> int | None:
+    """The journal id in either of its slots; None if there is none."""
+    known = slots.JOURNAL.read(state)
+    return slots.JOURNAL_AGAIN.read(state) if known is None else known
