@@ -90,8 +90,7 @@ def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) 
     assert done.returncode == 3, done.stderr
     assert not done.stdout
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "setup: missing: mosquitto strace openssl java python; run this line, then again: sudo apt-get update && "
-    )
-    packages = "mosquitto mosquitto-clients strace openssl default-jre-headless python3 python3-venv"
+    missing = "mosquitto strace openssl shellcheck systemd-analyze java python"
+    assert line.startswith(f"setup: missing: {missing}; run this line, then again: sudo apt-get update && ")
+    packages = "mosquitto mosquitto-clients strace openssl shellcheck systemd default-jre-headless python3 python3-venv"
     assert line.endswith(f"install -y {packages}")

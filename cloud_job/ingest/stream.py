@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,11 +51,16 @@ class LandingStream:
         """End after the batch under way; may be called from a signal handler."""
         self._stopping.set()
 
-    def run(self) -> None:
-        """Run, then write deferred revisions. Raises: PortError."""
+    def run(self, alive: Callable[[], None] = lambda: None) -> None:
+        """Run, then write deferred revisions. alive: is called about every POLL_S, but not during a batch.
+
+        Raises: PortError.
+        """
         query = self.start()
         while query.isActive and not self._stopping.is_set():
             self._stopping.wait(POLL_S)
+            if not self._busy.locked():
+                alive()
             if self._seen >= self.most_files and not self.once and self._failed is None:
                 query = self._anew(query)
         with self._busy:

@@ -39,6 +39,7 @@ def main(args: argparse.Namespace) -> int:
     from cloud_job.ingest.stream import LandingStream
     from cloud_job.spark.job import Job, JobSettings
     from cloud_job.warmup import warm
+    from edge_agent.ports.service_manager import ServiceManager
     from edge_agent.root.decision.root_state import RootLimits
 
     log = logging.getLogger("headwater.root")
@@ -68,9 +69,11 @@ def main(args: argparse.Namespace) -> int:
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
+    systemd = ServiceManager()
+    systemd.ready()
     try:
         with stopped_by_signal(stream.stop):
-            stream.run()
+            stream.run(systemd.alive)
     finally:
         spark.stop()
     return 0

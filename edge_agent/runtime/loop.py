@@ -17,6 +17,7 @@ from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import REFUSED_CODE, Confirmed, Down, Messages, Subscribed, Taken, Up
 from edge_agent.ports.mqtt.packets import Message, RefusedPublish
+from edge_agent.ports.service_manager import ServiceManager
 from edge_agent.ports.waiter import Waiter
 
 log = logging.getLogger("headwater")
@@ -44,6 +45,7 @@ class Loop(ABC, Generic[E, A]):
         self.connections = [connection]
         self.stopping = self.hearing = False
         self._events: deque[E] = deque()
+        self._systemd = ServiceManager()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -54,8 +56,11 @@ class Loop(ABC, Generic[E, A]):
         """
         try:
             self.start()
+            self._systemd.ready()
             while not (self.stopping or (until is not None and until())):
                 self.turn()
+                self._systemd.alive()
+            self._systemd.stopping()
             self._finish(self.clock.now_us())
         finally:
             self.close()
@@ -94,6 +99,7 @@ class Loop(ABC, Generic[E, A]):
         for connection in self.connections:
             connection.close()
         self.waiter.close()
+        self._systemd.close()
 
     def _look(self) -> None:
         """Look at the clock, before anything gets its time."""

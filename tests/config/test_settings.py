@@ -113,6 +113,8 @@ def test_relative_paths_are_beside_the_file(tmp_path: Path) -> None:
     assert settings.spool.path == str(tmp_path / "spool.db")
     (sensor,) = (d.value for d in settings.definitions if d.kind == "sensor")
     assert dict(getattr(sensor, "options"))["path"] == str(tmp_path / "boiler.csv")  # noqa: B009 - a union of values
+    assert load(file, tmp_path / "state").spool.path == str(tmp_path / "state" / "spool.db")
+    assert load(file, tmp_path / "state").definitions == settings.definitions, "what is read stays beside the file"
     root = tmp_path / "root.toml"
     root.write_text(
         '[node]\nid="root"\nrole="root"\n[lower]\nbroker="mqtt://a"\n[root]\ntables="s3://x/y"\ncheckpoint="/c"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(args: argparse.Namespace, role: str) -> Settings:
     """Load the file and set up the log. Raises: ConfigError for mistakes, and for a file of another role."""
-    settings = load(args.config)
+    settings = load(args.config, os.environ.get("STATE_DIRECTORY"))  # of the systemd unit
     if settings.node.role != role:
         verb = COMMAND_OF[settings.node.role]
         raise ConfigError(

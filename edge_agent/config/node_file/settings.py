@@ -74,15 +74,19 @@ class Settings:
         return self.lower.grace_us if self.lower.grace_us is not None else tiers * GRACE_PER_TIER_US
 
 
-def load(path: str | File) -> Settings:
-    """Read and check a file. Raises: ConfigError with every problem, one line each, led by the file's name."""
+def load(path: str | File, state: str | File | None = None) -> Settings:
+    """Read and check a file. state: the folder for what the node writes; None: the folder of the file.
+
+    Raises: ConfigError with every problem, one line each, led by the file's name.
+    """
     file = File(path)
     try:
         payload = file.read_bytes()
     except OSError as err:
         hint = "`headwater init` writes one" if isinstance(err, FileNotFoundError) else "is it readable for this user?"
         raise ConfigError(f"{path}: {(err.strerror or str(err)).lower()}; {hint}") from err
-    return absolute(parse(payload, str(path)), file.resolve().parent)
+    folder = file.resolve().parent
+    return absolute(parse(payload, str(path)), folder, folder if state is None else File(state))
 
 
 def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE) -> Settings:
@@ -218,10 +222,10 @@ def _grace(settings: Settings, report: Report) -> None:
         report.wrong(("lower", "grace"), format_duration(lower.grace_us), why, "use a longer grace")
 
 
-def absolute(settings: Settings, folder: File) -> Settings:
-    """The same with relative paths taken from a folder. URIs stay."""
+def absolute(settings: Settings, folder: File, state: File) -> Settings:
+    """The same with relative paths taken from a folder, and those of what the node writes from `state`. URIs stay."""
 
-    def under(table: _T) -> _T:
+    def under(table: _T, folder: File = folder) -> _T:
         found = {}
         for key in keys_of(type(table)):
             value = getattr(table, key.inside)
@@ -235,9 +239,9 @@ def absolute(settings: Settings, folder: File) -> Settings:
     }
     return replace(
         settings,
-        spool=under(settings.spool),
-        lander=under(settings.lander),
-        root=under(settings.root),
+        spool=under(settings.spool, state),
+        lander=under(settings.lander, state),
+        root=under(settings.root, state),
         definitions=tuple(_paths_under(folder, d) for d in settings.definitions),
         **connections,
     )

@@ -1,0 +1,69 @@
+"""What a service tells systemd: ready, alive, stopping. Source: sd_notify(3), sd_watchdog_enabled(3).
+
+Under `Type=notify` the service counts as started only when it says so, and with `WatchdogSec=` systemd restarts it when
+it has not said for that long that it is alive. Outside systemd every call does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+from edge_agent.errors import PortError
+
+
+class ServiceManager:
+    """The socket that systemd named in the environment of this process."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address  # @: the abstract namespace
+        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        timeout_us = environment.get("WATCHDOG_USEC", "0") if ours else "0"
+        # Half of the timeout, as sd_watchdog_enabled(3) recommends; 0: no watchdog.
+        self.every_s = int(timeout_us) / 2e6 if timeout_us.isdecimal() else 0.0
+        self._alive_s = -self.every_s  # time.monotonic of the last word
+        self._socket: socket.socket | None = None
+
+    def ready(self) -> None:
+        """The settings are in force; the service works.
+
+        Raises: PortError if systemd waits for it and cannot be told: it would end the process after its timeout.
+        """
+        try:
+            self._send("READY=1")
+        except OSError as err:
+            raise PortError(
+                f"systemd cannot be told that this is ready: {err.strerror}; does the unit say NotifyAccess=main?"
+            ) from err
+
+    def alive(self) -> None:
+        """Call it in every turn; it says so when it is time."""
+        if self.every_s and (now_s := time.monotonic()) >= self._alive_s + self.every_s:
+            self._alive_s = now_s
+            self._try("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """The last commit and the last frames are under way."""
+        self._try("STOPPING=1")
+
+    def _try(self, text: str) -> None:
+        try:
+            self._send(text)
+        except OSError:
+            pass  # if it stays so, the watchdog restarts us: that is what it is for
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)  # a systemd that does not read must not stop a gateway
+        self._socket.sendto(text.encode(), self._address)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
