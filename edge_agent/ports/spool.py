@@ -12,6 +12,7 @@ import sqlite3
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -22,11 +23,13 @@ from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.damage import COSTS_THE_PAST, DISPENSABLE, remains
 from edge_agent.machines.events import Commit, Note, Restored, SpooledFrame
 from edge_agent.ports.spool_file import SpoolFile
-from edge_agent.ports.sqlite_file import UnusableError
+from edge_agent.ports.sqlite_file import WAL_BYTES, UnusableError
 from edge_agent.wire import snapshot
 
 MANY_FRAMES: Final = 100_000  # of more, the bytes are those of the pages in use: counting reads the whole file
 RECENT_BYTES: Final = 2 * 1024 * 1024  # frames just committed are published next: keep them, save a read
+
+BYTES_A_ROW: Final = 64  # of a frame or slot beside its content, with its share of the index
 
 FrameRows = Sequence[tuple[int, int, bytes]]  # (epoch, seq, payload)
 FrameKeys = Sequence[tuple[int, int]]  # (epoch, seq)
@@ -34,6 +37,10 @@ FrameKeys = Sequence[tuple[int, int]]  # (epoch, seq)
 
 class DamagedError(PortError):
     """A row whose CRC does not fit: its frame must be replaced by a gap record (docs/protocol.md 3.6)."""
+
+
+class MalformedError(PortError):
+    """The file is damaged: trying again cannot help. The process must end; the next one sets the file aside."""
 
 
 class Spool:
@@ -128,9 +135,18 @@ class Spool:
         self._recent_bytes = 0
         in_order = db.execute("SELECT epoch, seq, sent FROM frames ORDER BY id")
         sent = {(epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order)}  # they are marked in order (3.3)
+        begun: dict[int, int] = {}  # epoch -> one more than the last seq of it that was sent
+        for epoch, seq in sent:
+            begun[epoch] = max(begun.get(epoch, 0), seq + 1)
         epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
         for epoch, _ in epochs:
-            seqs = (seq for (seq,) in db.execute("SELECT seq FROM frames WHERE epoch = ? ORDER BY seq", (epoch,)))
+            rest = max(begun.get(epoch, 0), 1)  # 0 is the birth; from here on often one run, which SQLite counts faster
+            ((low, high, count),) = db.execute(
+                "SELECT min(seq), max(seq), count(*) FROM frames WHERE epoch = ? AND seq >= ?", (epoch, rest)
+            )
+            whole = count > 0 and high - low + 1 == count
+            counted = "SELECT seq FROM frames WHERE epoch = ? AND (seq < ? OR ?) ORDER BY seq"
+            seqs = (seq for (seq,) in db.execute(counted, (epoch, rest, not whole)))
             first = run = 0
             for seq in seqs:
                 if (epoch, seq) not in sent and run and seq == first + run:
@@ -145,29 +161,31 @@ class Spool:
                     first, run = seq, 1
             if run:
                 yield SpooledFrame(epoch, first, False, run=run)
+            if whole:
+                yield SpooledFrame(epoch, low, False, run=count)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Make everything in it durable, or nothing. Raises: PortError, and the commit may be tried again."""
-        db = self._file.db
+        """Make everything in it durable, or nothing.
+
+        Raises: PortError, and the commit may be tried again; MalformedError, and it may not.
+        """
         slots = [(name, None if value is None else self._dumps(value)) for name, value in commit.state.items()]
         digests = {name: None if value is None else _digest(value) for name, value in slots}
         changed = [(name, value) for name, value in slots if digests[name] != self._digests.get(name)]
         changed += [(name, None) for name in self._obsolete - digests.keys()]
         frames = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.frames]
         instead = [(frame.epoch, frame.seq, self._encode(frame)) for frame in commit.replace]
-        for again in (True, False):
-            try:
-                count, size = self._transact(changed, frames, instead, commit)
-                break
-            except (sqlite3.Error, OSError) as err:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                if isinstance(err, sqlite3.IntegrityError):
-                    raise ValueError(f"a frame was committed twice: {err}") from err
-                if not again or not self._makes_room(err):
-                    raise PortError(f"the spool {self.path} cannot commit: {err}") from err
+        rows = (*(value for _, value in changed), *(payload for *_, payload in (*frames, *instead)))
+        size_bytes = sum(len(row or b"") + BYTES_A_ROW for row in rows)
+        transact = partial(self._transact, changed, frames, instead, commit)
+        try:
+            count, size = self._with_room(transact, size_bytes)
+        except sqlite3.IntegrityError as err:
+            raise ValueError(f"a frame was committed twice: {err}") from err
+        except (sqlite3.Error, OSError) as err:
+            raise self._failed(err, "cannot commit") from err
         self.frames, self.bytes = count, size
         self._obsolete = set()
         for name, digest in digests.items():
@@ -178,27 +196,51 @@ class Spool:
         self._remember(frames, instead, commit.forget)
 
     def _transact(
-        self, slots: Sequence[tuple[str, bytes | None]], frames: FrameRows, instead: FrameRows, commit: Commit
+        self,
+        slots: Sequence[tuple[str, bytes | None]],
+        frames: FrameRows,
+        instead: FrameRows,
+        commit: Commit,
+        *,
+        past_log: bool = False,
     ) -> tuple[int, int]:
         """One transaction. Returns how many frames there are then, and their bytes."""
         db = self._file.db
-        db.execute("BEGIN IMMEDIATE")
-        _write_slots(db, slots)
-        held = self._write_frames(db, frames, instead, commit.forget)
-        db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
-        self._file.allocate_pages()
-        db.execute("COMMIT")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            (_write_slots_beside if past_log else _write_slots)(db, slots)
+            held = self._write_frames(db, frames, instead, commit.forget)
+            db.executemany("UPDATE frames SET sent = 1 WHERE epoch = ? AND seq = ?", commit.mark_sent)
+            self._file.allocate_pages()
+            db.execute("COMMIT")
+        except (sqlite3.Error, OSError):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
         return held
 
-    def _makes_room(self, err: sqlite3.Error | OSError) -> bool:
-        """Whether a commit that a full disk refused may fit now: into the whole of the log."""
-        if isinstance(err, OSError) or err.sqlite_errorcode != sqlite3.SQLITE_FULL:
-            return False
+    def _with_room(self, transact: Callable[..., tuple[int, int]], size_bytes: int) -> tuple[int, int]:
+        """Run a transaction; on a full disk again, into the whole of the log, or past it."""
         try:
-            self._file.start_log_anew()
-        except sqlite3.Error:
-            return False
-        return True
+            return transact()
+        except sqlite3.OperationalError as err:
+            if err.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+        self._file.start_log_anew()
+        try:
+            return transact()
+        except sqlite3.OperationalError as err:
+            if err.sqlite_errorcode != sqlite3.SQLITE_FULL or size_bytes < WAL_BYTES // 2:
+                raise
+            if not self._file.has_pages_for(size_bytes):  # until receipts have let frames go
+                raise
+        with self._file.without_log():
+            return transact(past_log=True)
+
+    def _failed(self, err: sqlite3.Error | OSError, what: str) -> PortError:
+        if isinstance(err, sqlite3.Error) and self._file.doubt(err):
+            return MalformedError(f"the spool {self.path} is damaged ({err}): the next start sets it aside")
+        return PortError(f"the spool {self.path} {what}: {err}")
 
     def _write_frames(
         self, db: sqlite3.Connection, frames: FrameRows, instead: FrameRows, forget: FrameKeys
@@ -245,7 +287,7 @@ class Spool:
                 "SELECT crc, payload FROM frames WHERE epoch = ? AND seq = ?", (epoch, seq)
             ).fetchone()
         except sqlite3.Error as err:
-            raise PortError(f"the spool {self.path} cannot be read: {err}") from err
+            raise self._failed(err, "cannot be read") from err
         if row is None:
             raise ValueError(f"frame ({epoch}, {seq}) is not in the spool")
         crc, payload = row
@@ -279,6 +321,19 @@ def _write_slots(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None
         "INSERT INTO slots VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET crc=excluded.crc, value=excluded.value",
         [(name, zlib.crc32(value), value) for name, value in slots if value is not None],
     )
+
+
+def _write_slots_beside(db: sqlite3.Connection, slots: Sequence[tuple[str, bytes | None]]) -> None:
+    """The same, without using the pages of former values, whose content a rollback journal would have to save.
+
+    A name of the same length: then SQLite changes it in place, and does not write the value once more.
+    """
+    kept = [(name, value) for name, value in slots if value is not None]
+    rows = [(chr(ord(name[0]) ^ 0x60) + name[1:], zlib.crc32(value), value) for name, value in kept]
+    db.executemany("INSERT INTO slots VALUES (?, ?, ?)", rows)
+    db.executemany("DELETE FROM slots WHERE name = ?", [(name,) for name, _ in slots])
+    names = [(name, beside) for (name, _), (beside, _, _) in zip(kept, rows, strict=True)]
+    db.executemany("UPDATE slots SET name = ? WHERE name = ?", names)
 
 
 def _digest(value: bytes) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from edge_agent.ports.sqlite_file import PAGE_BYTES, WAL_BYTES, SqliteFile, Unus
 VERSION: Final = 1  # of the tables below; a file with a higher one was written by a newer headwater
 
 AHEAD_PAGES: Final = 16  # allocated with those that a commit needs, so that not every commit allocates
+MOST_PAGES: Final = 0xFFFFFFFE  # SQLite's own limit
 LEAST_BYTES: Final = 64 * 1024  # of the log: a commit of receipts fits
 
 TABLES: Final = """
@@ -74,6 +76,29 @@ class SpoolFile(SqliteFile):
     def start_log_anew(self) -> None:
         """Write the log's pages to the database, so that the next commit finds all of the log. Raises: sqlite3.Error"""
         self.db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def has_pages_for(self, size_bytes: int) -> bool:
+        """Whether the free pages hold so much; an estimate, below what is needed."""
+        ((free,),) = self.db.execute("PRAGMA freelist_count")
+        return size_bytes <= int(free) * PAGE_BYTES
+
+    @contextmanager
+    def without_log(self) -> Iterator[None]:
+        """For one commit that is larger than the log, into free pages alone. Raises: sqlite3.Error
+
+        With a rollback journal SQLite writes free pages in place and saves the former content of others only; the log's
+        room on the disk is the journal's meanwhile. The commit is durable before it returns, as with the log.
+        """
+        self.start_log_anew()
+        self.db.execute("PRAGMA journal_mode=DELETE").fetchall()
+        ((pages,),) = self.db.execute("PRAGMA page_count")
+        self.db.execute(f"PRAGMA max_page_count={pages}").fetchall()  # or the database would grow into the log's room
+        try:
+            yield
+        finally:
+            self.db.execute(f"PRAGMA max_page_count={MOST_PAGES}").fetchall()
+            self.db.execute("PRAGMA journal_mode=WAL").fetchall()
+            _allocate(Path(f"{self.path}-wal"), WAL_BYTES)
 
     def _close_db(self) -> None:
         was_open = self._db is not None

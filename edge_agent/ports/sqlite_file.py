@@ -1,6 +1,8 @@
 """A SQLite file of one process: locked, opened with a write-ahead log, set aside when it cannot be used.
 
-A file that cannot be used is never deleted: it gets another name, and a new one is begun.
+A file that cannot be used is never deleted: it gets another name, and a new one is begun. A small file is checked as a
+whole when it is opened. Of a large one that takes longer than a start may; what is wrong with its pages shows when they
+are read, while the process runs: then a note beside the file says so, and the next start sets it aside.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from edge_agent.errors import PortError
 
 WAL_BYTES: Final = 4 * 1024 * 1024  # the log is cut back to this after a checkpoint
 PAGE_BYTES: Final = 4096  # one page of flash; also SQLite's default
+CHECKED_BYTES: Final = 32 * 1024 * 1024  # of a file; a slow card reads it in 2 s, and a day offline needs less
+MALFORMED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the file's fault, and trying again will not help
 
 
 class UnusableError(Exception):
@@ -33,6 +37,7 @@ class SqliteFile:
         """what: the file for people, like 'the spool /var/lib/headwater/spool.db'."""
         self.path, self.what = path, what
         self._lock_path = lock
+        self._doubt = path.with_name(f"{path.name}.malformed")  # says why; written while the file was in use
         self._db: sqlite3.Connection | None = None
         self._lock: int | None = None
 
@@ -68,17 +73,29 @@ class SqliteFile:
     def open(self) -> sqlite3.Connection:
         """The database. Raises: UnusableError if it is damaged, sqlite3.Error."""
         fresh = not self.path.exists()
+        if self._doubt.exists():
+            raise UnusableError(self._doubt.read_text("utf-8", "replace").strip())
         # one owner, but not always one thread; nobody else reads it: no shared-memory file
         self._db = db = sqlite3.connect(self.path, isolation_level=None, cached_statements=32, check_same_thread=False)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         db.execute(f"PRAGMA page_size={PAGE_BYTES}")
         db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA secure_delete=OFF")  # Debian switches it on: every frame let go would be written once more
         db.execute("PRAGMA synchronous=FULL")
         db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
-        verdict = "ok" if fresh else str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        small = not fresh and self.path.stat().st_size <= CHECKED_BYTES
+        verdict = str(db.execute("PRAGMA quick_check(1)").fetchone()[0]) if small else "ok"
         if verdict != "ok":
             raise UnusableError(verdict.replace("\n", " "))
         return db
+
+    def doubt(self, err: sqlite3.Error) -> bool:
+        """Whether an error says that the file is damaged; then the next start sets it aside."""
+        if err.sqlite_errorcode & 0xFF not in MALFORMED:
+            return False
+        with suppress(OSError):
+            self._doubt.write_text(f"{err}\n", "utf-8")
+        return True
 
     def set_aside(self, word: str) -> Path:
         """Rename the file to `<name>.<word>-<number>`. Returns that path."""
@@ -86,10 +103,11 @@ class SqliteFile:
         number = 1
         while (aside := self.path.with_name(f"{self.path.name}.{word}-{number}")).exists():
             number += 1
-        for tail in ("", "-wal", "-shm"):
+        for tail in ("", "-wal", "-shm", "-journal"):
             piece = self.path.with_name(self.path.name + tail)
             if piece.exists():
                 piece.rename(aside.with_name(aside.name + tail))
+        self._doubt.unlink(missing_ok=True)
         sync_folder(self.path.parent)
         return aside
 

@@ -37,7 +37,7 @@ from edge_agent.machines.node import Node
 from edge_agent.ports.clock import SystemClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Taken
-from edge_agent.ports.spool import DamagedError, Spool
+from edge_agent.ports.spool import DamagedError, MalformedError, Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.quarantine import QuarantineFile
 from edge_agent.runtime.status_and_commands import NodeStatus
@@ -162,6 +162,8 @@ class ActionExecutor:
     def _commit(self, commit: Commit, now_us: int) -> list[Event]:
         try:
             self._spool.commit(commit)
+        except MalformedError:
+            raise  # the process ends, the next one begins a new file
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (commit, now_us + RETRY_US)
@@ -174,6 +176,8 @@ class ActionExecutor:
             return []
         try:
             self._spool.commit(Commit(forget=self._relief.forget, mark_sent=self._relief.mark_sent))
+        except MalformedError:
+            raise
         except PortError as err:
             log.error("commit.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             return []
@@ -185,6 +189,8 @@ class ActionExecutor:
             token = self._up.publish(self._to_parent, self._spool.payload(epoch, seq))
         except DamagedError:
             return [Damaged(epoch, seq)]
+        except MalformedError:
+            raise
         except PortError as err:  # larger than the broker takes, or a disk that cannot be read: sent again later
             log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
             return [Sent(epoch, seq)]

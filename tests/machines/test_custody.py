@@ -78,9 +78,12 @@ def test_a_source_that_is_read_again_leaves_no_gap_record_of_a_stop() -> None:
     assert not [gap for frame in gateway_host(host.disk, T0 + 60 * S).frames for gap in frame.gaps]
 
 
-def test_a_source_first_heard_now_leaves_a_gap_record_of_what_was_under_way() -> None:
-    """protocol 3.1: `began`, from the delay and the lateness before the first moment on."""
+def test_a_source_first_heard_now_leaves_one_gap_record_of_what_was_under_way() -> None:
+    """protocol 3.1, 3.5: `began`, from the delay and the lateness before the first moment on, and once."""
     host = gateway_host(sensors=(LIVE,))
+    read(host, T0 + S, 1, T0 + S)
+    for seconds in (2, 4, 6):
+        host.do(Tick(), T0 + seconds * S)
     (gap,) = (gap for frame in host.frames for gap in frame.gaps)
     assert (gap.reason, gap.end_us, gap.nodes) == ("began", T0, ("a",))
     assert gap.start_us < T0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -165,6 +169,97 @@ def test_a_full_disk_takes_receipts_and_the_pages_they_free_take_frames(tmp_path
         again.commit(Commit({"n": 0}, forget=tuple((EPOCH, n) for n in range(seq))))
         again.commit(Commit({"n": 1}, frames=frames(seq)))
         again.close()
+
+
+def left_room(spool: Spool, commit: Commit) -> bool:
+    """Whether a full disk took it."""
+    try:
+        spool.commit(commit)
+    except PortError:
+        return False
+    return True
+
+
+def pages_of(generation: int) -> dict[str, object]:
+    """7 MB of slots."""
+    return {f"page/{n}": bytes([generation, n]) * 50_000 for n in range(70)}
+
+
+def test_a_commit_larger_than_the_log_goes_through_on_a_full_disk_when_receipts_have_freed_its_pages(
+    tmp_path: Path,
+) -> None:
+    """protocol 3.1, 3.3: it drains by itself; the room that is kept for receipts is there before and after."""
+    with small_disk(tmp_path / "disk", 24 * 1024 * 1024) as disk:
+        path = disk.folder / "spool.db"
+        spool = Spool(path, "gw-1", lambda frame: os.urandom(3_000))
+        spool.open()
+        for n in range(0, 3_000, 20):
+            spool.commit(Commit({"n": 0}, frames=frames(*range(n, n + 20))))
+        disk.fill()
+        size, seq = path.stat().st_size, 0
+        while not left_room(spool, Commit({"n": 1, **pages_of(1)}, frames=frames(seq + 10_000))):
+            spool.commit(Commit(forget=tuple((EPOCH, seq + n) for n in range(100))))
+            seq += 100
+            assert seq < 2_900
+        assert seq > 1_000
+        assert path.stat().st_size <= size
+        disk.fill(again=True)
+        spool.commit(Commit({"n": 2}, frames=frames(20_000), forget=((EPOCH, seq),)))
+        spool.close()
+        again = reopened(path)
+        restored = again.open()
+        assert (restored.lost, restored.state) == (False, {"n": 2, **pages_of(1)})
+        assert keys(restored)[-2:] == [(EPOCH, seq + 10_000), (EPOCH, 20_000)]
+        again.close()
+
+
+KILLED: Final = """
+import sys
+from pathlib import Path
+from edge_agent.machines.events import Commit
+from edge_agent.ports.spool import Spool
+
+spool = Spool(Path(sys.argv[1]), "gw-1", lambda frame: b"x" * 3_000)
+spool.open()
+generation = int(sys.argv[2])
+print("open", flush=True)
+while True:
+    generation += 1
+    spool.commit(Commit({"n": generation, **{f"page/{n}": bytes([generation, n]) * 50_000 for n in range(70)}}))
+    print(generation, flush=True)
+"""
+
+
+def test_a_kill_in_such_a_commit_leaves_the_one_before_or_all_of_it(tmp_path: Path) -> None:
+    """protocol 3.1: also while it goes past the log."""
+    with small_disk(tmp_path / "disk", 32 * 1024 * 1024) as disk:
+        path = disk.folder / "spool.db"
+        spool = Spool(path, "gw-1", lambda frame: os.urandom(3_000))
+        spool.open()
+        spool.commit(Commit({"n": 0, **pages_of(0)}))
+        spool.commit(Commit(frames=frames(*range(2_500))))
+        spool.commit(Commit(forget=tuple((EPOCH, n) for n in range(2_500))))
+        spool.close()
+        disk.fill()
+        last = 0
+        for commits, milliseconds in ((0, 10), (1, 0), (2, 40)):
+            words = [sys.executable, "-c", KILLED, str(path), str(last)]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as victim:
+                assert victim.stdout is not None
+                assert victim.stdout.readline() == "open\n"
+                last = max([last, *(int(victim.stdout.readline()) for _ in range(commits))])
+                time.sleep(milliseconds / 1_000)
+                victim.send_signal(signal.SIGKILL)
+                last = max([last, *(int(line) for line in victim.stdout.read().splitlines())])
+            again = reopened(path)
+            restored = again.open()
+            n = restored.state["n"]
+            assert isinstance(n, int)
+            assert (restored.lost, n in (last, last + 1)) == (False, True)
+            assert restored.state == {"n": n, **pages_of(n)}
+            again.close()
+            last = n
+        assert last >= 3
 
 
 def test_a_disk_that_is_full_refuses_the_commit_keeps_the_rest_and_takes_it_when_there_is_room(

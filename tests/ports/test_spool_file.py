@@ -14,7 +14,8 @@ import pytest
 from edge_agent.algebra.frame import Frame
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.events import Commit
-from edge_agent.ports.spool import DamagedError, Spool
+from edge_agent.ports import sqlite_file
+from edge_agent.ports.spool import DamagedError, MalformedError, Spool
 from tests.support.ports.small_disk import small_disk
 from tests.support.ports.spools import EPOCH, encode, frames, keys, reopened
 
@@ -98,6 +99,65 @@ def test_an_unusable_file_is_set_aside_with_one_line_and_a_new_one_begun(
     again.open()
     again.close()
     assert path.with_name("spool.db.corrupt-2").exists()
+
+
+def used_until_it_fails(path: Path) -> str:
+    """Open a spool and use it. Returns what it said when the file could not be used any more."""
+    spool = reopened(path)
+    try:
+        restored = spool.open()
+        if restored.lost:
+            return "at the start"
+        seqs = [seq for _, seq in keys(restored)]
+        for seq in seqs:
+            spool.payload(EPOCH, seq)
+        after = max(seqs, default=0) + 1
+        for n in range(50):
+            spool.commit(Commit({"state": os.urandom(3_000)}, frames=frames(after + n), forget=((EPOCH, n),)))
+    except MalformedError as err:
+        return str(err)
+    finally:
+        spool.close()
+    return "never"
+
+
+@pytest.mark.parametrize("damage", [damage_header, damage_tree, cut_off])
+def test_of_a_file_too_large_to_be_checked_as_a_whole_the_damage_shows_in_use_and_the_next_start_sets_it_aside(
+    spool: Spool, path: Path, damage: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.2: a start takes no longer with a long backlog, and what is damaged is set aside all the same."""
+    monkeypatch.setattr(sqlite_file, "CHECKED_BYTES", 0)
+    for n in range(30):
+        spool.commit(Commit({"state": os.urandom(3000)}, frames=frames(n)))
+    spool.close()
+    assert callable(damage)
+    damage(path)
+    said = used_until_it_fails(path)
+    assert said == "at the start" or said.endswith("the next start sets it aside")
+    if said != "at the start":
+        again = reopened(path)
+        assert again.open().lost
+        assert [note.name for note in again.notes] == ["spool.set_aside"]
+        again.close()
+    assert used_until_it_fails(path) == "never"
+
+
+def test_damage_deep_in_a_large_file_is_no_reason_to_try_for_ever(
+    spool: Spool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "CHECKED_BYTES", 0)
+    spool.commit(Commit({"n": 1}, frames=frames(*range(2_000))))
+    spool.close()
+    with sqlite3.connect(path) as db:
+        ((page,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'frames'")
+    db.close()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+    said = [used_until_it_fails(path), used_until_it_fails(path), used_until_it_fails(path)]
+    assert said[-1] == "never"
+    assert path.with_name("spool.db.corrupt-1").exists()
+    assert not path.with_name("spool.db.malformed").exists()
 
 
 def test_one_damaged_frame_is_named_and_its_neighbours_stay(spool: Spool, path: Path) -> None:

@@ -205,6 +205,6 @@ def test_a_merger_drains_on_a_full_disk_and_then_takes_what_its_children_send(tm
             up.message(topics.ack("m"), receipts.encode(Receipt(parent.epoch, 99, upto)))
         assert not region.stuck()
         assert region.lower.acked[-1] == seq
-        assert disk.free_bytes < 128 * 1024
+        assert disk.free_bytes < 1024 * 1024  # by which the log was longer than its reserve when the disk filled
         region.loop.close()
         region.spool.close()
