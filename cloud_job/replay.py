@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloud_job import spark_session
 from cloud_job.delta import tables
-from cloud_job.ingest.stream import LandingStream
+from cloud_job.ingest.landing_loop import LandingLoop
 from cloud_job.spark.job import Job, JobSettings
 from edge_agent.config import topics
 from edge_agent.root.decision.root_state import RootLimits
@@ -76,9 +76,9 @@ def _work(
         shares = [sent[len(sent) * number // batches : len(sent) * (number + 1) // batches] for sent in recordings]
         _write(files, number, shares, received_us + number, journal)
     limits = RootLimits(revise_every_us=0, horizon_us=ENDLESS_US)
-    job = Job(spark, place, JobSettings(str(files), str(folder / "checkpoint"), ENDLESS_US, limits))
+    job = Job(spark, place, JobSettings(str(files), ENDLESS_US, limits))
     job.open()
-    LandingStream(job, once=True, max_bytes=1).run()
+    LandingLoop(job, once=True, max_bytes=1).run()
     return place
 
 
@@ -94,10 +94,8 @@ def _revisions(spark: SparkSession, place: tables.Place) -> Iterator[Row]:
 
 
 def _write(folder: Path, number: int, shares: Sequence[Sent], received_us: int, journal: int) -> None:
-    """One file with the messages of each recording for one batch. Its time of change gives the files an order."""
+    """One file with the messages of each recording for one batch."""
     records = [landing.encode_tick(received_us, journal, connected=True)]
     for share in shares:
         records += [landing.encode(topics.frames(node, PARENT), received_us, payload) for node, payload in share]
-    path = folder / f"{number:08d}{SUFFIX}"
-    path.write_bytes(b"".join(records))
-    os.utime(path, (number + 1, number + 1))
+    (folder / f"{number:08d}{SUFFIX}").write_bytes(b"".join(records))

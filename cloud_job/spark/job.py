@@ -55,13 +55,12 @@ FAILPOINT: Final = "HEADWATER_FAILPOINT"  # step:batch, for crash tests; the ste
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """grace_us: of the children, on the lander's receive times. landing: folder of the landing files.
+    """landing: folder of the landing files. grace_us: of the children, on the lander's receive times.
 
     members: children expected before they are heard; retired: nodes that will not come back (protocol 4.5, 1.5).
     """
 
     landing: str
-    checkpoint: str
     grace_us: int = 60_000_000
     limits: RootLimits = field(default_factory=RootLimits)
     members: tuple[str, ...] = ()
@@ -69,7 +68,7 @@ class JobSettings:
 
 
 class Job:
-    """The state of one run. Make one, `open` it, hand `process` to foreachBatch."""
+    """The state of one run. Make one, `open` it, give it the landing files in order."""
 
     def __init__(self, spark: SparkSession, place: Place, settings: JobSettings) -> None:
         """Nothing is read or written before `open`."""
@@ -86,7 +85,7 @@ class Job:
         self._durable: DurableTables | None = None
         self._rows = RowSources(spark, place)
         self._failures = PluginFailures(spark, place)
-        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next batch comes
+        self._files: frozenset[str] = frozenset()  # of the last decision: they go when the next one is due
 
     def open(self) -> None:
         """Take the tables, make those that are missing, and carry the last decision out to its end.
@@ -112,24 +111,22 @@ class Job:
         self._perform(Work.loads(bytes(last["work"])), again=True)
         log.info("root.resumed", extra={"batch": self.state.number})
 
-    def process(self, files: DataFrame, _spark_batch: int) -> int:
-        """One micro-batch. files: path and content. Returns how many there were.
+    def took(self, name: str) -> bool:
+        """Whether a landing file stands in the last decision."""
+        return name in self._files
 
-        Spark's batch number is not used: it restarts with a checkpoint.
-        """
+    def process(self, files: Iterable[tuple[str, bytes]]) -> None:
+        """One micro-batch. files: names and content in order; those of the last decision are passed over."""
         self._since_s = time.monotonic()
-        content = files.select("path", "content").toArrow()
         intake = self._intake()
         names = []
-        for path, body in sorted(zip(*(column.to_pylist() for column in content.columns), strict=True)):
-            name = path.rsplit("/", 1)[-1]
-            if name not in self._files:
+        for name, content in files:
+            if not self.took(name):
                 names.append(name)
-                intake.read(body, name)
+                intake.read(content, name)
         self._done("read", intake.batch)
         if names:
             self._batch(intake, names)
-        return len(content)
 
     def finish(self) -> None:
         """Write what was put off (docs/protocol.md 8.3): at the end of --once and at an orderly stop."""
@@ -154,7 +151,7 @@ class Job:
 
     def _batch(self, intake: Intake, names: list[str], *, flush: bool = False) -> None:
         number, stored = intake.batch, None
-        self._remove(self._files)  # Spark has committed that batch as well, or there would be no next one
+        self._remove(self._files)  # they stand in the last decision, and this one names others
         if intake.rows["batch"]:
             stored = intake.table()
             self.place.append(MESSAGES, self._stored(stored), self.owner, number)
@@ -303,7 +300,7 @@ class Job:
             os._exit(9)
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Landing files of a committed batch that Spark has committed too."""
+        """Landing files of a decision that has been carried out."""
         folder = Path(self.settings.landing)
         for name in names:
             (folder / name).unlink(missing_ok=True)

@@ -10,8 +10,8 @@ import time
 from edge_agent.cli.support.serving import add_config, settings_of, stopped_by_signal
 
 HELP = (
-    "Turn landing files into Delta tables: one Spark Structured Streaming query that completes a window when every "
-    "gateway has sent its part, and revises it when late readings come."
+    "Turn landing files into Delta tables with Spark: a window is completed when every gateway has sent its part, and "
+    "revised when late readings come."
 )
 EXAMPLES = """\
   headwater root root.toml                  # until SIGTERM or Ctrl-C
@@ -32,11 +32,11 @@ def main(args: argparse.Namespace) -> int:
     if args.dry_run:
         where = f"catalog {settings.root.catalog}" if settings.root.catalog else settings.root.tables
         print(f"root {settings.node.id}, landing files in {settings.lander.folder}, tables in {where}")
-        print(f"checkpoint {settings.root.checkpoint}, a micro-batch every {settings.root.trigger_us / 1e6:g} s")
+        print(f"a micro-batch every {settings.root.trigger_us / 1e6:g} s")
         return 0
     from cloud_job import spark_session
     from cloud_job.delta import tables
-    from cloud_job.ingest.stream import LandingStream
+    from cloud_job.ingest.landing_loop import LandingLoop
     from cloud_job.spark.job import Job, JobSettings
     from cloud_job.warmup import warm
     from edge_agent.ports.service_manager import ServiceManager
@@ -57,7 +57,6 @@ def main(args: argparse.Namespace) -> int:
         place,
         JobSettings(
             settings.lander.folder,
-            settings.root.checkpoint,
             settings.grace_us,
             RootLimits(settings.root.revise_every_us, settings.root.horizon_us),
             lower.members if lower is not None else (),
@@ -65,15 +64,15 @@ def main(args: argparse.Namespace) -> int:
         ),
     )
     job.open()
-    stream = LandingStream(job, once=args.once, trigger_us=settings.root.trigger_us)
+    loop = LandingLoop(job, once=args.once, trigger_us=settings.root.trigger_us)
     if not args.once:
         warm(spark)
     log.info("root.ready", extra={"tables": place.root, "after_s": round(time.monotonic() - begin, 1)})
     systemd = ServiceManager()
     systemd.ready()
     try:
-        with stopped_by_signal(stream.stop):
-            stream.run(systemd.alive)
+        with stopped_by_signal(loop.stop):
+            loop.run(systemd.alive)
     finally:
         spark.stop()
     return 0

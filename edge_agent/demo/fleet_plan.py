@@ -153,7 +153,7 @@ def root_config(broker: str) -> str:
     """The local file of the lander and the root."""
     return (
         f'[node]\nid = "root"\nrole = "root"\n\n[lower]\nbroker = "{broker}"\n\n[lander]\nfolder = "landing"\n\n'
-        '[root]\ntables = "./tables"\ncheckpoint = "checkpoint"\n'
+        '[root]\ntables = "./tables"\n'
     )
 
 

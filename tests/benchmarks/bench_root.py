@@ -15,7 +15,7 @@ import numpy as np
 
 from cloud_job import spark_session
 from cloud_job.delta import tables
-from cloud_job.ingest.stream import LandingStream
+from cloud_job.ingest.landing_loop import LandingLoop
 from cloud_job.spark.job import Job, JobSettings
 from cloud_job.warmup import warm
 from edge_agent.algebra.windows import Session
@@ -84,7 +84,7 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
         job = Job(
             spark,
             tables.place(str(base / "tables")),
-            JobSettings(str(base / "landing"), str(base / "checkpoint"), limits=RootLimits()),
+            JobSettings(str(base / "landing"), limits=RootLimits()),
         )
         job.open()
         warm(spark)
@@ -97,12 +97,15 @@ def root(driver_memory: str = "4g") -> Iterator[tuple[Job, Path]]:
 
 
 def times(job: Job) -> list[float]:
-    """Seconds of each trigger of a run over the files that are there, one a trigger."""
-    stream = LandingStream(job, once=True, max_bytes=1)
-    query = stream.start()
-    query.awaitTermination()
-    stream.run()
-    return [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
+    """Seconds of each batch of the files that are there, one a batch."""
+    loop, out = LandingLoop(job, once=True, max_bytes=1), []
+    while True:
+        began_s = time.monotonic()
+        if not loop.turn():
+            break
+        out.append(time.monotonic() - began_s)
+    job.finish()
+    return out
 
 
 @bench("root_windows", budget_s=300)

@@ -63,7 +63,7 @@ class Lane:
         self.job = self._open()
 
     def _open(self) -> Job:
-        settings = JobSettings(str(self._landing), str(self._base / "checkpoint"))
+        settings = JobSettings(str(self._landing))
         job = Job(self._spark, tables.place(str(self._base / "tables")), settings)
         job.open()
         return job
@@ -83,7 +83,7 @@ class Lane:
         file = self._landing / f"{number:08d}.cborseq"
         file.write_bytes(b"".join([child_frames.tick(at_us), *records]))
         began_s = time.monotonic()
-        self.job.process(self._spark.read.format("binaryFile").load(str(file)), number)
+        self.job.process([(file.name, file.read_bytes())])
         self.took.append(time.monotonic() - began_s)
         print(f"  {number} {self.took[-1]:.2f} s {self.job.steps}", flush=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cloud_job.ingest.stream import LandingStream
+from cloud_job.ingest.landing_loop import LandingLoop
 from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
 from tests.support.cloud.jobs import Roots
 from tests.support.waiting import eventually
@@ -20,11 +20,11 @@ DAY_S = 86_400
 
 
 def test_a_file_that_is_dated_ahead_hides_no_other(roots: Callable[..., Roots]) -> None:
-    """protocol 8.1: nor does a query that begins anew, as it does after so many files, count anything twice."""
+    """protocol 8.1: nor do files of the last decision, which lie there until the next one, count twice."""
     root = roots()
     child = Child("gw-1", (query(),))
-    stream = LandingStream(root.job, trigger_us=0, most_files=2)
-    ended = threading.Thread(target=stream.run)
+    loop = LandingLoop(root.job, trigger_us=0)
+    ended = threading.Thread(target=loop.run)
     ended.start()
     try:
         for second in range(4):
@@ -38,7 +38,7 @@ def test_a_file_that_is_dated_ahead_hides_no_other(roots: Callable[..., Roots]) 
             part.rename(part.with_name(part.name[1:]))
             eventually(lambda: root.job.state.number >= second, 300)  # noqa: B023 (asked for at once)
     finally:
-        stream.stop()
+        loop.stop()
         ended.join(300)
     assert {start: row["values"]["count"] for (_, _, start), row in root.results().items()} == {
         START + second * SECOND: 1.0 for second in range(4)

@@ -30,7 +30,6 @@ grace = "20s"
 folder = "landing"
 [root]
 tables = "tables"
-checkpoint = "checkpoint"
 revise_every = "0s"
 """
 ROWS = 'select query, key, start, "values", readings, revision, complete from gold.results'
@@ -48,7 +47,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def test_a_killed_root_goes_on_where_it_was_and_an_orderly_stop_leaves_nothing_undone(tmp_path: Path) -> None:
-    """protocol 8.1, 8.2, 8.3, 8.5: over Spark's own checkpoint, with the landing files it saw."""
+    """protocol 8.1, 8.2, 8.3, 8.5: over the landing files that it saw."""
     fleet, files = recorded_fleets.fleet(5, lossy(Random(5)))
     journal = fleet.world.hosts["root"].journal  # type: ignore[union-attr]
     landing = tmp_path / "landing"

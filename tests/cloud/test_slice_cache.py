@@ -46,7 +46,7 @@ class Dry(Job):
         """last: the state after the last decision, None for none."""
         place: Any = Kept(stored)
         spark: Any = None
-        super().__init__(spark, place, JobSettings("", "", GRACE, RootLimits(revise_every_us=0)))
+        super().__init__(spark, place, JobSettings("", GRACE, RootLimits(revise_every_us=0)))
         self.kept, self.last, self.crash = stored, last, ""
         self.seen: Counter[str] = Counter()
         if last is not None:

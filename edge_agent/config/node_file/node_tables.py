@@ -195,7 +195,7 @@ class RootTable:
         None,
         "three-part names in that catalog; left out: by path",
     )
-    checkpoint: str = setting(_PATH, "checkpoint", "folder of Spark's checkpoint")
+    checkpoint: str = setting(_PATH, "checkpoint", "without effect: earlier roots kept Spark's checkpoint there")
     trigger_us: int = setting(Duration(0, 3600 * SECOND), SECOND, "between micro-batches", "a batch costs 1 to 2 s")
     revise_every_us: int = setting(
         Duration(0, DAY), 60 * SECOND, "a window is revised at most once in that", "a MERGE costs more than an append"

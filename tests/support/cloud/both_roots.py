@@ -65,7 +65,7 @@ def through_crashes(
 ) -> list[Any]:
     """Rows of gold.results after all micro-batches. crashes: batch -> failpoint at which the job dies in it."""
     place = tables.place(str(folder / "tables"))
-    settings = JobSettings(str(folder), str(folder / "checkpoint"), GRACE, RootLimits(revise_every_us=0))
+    settings = JobSettings(str(folder), GRACE, RootLimits(revise_every_us=0))
 
     def crash(_code: int) -> None:
         raise CrashedError
@@ -75,16 +75,16 @@ def through_crashes(
     job.open()
     for number, group in enumerate(groups):
         body = b"".join(content(file, journal) for file, journal in group)
-        files = spark.createDataFrame([(f"/landing/{number}", bytearray(body))], "path string, content binary")
+        files = [(str(number), body)]
         if number in crashes:
             monkeypatch.setenv(FAILPOINT, crashes[number])
             with pytest.raises(CrashedError):
-                job.process(files, number)
+                job.process(files)
             monkeypatch.delenv(FAILPOINT)
             job.close()  # a process that is gone holds no lock
             job = Job(spark, place, settings)
             job.open()
-        job.process(files, number)
+        job.process(files)
     job.finish()
     return place.read(spark, tables.RESULTS).collect()
 

@@ -46,7 +46,7 @@ class Roots:
         self.landing.mkdir()
         self.limits = RootLimits(**{"revise_every_us": 0, **limits})
         self.place = tables.place(str(base / "tables"))
-        self.files = self.batches = 0
+        self.files = 0
         self.job = self.start()
 
     def start(
@@ -55,8 +55,7 @@ class Roots:
         """Another run of the job, as after a crash or a stop. place: to have it beside the one that runs."""
         if place is None and hasattr(self, "job"):
             self.job.close()
-        checkpoint = str(self.base / "checkpoint")
-        settings = JobSettings(str(self.landing), checkpoint, GRACE_US, self.limits, members, retired)
+        settings = JobSettings(str(self.landing), GRACE_US, self.limits, members, retired)
         self.job = FragileJob(self.spark, place or self.place, settings)
         self.job.open()
         return self.job
@@ -70,9 +69,7 @@ class Roots:
 
     def batch(self, paths: Iterable[Path]) -> None:
         """A micro-batch of these files, whether the job has seen them or not."""
-        names = [str(path) for path in paths]
-        self.batches += 1
-        self.job.process(self.spark.read.format("binaryFile").load(names).select("path", "content"), self.batches)
+        self.job.process([(path.name, path.read_bytes()) for path in sorted(paths)])
 
     def take(self, *records: bytes) -> None:
         """A landing file, and a micro-batch of it."""

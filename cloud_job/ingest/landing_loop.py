@@ -1,0 +1,101 @@
+"""The root's loop: lists landing files by name and hands them to the job, in micro-batches.
+
+Which files have been taken stands in the job's decision alone (docs/protocol.md 8.1): the loop remembers nothing, and
+no time of a file says anything. A file whose name stands in the last decision is passed over, older ones are deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from cloud_job.spark.job import Job
+from edge_agent.errors import PortError
+from edge_agent.wire.landing import SUFFIX
+
+MAX_BYTES: Final = 64 * 1024 * 1024  # of one batch: it passes through the driver, some three times over
+POLL_S: Final = 0.5  # between two looks at a folder without new files, at most
+
+
+class LandingLoop:
+    """Runs a job until `stop`, or (`once`) until the files that are there are done."""
+
+    def __init__(
+        self, job: Job, *, once: bool = False, trigger_us: int = 1_000_000, max_bytes: int = MAX_BYTES
+    ) -> None:
+        """trigger_us: between the starts of two micro-batches. max_bytes: after so many a batch takes no further file.
+
+        Raises: PortError where the landing folder is none that can be listed.
+        """
+        self.job, self.once, self.trigger_us, self.max_bytes = job, once, trigger_us, max_bytes
+        self.folder = _folder(job.settings.landing)
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """End after the batch under way; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self, alive: Callable[[], None] = lambda: None) -> None:
+        """Run, then write deferred revisions. alive: is called about every POLL_S, but not during a batch.
+
+        Raises: PortError.
+        """
+        there = frozenset(self._names()) if self.once else None  # a lander goes on writing: those that come later wait
+        while not self._stopping.is_set():
+            alive()
+            due_s = time.monotonic() + self.trigger_us / 1e6
+            names = [name for name in self._names() if there is None or name in there]
+            taken = self.turn(names)
+            if self.once and not taken:
+                break
+            if not self.once and taken == len(names):
+                self._wait(due_s if taken else min(due_s, time.monotonic() + POLL_S), alive)
+        self.job.finish()
+
+    def _wait(self, until_s: float, alive: Callable[[], None]) -> None:
+        while (rest_s := until_s - time.monotonic()) > 0 and not self._stopping.wait(min(rest_s, POLL_S)):
+            alive()
+
+    def turn(self, names: Sequence[str] | None = None) -> int:
+        """One batch of the first of these files (None: of all that are new). Returns how many it took."""
+        files: list[tuple[str, bytes]] = []
+        left = self.max_bytes
+        for name in self._names() if names is None else names:
+            if files and left <= 0:
+                break
+            files.append((name, self._content(name)))
+            left -= len(files[-1][1])
+        if files:
+            self.job.process(files)
+        return len(files)
+
+    def _names(self) -> list[str]:
+        """New files in the order of their names, which is that of writing."""
+        try:
+            found = [path.name for path in self.folder.glob(f"*{SUFFIX}") if not path.name.startswith(".")]
+        except OSError as err:
+            raise PortError(f"cannot list the landing files in {self.folder}: {err.strerror}") from err
+        return sorted(name for name in found if not self.job.took(name))
+
+    def _content(self, name: str) -> bytes:
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError as err:
+            raise PortError(f"cannot read landing file {self.folder / name}: {err.strerror}") from err
+
+
+def _folder(landing: str) -> Path:
+    if "://" in landing or landing.startswith("dbfs:"):
+        raise PortError(
+            f"landing files are read from a folder of the file system, and {landing} is none: mount it (on Databricks "
+            "/Volumes/… is mounted), and write its path as [lander] folder"
+        )
+    folder = Path(landing)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise PortError(f"cannot make the landing folder {folder}: {err.strerror}; name another one") from err
+    return folder
