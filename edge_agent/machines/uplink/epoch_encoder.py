@@ -1,31 +1,33 @@
 """Encodes a step as frames of an epoch; keys, nodes, groups and plans are numbered at first use.
 
 Rules (docs/protocol.md): numbers belong to an epoch, first use defines them, they are never reused (2.4); a frame is at
-most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last carries
-the new frontier and exceptions (2.3). Serving ranges may come in earlier ones: nothing closes before that frontier.
+most 128 kB by construction and never split after numbering (2.1); of several frames of one step only the last of a
+group's carries its new frontier and exceptions (2.3). Serving ranges may come in earlier ones: nothing closes before
+that frontier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, GroupPart, Members, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, GroupPart, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
 from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import NumbersState
+from edge_agent.machines.uplink import promises
 from edge_agent.machines.uplink.frame_packer import FramePacker
+from edge_agent.machines.uplink.promises import REGISTER_BYTES
 from edge_agent.machines.uplink.session_hints import Registers, SessionHints
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
-
-REGISTER_BYTES: Final = 12  # a key and a start at their longest
 
 
 class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a new epoch and encodes again
@@ -68,14 +70,19 @@ class EpochEncoder:
             packer.list_serving(number, group_step.serving)
         for group_step in step.groups:  # all texts first: they may need one more frame, and registers go into the last
             self._hint_keys(packer, group_step)
-        registers = {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
+        apart = packer.exceeds(promises.size_of(step))
+        registers = self._registers(packer, step, apart=apart)
+        if not apart and sum(map(len, registers.values())) > self._most_registers:
+            apart, registers = True, self._registers(packer, step, apart=True)
         frames = packer.frames(epoch, seq, self.keys, self.nodes, birth=birth, flush=step.flush)
-        if sum(map(len, registers.values())) > self._most_registers:
+        if any(len(own) > self._most_registers for own in registers.values()):
             frames, registers = self._spread(frames, registers)
         frames = [self.hints.unchanged(frame) for frame in frames[:-1]] + frames[-1:]
-        frames[-1] = self._promise(frames[-1], step, registers)
+        frames += self._promise(frames.pop(), step, registers, apart=apart)
+        if birth is not None:
+            frames[0] = replace(frames[0], birth=replace(birth, frames=len(frames)))
         self.hints.sent(registers)
-        return [] if len(frames) == 1 and _silent(frames[0]) else frames
+        return [] if all(map(_silent, frames)) else frames
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
@@ -124,8 +131,6 @@ class EpochEncoder:
             parts = tuple(GroupPart(number, registers=tuple(some)) for number, some in groups.items())
             frames.append(Frame(frames[-1].epoch, frames[-1].seq + 1, groups=parts, flush=frames[-1].flush))
         frames.append(Frame(frames[-1].epoch, frames[-1].seq + 1, flush=frames[-1].flush))
-        if frames[0].birth is not None:
-            frames[0] = replace(frames[0], birth=replace(frames[0].birth, frames=len(frames)))
         return frames, last
 
     def _check_room(self, step: Step) -> None:
@@ -197,6 +202,12 @@ class EpochEncoder:
             numbers[code] = known[text]
         return numbers[codes]
 
+    def _registers(self, packer: FramePacker, step: Step, *, apart: bool) -> dict[int, Registers]:
+        """By group number. apart: for frames after those with rows, which clear none of them."""
+        if apart:
+            packer.end_frame()
+        return {self.groups[each.group]: self._hinted(packer, each) for each in step.groups}
+
     def _hinted(self, packer: FramePacker, step: GroupStep) -> Registers:
         """The registers that the last frame of the step states or clears (5.2)."""
         if step.hints is None:
@@ -215,20 +226,21 @@ class EpochEncoder:
         codes = self._numbers(packer, "keys", step.hints.keys, step.hints.codes[below])
         return codes, step.hints.starts[below]
 
-    def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers]) -> Frame:
-        parts = {part.group: part for part in frame.groups}
-        members = list(frame.members)
-        for group_step in step.groups:
-            number = self.groups[group_step.group]
-            own = registers[number]
-            if group_step.frontier_us is not None or group_step.exceptions is not None or own:
-                part = parts.get(number, GroupPart(number))
-                parts[number] = replace(
-                    part, frontier_us=group_step.frontier_us, exceptions=group_step.exceptions, registers=own
+    def _promise(self, frame: Frame, step: Step, registers: Mapping[int, Registers], *, apart: bool) -> Iterator[Frame]:
+        """The last frame of a step with what the step promises. apart: in as many frames as that needs."""
+        pages = promises.pages(step, self.groups, registers, self.frame_bytes * 3 // 4 if apart else FAR_US)
+        for number, page in enumerate(pages):
+            parts = {part.group: part for part in frame.groups}
+            for own in page.parts:
+                part = parts.get(own.group, own)
+                parts[own.group] = replace(
+                    part, frontier_us=own.frontier_us, exceptions=own.exceptions, registers=own.registers
                 )
-            if group_step.dropped:
-                members.append(Members(number, (), group_step.dropped))
-        return replace(frame, groups=tuple(parts.values()), members=tuple(members), gaps=step.gaps, leave=step.leave)
+            last = number == len(pages) - 1
+            members, gaps = (*frame.members, *page.members), tuple(page.gaps)
+            leave = step.leave if last else None
+            yield replace(frame, groups=tuple(parts.values()), members=members, gaps=gaps, leave=leave)
+            frame = Frame(frame.epoch, frame.seq + 1, flush=frame.flush)
 
     def snapshot(self) -> NumbersState:
         """All but keys and registers, in the order of their numbers."""

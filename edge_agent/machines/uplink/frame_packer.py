@@ -62,6 +62,16 @@ class FramePacker:
         last.size_bytes += size_bytes
         return last
 
+    def exceeds(self, size_bytes: int) -> bool:
+        """Whether that has no room in the last draft, even in the quarter left for headers."""
+        third = self._budget_bytes // 3
+        return size_bytes > third or self._all[-1].size_bytes + size_bytes > self._budget_bytes + third
+
+    def end_frame(self) -> None:
+        """What follows stands in a frame of its own."""
+        if self._all[-1].size_bytes:
+            self._all.append(DraftFrame())
+
     @property
     def _listed(self) -> int:
         """How many leaves or serving ranges go into one frame at most."""

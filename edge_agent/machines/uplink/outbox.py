@@ -37,7 +37,7 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
 from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
-from edge_agent.machines.uplink import quota
+from edge_agent.machines.uplink import promises, quota
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
 from edge_agent.machines.uplink.gap_records import gap_of, promises_of
 from edge_agent.machines.uplink.journal_change import (
@@ -443,8 +443,8 @@ class Outbox:
         if self.journal is None or self.births or self.outdated or self.leaving:
             return Heartbeat(self.epoch, -1, ())
         groups = self.encoder.groups.keys() - self.withheld
-        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in groups]
-        return Heartbeat(self.epoch, self.seq - 1, tuple((n, f) for n, f in known if f > NEVER_US))
+        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in groups and f > NEVER_US]
+        return Heartbeat(self.epoch, self.seq - 1, promises.turn(known, self.frame_bytes, now_us, interval_us))
 
     @property
     def spooled(self) -> int:

@@ -1,0 +1,122 @@
+"""Steps whose promises exceed a frame: many groups, many leaves, many losses at once (protocol 2.1, 2.3)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, ExcludedLeaf, Frame, Gap, Leaf, Plan
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.group_cut import BY_TIME, SessionCut
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.child_frames import ChildFrames
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
+from edge_agent.wire.frames import decode, encode, encode_heartbeat
+
+S = 1_000_000
+T0 = 1_000 * S
+SLICES = Plan(b"12345678", "slice", ("count", "sum"), None, S, (("q", 1),))
+VISITS = Plan(b"87654321", "session", ("count", "sum"), None, 1, (("v", 1),), 5 * S)
+KEYS = [f"key-{n}" for n in range(50)]
+
+
+def group(n: int, *, session: bool = False) -> Group:
+    return Group("s", "", ("k",), 0, cut=SessionCut(5 * S) if session else BY_TIME, node=f"gw-{n:05}")
+
+
+def rows(plan: Plan, key: int) -> StepRows:
+    ones = np.ones(1, np.int64)
+    states = {"count": ones, "sum": ones.astype(np.float64)}
+    return StepRows(plan, False, Partials(ones * T0, ones * (T0 + S), ones * key, states), KEYS, [])
+
+
+def step_of(groups: list[Group], frontier_us: int, gaps: tuple[Gap, ...] = ()) -> Step:
+    steps = []
+    for n, each in enumerate(groups):
+        plan = VISITS if each.cut.gap_us else SLICES
+        hints = (
+            Hints(KEYS, np.array([n % 50, 7], np.int64), np.full(2, frontier_us - 3 * S)) if plan is VISITS else None
+        )
+        out = (ExcludedLeaf(each.node, frontier_us - S, frontier_us - S),) if n % 3 == 0 else None
+        gone = tuple(f"gone-{n}-{i}" for i in range(n % 4))
+        steps.append(GroupStep(each, frontier_us, (rows(plan, n % 50),), out, (), gone, (), frontier_us, hints))
+    return Step(tuple(steps), gaps=gaps)
+
+
+class Pair:
+    """A merger's outbox and its parent."""
+
+    def __init__(self, frame_bytes: int, groups: list[Group]) -> None:
+        self.limit, self.frames = frame_bytes, list[Frame]()
+        self.box = Outbox("m", Random(1), version="1", in_flight=3, frame_bytes=frame_bytes)
+        self.box.journal = 7
+        self.parent = ChildFrames(7, 60 * S)
+        self.box.draw()
+        leaves = tuple(GroupStep(each, None, leaves=(Leaf(each.node, 1),)) for each in groups)
+        self.hear(self.box.open(Step(leaves)))
+
+    def hear(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            payload = encode(frame)
+            assert len(payload) <= self.limit, frame
+            heard = decode(payload)
+            assert isinstance(heard, Frame)
+            self.frames.append(frame)
+            self.parent.take("m", heard, T0)
+
+    def told(self) -> dict[Group, tuple[int, dict[str, tuple[int, int]], dict[str, int]]]:
+        return {
+            of: (each.member("m").frontier_us, each.member("m").exceptions, each.member("m").hints)
+            for of, each in self.parent.children.memberships.items()
+        }
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_what_a_step_promises_takes_as_many_frames_as_it_needs(session: bool) -> None:
+    groups = [group(n, session=session and n % 2 == 0) for n in range(60)]
+    lost = tuple(Gap((groups[n],), T0, T0 + S, 3, tuple(f"gw-{i}" for i in range(40)), "lost", 0) for n in range(3))
+    small, large = Pair(600, groups), Pair(MAX_FRAME_BYTES, groups)
+    for pair in (small, large):
+        before = len(pair.frames)
+        pair.hear(pair.box.put(step_of(groups, T0 + 2 * S, lost)))
+        pair.hear(pair.box.put(step_of(groups, T0 + 4 * S)))
+        assert (len(pair.frames) - before > 2) == (pair is small)
+    assert small.told() == large.told()
+    gaps = [gap for frame in small.frames for gap in frame.gaps]
+    assert sum(gap.readings for gap in gaps) == 9
+    for gap in lost:
+        mine = [piece for piece in gaps if piece.groups == gap.groups]
+        assert sorted(node for piece in mine for node in piece.nodes) == sorted(gap.nodes)
+
+
+def test_a_group_promises_behind_all_its_rows() -> None:
+    """protocol 2.3: also where groups have frames of their own; gap records come no later."""
+    groups = [group(n) for n in range(60)]
+    pair = Pair(600, groups)
+    lost = tuple(Gap((each,), T0, T0 + S, 1, (each.node,), "lost", 0) for each in groups)
+    frames = pair.box.put(step_of(groups, T0 + 2 * S, lost))
+    promised: set[int] = set()
+    for frame in frames:
+        assert not promised & {part.group for part in frame.groups if part.sections}
+        assert not (promised and frame.gaps)
+        promised |= {part.group for part in frame.groups if part.frontier_us is not None}
+    assert len(promised) == 60
+
+
+def test_ten_thousand_groups_at_once_fit_frames_and_heartbeats() -> None:
+    groups = [group(n) for n in range(12_000)]
+    pair = Pair(MAX_FRAME_BYTES, groups)
+    pair.hear(pair.box.put(step_of(groups, T0 + 2 * S)))
+    assert {us for us, _, _ in pair.told().values()} == {T0 + 2 * S}
+    quiet = Step(tuple(GroupStep(each, T0 + 3 * S, promised_us=T0 + 3 * S) for each in groups))
+    assert pair.box.put(quiet) == [], "frontiers alone go by heartbeats"
+    pair.box.link(up=True)
+    for at_us in range(T0 + 4 * S, T0 + 6 * S, S):
+        beat = pair.box.beat(at_us, S, dict.fromkeys(groups, T0 + 3 * S))
+        assert beat is not None
+        assert len(encode_heartbeat(beat)) <= MAX_FRAME_BYTES
+        pair.parent.take("m", beat, at_us)
+    assert {us for us, _, _ in pair.told().values()} == {T0 + 3 * S}
