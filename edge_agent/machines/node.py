@@ -309,7 +309,7 @@ class Node(ABC):
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
         """A new epoch while the process goes on: what is open stays open, and so does the promise of the old one."""
         self.outbox.draw()
-        return self.outbox.open(without_promise(self._birth_step(now_us)))
+        return self.outbox.open(without_promise(self._birth_step(now_us, goes_on=True)))
 
     def _flush(self, now_us: int) -> list[Frame]:
         """All that is open, as the last frames of the epoch (1.3); in further epochs where its keys are used up."""
@@ -438,8 +438,8 @@ class Node(ABC):
         """The clock went back to now_us: no time remembered may lie after it."""
 
     @abstractmethod
-    def _birth_step(self, now_us: int) -> Step:
-        """The step of a birth: members, frontiers, definitions in force (1.2)."""
+    def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
+        """The step of a birth: members, frontiers, definitions in force (1.2). goes_on: rows of a step may follow."""
 
     @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, Frame, Leaf, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, NEVER_US, ExcludedLeaf, Frame, Leaf, Plan
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.group_cut import SessionCut
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.child_frames import ChildFrames
 from edge_agent.machines.uplink.outbox import Outbox
-from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows
+from edge_agent.machines.uplink.step import GroupStep, Hints, Step, StepRows, only_rows, without_promise
 from edge_agent.wire.frames import encode
 
 S = 1_000_000
@@ -127,3 +128,51 @@ def test_twenty_thousand_sessions_that_open_at_once_fit_into_frames() -> None:
     pair, many = Pair(), {key: key + 1 for key in range(20_000)}
     assert pair.send(group_step(DOORS, [], many, promised_us=10**6)) > 3
     assert pair.held(DOORS) == many
+
+
+@pytest.mark.parametrize("new_epoch", [False, True])
+def test_rows_that_come_before_the_promise_of_their_step_leave_the_registers_of_open_sessions(
+    *, new_epoch: bool
+) -> None:
+    """protocol 5.2, 2.3: where a step has more keys than an epoch numbers, its rows go in parts of their own."""
+    pair, key = Pair(), KEYS[1]
+    pair.send(group_step(DOORS, [0], {1: 5}, promised_us=10))
+    member = pair.parent.children.membership(DOORS).members["a"]
+    if new_epoch:
+        pair.box.draw()
+        pair.hear(pair.box.open(without_promise(Step((GroupStep(DOORS, leaves=(Leaf("a", pair.box.epoch),)),)))))
+    pair.hear(pair.box.put(only_rows(Step((group_step(DOORS, [0, 1], {1: 5}, promised_us=10),)))))
+    assert member.hint(key) == 5
+    last = group_step(DOORS, [], {1: 7}, promised_us=10)
+    pair.hear(pair.box.put(Step((last,))))
+    assert member.hint(key) == 7
+    pair.send(group_step(DOORS, [1], {}, promised_us=20))
+    assert member.hint(key) == 20
+
+
+def test_a_register_of_the_epoch_before_ends_with_the_first_promise_although_no_frontier_moved() -> None:
+    """protocol 1.2: else a session would wait for a frontier that may never come."""
+    pair = Pair()
+    pair.send(group_step(DOORS, [0], {1: 5}, promised_us=10))
+    pair.box.draw()
+    pair.hear(pair.box.open(without_promise(Step((GroupStep(DOORS, leaves=(Leaf("a", pair.box.epoch),)),)))))
+    none = Hints(KEYS, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    pair.hear(pair.box.put(Step((GroupStep(DOORS, None, promised_us=10, hints=none),))))
+    assert pair.parent.children.membership(DOORS).members["a"].hint(KEYS[1]) == 10
+
+
+def test_a_new_leaf_is_behind_until_the_last_frame_of_the_step_that_lists_it() -> None:
+    """protocol 2.3, 4.6: its late rows may stand in the frames between."""
+    pair = Pair(frame_bytes=150)
+    pair.send(group_step(DOORS, [4], {}, promised_us=10))
+    member = pair.parent.children.membership(DOORS).members["a"]
+    excepted = (ExcludedLeaf("b", NEVER_US, NEVER_US),)
+    rows = group_step(DOORS, [0, 1, 2, 3], {}, promised_us=10).rows
+    step = GroupStep(DOORS, None, rows, (), (Leaf("b", 3),), promised_us=10, excepted=excepted)
+    frames = pair.box.put(Step((step,)))
+    assert len(frames) > 2
+    for frame in frames[:-1]:
+        pair.hear([frame])
+        assert member.leaf_frontiers()["b"] == (NEVER_US, NEVER_US)
+    pair.hear(frames[-1:])
+    assert member.leaf_frontiers()["b"] == (10, 10)

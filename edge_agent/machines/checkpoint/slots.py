@@ -23,8 +23,9 @@ from edge_agent.machines.checkpoint.paged_rows import PagedRows
 from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
-# frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice
-VERSION: Final = 8
+# frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
+# the epoch before
+VERSION: Final = 9
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -65,12 +66,16 @@ class OutboxState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumbersState:
-    """The numbers of an epoch, in order, without its keys. texts: definitions that were sent in it."""
+    """The numbers of an epoch, in order, without its keys. texts: definitions that were sent in it.
+
+    held: registers of the epoch before, by group and key, until this one states a frontier.
+    """
 
     nodes: list[str]
     groups: list[Group]
     plans: list[tuple[Group, Plan]]
     texts: list[str] = field(metadata={WRITTEN: "said"})
+    held: list[tuple[Group, dict[str, int]]] = field(default_factory=list)  # registers of the epoch before
 
 
 LAYOUT: Final = Slot("layout", int, without="the version of the file says enough")

@@ -326,7 +326,8 @@ class Gateway(Node):
                 state.slicer.promise_anew(self._aligned(state, now_us - group.lateness_us))
                 state.frontier_us = min(state.frontier_us, state.slicer.frontier_us)
 
-    def _birth_step(self, now_us: int) -> Step:
+    def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
+        del goes_on
         if self._anew:
             self._promise_anew(now_us)
         leaf = Leaf(self.settings.node, self.outbox.epoch)

@@ -62,6 +62,7 @@ class GroupState:
     leaves: dict[str, Leaf] = field(default_factory=dict)
     serving: dict[QueryPlace, Serving] = field(default_factory=dict)
     exceptions: tuple[ExcludedLeaf, ...] = ()
+    excepted: tuple[ExcludedLeaf, ...] = ()  # what holds until the last frame of the step under way (2.3)
 
 
 class Merger(Node):
@@ -192,17 +193,22 @@ class Merger(Node):
             steps.append(GroupStep(group, None, rows, promised_us=promised_us, hints=hints))
         return Step(tuple(steps))
 
-    def _birth_step(self, now_us: int) -> Step:
+    def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
         steps = []
         for group, membership in self.parent.children.memberships.items():
             sent = self._group(group)
-            sent.exceptions = membership.exceptions_at(sent.frontier_us)
-            sent.leaves, sent.serving = self._leaves(group), self._servings(group, now_us)
+            leaves = self._leaves(group)
+            exceptions = membership.exceptions_at(sent.frontier_us)
+            if goes_on:
+                exceptions = _until_the_last_frame(sent.excepted, leaves, sent.leaves)
+            if not goes_on or exceptions != sent.excepted:
+                sent.exceptions = sent.excepted = exceptions
+            sent.leaves, sent.serving = leaves, self._servings(group, now_us)
             steps.append(
                 GroupStep(
                     group,
                     sent.frontier_us if sent.frontier_us > NEVER_US else None,
-                    exceptions=sent.exceptions or None,
+                    exceptions=exceptions or None,
                     leaves=tuple(sent.leaves.values()),
                     serving=tuple(sent.serving.values()),
                     promised_us=sent.frontier_us,
@@ -245,8 +251,13 @@ class Merger(Node):
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self._group(group)
+        leaves = self._leaves(group)
         after = self.groups[group] = GroupState(
-            frontier_us, self._leaves(group), self._servings(group, now_us), membership.exceptions_at(frontier_us)
+            frontier_us,
+            leaves,
+            self._servings(group, now_us),
+            membership.exceptions_at(frontier_us),
+            _until_the_last_frame(before.exceptions, leaves, before.leaves),
         )
         over = [
             Serving(place.query, place.revision, node=place.node)
@@ -260,12 +271,13 @@ class Merger(Node):
             group,
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
-            None if after.exceptions == before.exceptions else after.exceptions,
+            None if before.exceptions == after.exceptions == after.excepted else after.exceptions,
             tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
             tuple(name for name in {**before.leaves, **retired} if name not in after.leaves),
             (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),
             frontier_us,
             self.store.hints(group, below),
+            after.excepted,
         )
 
     def _after_commit(self) -> list[Action]:
@@ -280,6 +292,8 @@ class Merger(Node):
 
     def _state(self, now_us: int) -> Mapping[str, object]:
         parent, inbox = self.parent, self.parent.inbox
+        for sent in self.groups.values():
+            sent.excepted = sent.exceptions
         self._receipts = self._owed_receipts()
         rows: dict[str, object] = {
             **JOURNAL.write(self.journal),
@@ -400,3 +414,11 @@ class Merger(Node):
 
 def _no_frames(epoch: int, seq: int) -> Frame:
     raise KeyError((epoch, seq))
+
+
+def _until_the_last_frame(
+    before: tuple[ExcludedLeaf, ...], leaves: Iterable[str], known: Mapping[str, Leaf]
+) -> tuple[ExcludedLeaf, ...]:
+    """The exceptions that hold until the last frame of a step: none ends, and of new leaves rows may be under way."""
+    new = [ExcludedLeaf(leaf, NEVER_US, NEVER_US) for leaf in leaves if leaf not in known]
+    return tuple(sorted((*before, *new), key=lambda each: each.node)) if new else before

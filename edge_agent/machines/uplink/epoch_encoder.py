@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_agent.algebra.aggregates import COLUMNS, renumbered
 from edge_agent.algebra.columns import OF_NODES
-from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, Birth, Frame, GroupPart, Plan
+from edge_agent.algebra.frame import MAX_FRAME_BYTES, MAX_KEYS, NEVER_US, Birth, ExcludedLeaf, Frame, GroupPart, Plan
 from edge_agent.algebra.partials.arrays import NO_INTS, Ints, distinct
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.sessions import NO_HINT
@@ -37,8 +37,10 @@ class KeysExhausted(Exception):  # noqa: N818 - not an error: the owner opens a 
 class EpochEncoder:
     """The numbers of one epoch and the definition texts sent in it."""
 
-    def __init__(self, *, frame_bytes: int = MAX_FRAME_BYTES, max_keys: int = MAX_KEYS) -> None:
-        """frame_bytes: the size limit of a frame. max_keys: how many keys an epoch numbers."""
+    def __init__(
+        self, *, frame_bytes: int = MAX_FRAME_BYTES, max_keys: int = MAX_KEYS, before: EpochEncoder | None = None
+    ) -> None:
+        """frame_bytes: the size limit of a frame. max_keys: how many keys an epoch numbers. before: see `held`."""
         self.frame_bytes, self.max_keys = frame_bytes, max_keys
         self.keys: dict[str, int] = {}
         self.nodes: dict[str, int] = {}
@@ -50,6 +52,17 @@ class EpochEncoder:
         # id(table) -> (table, its numbers, -1 = none yet); one entry a kind since keys and nodes count apart
         self._maps: dict[tuple[str, int], tuple[Sequence[str], Ints]] = {}
         self.hints = SessionHints()
+        # registers of the epoch before by key, which the parent holds until this epoch states a frontier (1.2)
+        self.held = {} if before is None else before.registers_known()
+
+    def registers_known(self) -> dict[Group, dict[str, int]]:
+        """What the parent knows: by group and key the earliest start."""
+        keys, groups = list(self.keys), list(self.groups)
+        known = {group: dict(starts) for group, starts in self.held.items()}
+        for number, starts in self.hints.snapshot().items():
+            own = {keys[key]: start_us for key, start_us in enumerate(starts) if start_us < NO_HINT}
+            known.setdefault(groups[number], {}).update(own)
+        return known
 
     def encode_step(self, epoch: int, seq: int, step: Step, birth: Birth | None = None) -> list[Frame]:
         """The frames of a step, numbered from seq; none where a heartbeat says as much, except a birth.
@@ -57,6 +70,7 @@ class EpochEncoder:
         Raises: KeysExhausted before anything was numbered.
         """
         self._check_room(step)
+        step, over = self._ending(step)
         packer = FramePacker(self.frame_bytes)
         for text in step.queries:
             self._send_text(packer, "queries", text)
@@ -77,12 +91,44 @@ class EpochEncoder:
         frames = packer.frames(epoch, seq, self.keys, self.nodes, birth=birth, flush=step.flush)
         if any(len(own) > self._most_registers for own in registers.values()):
             frames, registers = self._spread(frames, registers)
-        frames = [self.hints.unchanged(frame) for frame in frames[:-1]] + frames[-1:]
+        excepted = {self.groups[each.group]: each.excepted for each in step.groups if each.excepted}
+        frames[:-1] = [_with_exceptions(self._unchanged(frame, ()), excepted) for frame in frames[:-1]]
+        frames[-1] = self._unchanged(frames[-1], step.groups)
         frames += self._promise(frames.pop(), step, registers, apart=apart)
         if birth is not None:
             frames[0] = replace(frames[0], birth=replace(birth, frames=len(frames)))
         self.hints.sent(registers)
-        return [] if all(map(_silent, frames)) else frames
+        for group in over:
+            del self.held[group]
+        self.unsaved = self.unsaved or bool(over)
+        return [] if all(map(_silent, frames)) and not over else frames
+
+    def _ending(self, step: Step) -> tuple[Step, list[Group]]:
+        """A step that states a frontier of each group whose registers are held: these end with it. With the groups."""
+        over = [
+            each.group
+            for each in step.groups
+            if each.group in self.held and each.hints is not None and each.promised_us > NEVER_US
+        ]
+        if not over:
+            return step, []
+        groups = (replace(each, frontier_us=each.promised_us) if each.group in over else each for each in step.groups)
+        return replace(step, groups=tuple(groups)), over
+
+    def _held(self, group: Group) -> dict[int, int]:
+        """Start by key number of the registers held, of keys that have a number."""
+        return {self.keys[text]: us for text, us in self.held.get(group, {}).items() if text in self.keys}
+
+    def _unchanged(self, frame: Frame, promised: Iterable[GroupStep]) -> Frame:
+        """A frame whose rows clear registers that go on: these are stated again (2.3), but of groups with a promise."""
+        new = {self.groups[each.group] for each in promised if each.hints is not None}
+        groups = {number: group for group, number in self.groups.items()} if self.held else {}
+        parts = []
+        for part in frame.groups:
+            if part.group not in new:
+                part = self.hints.unchanged(part, self._held(groups[part.group]) if groups else {})
+            parts.append(part)
+        return replace(frame, groups=tuple(parts))
 
     def restate(self, epoch: int, seq: int) -> list[Frame]:
         """Frames that repeat every number given so far (`cmd rebirth`), for a parent that lost them (2.4)."""
@@ -216,7 +262,7 @@ class EpochEncoder:
         wanted = np.full(len(self.keys), NO_HINT, np.int64)
         np.minimum.at(wanted, codes, starts_us)
         number = self.groups[step.group]
-        return self.hints.updates(number, wanted, packer.last_sections(number))
+        return self.hints.updates(number, wanted, packer.last_sections(number), self._held(step.group))
 
     def _hint_keys(self, packer: FramePacker, step: GroupStep) -> tuple[Ints, Ints]:
         """Numbers of the keys whose earliest open session starts before the promise, and those starts."""
@@ -249,6 +295,7 @@ class EpochEncoder:
             groups=list(self.groups),
             plans=[(group, self.plan_of[number]) for (group, _), number in self.plans.items()],
             texts=sorted(self.texts_sent),
+            held=[(group, dict(starts)) for group, starts in self.held.items()],
         )
 
     @classmethod
@@ -271,6 +318,7 @@ class EpochEncoder:
             numbering.plan_of[number] = plan
         numbering.texts_sent = set(state.texts)
         numbering.hints = SessionHints(registers)
+        numbering.held = dict(state.held)
         return numbering
 
 
@@ -297,6 +345,16 @@ def _hinted_keys(step: Step) -> Iterator[tuple[Sequence[str], Ints]]:
         hints = group_step.hints
         if hints is not None:
             yield hints.keys, hints.codes[hints.starts < group_step.promised_us]
+
+
+def _with_exceptions(frame: Frame, excepted: Mapping[int, tuple[ExcludedLeaf, ...]]) -> Frame:
+    """A frame before the last of its step: leaves that it lists are behind from the first moment on (2.3)."""
+    listed = {members.group for members in frame.members if members.leaves} & excepted.keys()
+    if not listed:
+        return frame
+    parts = {part.group: part for part in frame.groups}
+    new = {number: replace(parts.get(number, GroupPart(number)), exceptions=excepted[number]) for number in listed}
+    return replace(frame, groups=tuple({**parts, **new}.values()))
 
 
 def _silent(frame: Frame) -> bool:

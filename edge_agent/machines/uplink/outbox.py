@@ -123,11 +123,11 @@ class Outbox:
         self.former = (self.epoch, self.encoder)
         while self.epoch in used:
             self.epoch_id = self.random.getrandbits(64) or 1
-        self.encoder, self.seq = self.new_encoder(), 0
+        self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
 
-    def new_encoder(self) -> EpochEncoder:
-        """An encoder with the limits of this node."""
-        return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys)
+    def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:
+        """An encoder with the limits of this node. before: that of the epoch which goes on."""
+        return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys, before=before)
 
     def open(self, step: Step) -> list[Frame]:
         """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""

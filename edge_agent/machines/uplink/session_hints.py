@@ -1,20 +1,23 @@
 """The hints of open sessions as the frames of an epoch have sent them: the parent's registers.
 
 Rules (docs/protocol.md): a register is a key's earliest open start, sent when it changes; a partial of the key clears
-it (5.2); of several frames of one step only the last changes registers (2.3).
+it (5.2); of several frames of one step only the last changes registers (2.3); those of the epoch before hold at the
+parent until the new one states a frontier (1.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from edge_agent.algebra.frame import Frame, Section
+from edge_agent.algebra.frame import GroupPart, Section
 from edge_agent.algebra.partials.arrays import Ints, distinct
 from edge_agent.algebra.partials.sessions import NO_HINT
 
+UNKNOWN: Final = -(2**62)  # no start: a register that has to be stated
 Registers = tuple[tuple[int, int | None], ...]  # key number and its earliest start, None: cleared
 
 
@@ -26,13 +29,17 @@ class SessionHints:
         self.unsaved = False
         self._sent: dict[int, Ints] = {number: np.array(starts_us, np.int64) for number, starts_us in sent}
         self._wanted: dict[int, Ints] = {}
+        self._held: dict[int, Ints] = {}
 
-    def updates(self, number: int, wanted: Ints, sections: Iterable[Section]) -> Registers:
+    def updates(self, number: int, wanted: Ints, sections: Iterable[Section], held: Iterable[int] = ()) -> Registers:
         """The registers that the last frame of a step sends.
 
         number: of the group. wanted: start by key number, NO_HINT for none. sections: of that frame.
+        held: keys of which the parent may know an older start; they are stated in any case.
         """
         have = _grown(self._sent.get(number), len(wanted))
+        self._held[number] = np.array(sorted(held), np.int64)
+        have[self._held[number]] = UNKNOWN
         for section in sections:  # a partial clears the register of its key, here and at the parent
             have[section.partials.key] = NO_HINT
         changed = np.flatnonzero(wanted != have)
@@ -47,28 +54,34 @@ class SessionHints:
         if wanted is None:
             return (), ()
         have = _grown(self._sent.get(number), len(wanted))
-        lowered, raised = np.flatnonzero(wanted < have), np.flatnonzero(wanted > have)
+        ahead = wanted < have
+        ahead[self._held[number]] = True
+        lowered, raised = np.flatnonzero(ahead), np.flatnonzero((wanted > have) & ~ahead)
         wanted[raised[most:]] = have[raised[most:]]
         return _registers(lowered, wanted), _registers(raised[:most], wanted)
 
-    def unchanged(self, frame: Frame) -> Frame:
-        """A frame before the last of its step, with the registers that its own partials clear sent again (2.3)."""
-        parts = []
-        for part in frame.groups:
-            have = self._sent.get(part.group)
-            sections = (*part.sections, *part.late)
-            if have is not None and sections:
-                keys = distinct(np.concatenate([section.partials.key for section in sections]))
-                keys = keys[keys < len(have)]
-                keys = keys[have[keys] < NO_HINT]
-                part = replace(part, registers=tuple(zip(keys.tolist(), have[keys].tolist(), strict=True)))
-            parts.append(part)
-        return replace(frame, groups=tuple(parts))
+    def unchanged(self, part: GroupPart, before: Mapping[int, int]) -> GroupPart:
+        """A group's part of a frame that states no promise, with the registers that its own partials clear sent again.
+
+        before: start by key number, of the epoch before, where the parent still holds it.
+        """
+        sections = (*part.sections, *part.late)
+        if not sections or not (before or part.group in self._sent):
+            return part
+        keys = distinct(np.concatenate([section.partials.key for section in sections]))
+        have = _grown(self._sent.get(part.group), max(int(keys[-1]) + 1, len(self._sent.get(part.group, ()))))
+        for key in before.keys() & set(keys.tolist()):
+            have[key] = min(before[key], have[key])
+            self.unsaved = True
+        self._sent[part.group] = have
+        keys = keys[have[keys] < NO_HINT]
+        return replace(part, registers=_registers(keys, have)) if len(keys) else part
 
     def sent(self, registers: Mapping[int, Registers]) -> None:
         """The frames of the step are made. registers: of its last frame, by group number."""
         self.unsaved = self.unsaved or any(registers.values())
         self._sent.update(self._wanted)
+        self._wanted.clear()
 
     def snapshot(self) -> dict[int, list[int]]:
         """Starts by key number, by group number."""

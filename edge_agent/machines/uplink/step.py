@@ -45,7 +45,8 @@ class GroupStep:
     """One group's part of a step: its rows, and its state once they are sent. None = unchanged.
 
     promised_us: the frontier that holds with this step, whether the frame carries it or not. hints: of a group of
-    sessions, all of them.
+    sessions, all of them. excepted: the exceptions that hold until the last frame of the step, from the first that
+    lists a leaf.
     """
 
     group: Group
@@ -57,6 +58,7 @@ class GroupStep:
     serving: tuple[Serving, ...] = ()
     promised_us: int = NEVER_US
     hints: Hints | None = None
+    excepted: tuple[ExcludedLeaf, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
