@@ -43,7 +43,8 @@ simulate:
 	@scripts/setup python && . scripts/env && exec .venv/bin/python -m tests.support.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 storm:
-	@scripts/setup system python && . scripts/env && exec .venv/bin/python -m tests.faults.storm --kills $(KILLS) $(ARGS)
+	@scripts/setup system python && . scripts/env && .venv/bin/python -m tests.faults.storm --kills $(KILLS) $(ARGS) && \
+		exec .venv/bin/python -m tests.faults.restarts
 
 powercut:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS)

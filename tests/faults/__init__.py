@@ -3,6 +3,7 @@
 - tree: gateways, mergers, a lander and brokers at their defaults, as child processes
 - landed_root: the rows that follow from the landing files
 - storm: `make storm`: kill -9 of every role, then a comparison with all readings
+- restarts: 72 starts of a gateway without its parent, at the end of `make storm`
 - powercut: `make powercut`: traced writes, replayed up to any cut
 - disk_image: a folder as it may look after a power cut
 - soak: `make soak`: memory, descriptors and disk of a running tree

@@ -15,9 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from edge_agent.demo.processes import ChildProcess
 from tests.faults.ears import Ears
@@ -30,7 +33,11 @@ LONGEST_START_S: Final = 60.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a storm left. lost, twice: readings. wrong: windows whose rows differ. recovery_s: role -> each kill's."""
+    """What a storm left. lost, twice: readings. wrong: windows whose rows differ.
+
+    recovery_s: role -> each kill's, on the clock; cpu_s: what the start took of a processor, which tells more on a busy
+    machine.
+    """
 
     kills: int = 0
     readings: int = 0
@@ -42,6 +49,7 @@ class Outcome:
     incomplete: int = 0
     unsettled: bool = False
     recovery_s: dict[str, list[float]] = field(default_factory=dict)
+    cpu_s: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -51,11 +59,12 @@ class Outcome:
         """Two lines for people."""
         slow = [
             f"{role} {statistics.median(times):.1f}/{max(times):.1f} s ({len(times)})"
+            + (f", CPU {statistics.median(cpu):.1f}/{max(cpu):.1f} s" if (cpu := self.cpu_s.get(role)) else "")
             for role, times in sorted(self.recovery_s.items())
             if times
         ]
         return (
-            f"storm: recovery, median/longest (kills): {', '.join(slow) or 'none'}\n"
+            f"storm: recovery, median/longest (kills): {'; '.join(slow) or 'none'}\n"
             f"storm: {self.kills} kills, {self.readings} readings, {self.keys} keys, {self.windows} rows: "
             f"{self.lost} lost, {self.twice} twice, {self.wrong} wrong, {self.incomplete} incomplete"
             + (", NOT SETTLED" if self.unsettled else "")
@@ -68,6 +77,8 @@ class Storm:
     def __init__(self, tree: Tree, ears: Ears, seed: int) -> None:
         self.tree, self.ears, self.chance = tree, ears, random.Random(seed)
         self.kills: list[tuple[str, str, float, float]] = []  # role, name, killed, started again
+        self.cpu_s: dict[str, list[float]] = {}
+        self._starting: dict[str, tuple[str, ChildProcess, float]] = {}  # name -> role, process, started again
         self._roles: dict[str, list[ChildProcess]] = {
             "gateway": list(tree.gateways.values()),
             "merger": list(tree.mergers.values()),
@@ -86,6 +97,27 @@ class Storm:
         time.sleep(self.chance.choice((0.0, 0.1, 0.5)))
         victim.start()
         self.kills.append((role, victim.name, killed, time.monotonic()))
+        if role != "broker":
+            self._starting[victim.name] = (role, victim, time.monotonic())
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, and look what each start has taken of a processor when it speaks."""
+        until = time.monotonic() + seconds
+        while True:
+            for name, (role, child, started) in list(self._starting.items()):
+                if self.ears.after(self._speaks(role, name), started) is None:
+                    continue
+                with suppress(psutil.Error):
+                    spent = psutil.Process(child.pid).cpu_times()
+                    self.cpu_s.setdefault(role, []).append(spent.user + spent.system)
+                del self._starting[name]
+            if (rest := until - time.monotonic()) <= 0:
+                return
+            time.sleep(min(rest, 0.05))
+
+    def _speaks(self, role: str, name: str) -> list[str]:
+        """Whose word shows that a process is back."""
+        return [f"parent of {merger}" for merger in self.tree.mergers] if role == "lander" else [name]
 
     def recovery_s(self) -> dict[str, list[float]]:
         """Role -> seconds from a start to the first message, where nothing else on its way was killed meanwhile."""
@@ -93,9 +125,8 @@ class Storm:
         for n, (role, name, _, started) in enumerate(self.kills):
             if role == "broker":
                 continue
-            speaks = [f"parent of {merger}" for merger in self.tree.mergers] if role == "lander" else [name]
             way = self.tree.lows[self.tree.parents[name]].name if role == "gateway" else self.tree.high.name
-            took = self.ears.after(speaks, started)
+            took = self.ears.after(self._speaks(role, name), started)
             until = started + (LONGEST_START_S if took is None else took)
             around = self.kills[max(0, n - 3) : n] + self.kills[n + 1 :]
             if not any(other in {way, name} and started - 3.0 < killed < until for _, other, killed, _ in around):
@@ -113,16 +144,16 @@ def storm(folder: Path, plan: Plan, kills: int, seed: int, *, pause_s: float = 1
             time.sleep(0.3)
             root.turn()
         for _ in range(kills):
-            time.sleep(blows.chance.uniform(0.2, 2 * pause_s - 0.2))
+            blows.pause(blows.chance.uniform(0.2, 2 * pause_s - 0.2))
             blows.kill()
         while sum(count for *_, count, _ in _all(tree, int(time.time()) * SECOND)) < readings:
             time.sleep(2.0)
         goal_us = (int(time.time()) // 10 + 1) * 10 * SECOND  # windows that are open now belong to it
         until = time.monotonic() + DRAIN_S
         while not settled(root, goal_us) and time.monotonic() < until:
-            time.sleep(0.5)
+            blows.pause(0.5)
             root.turn()
-        outcome.recovery_s = blows.recovery_s()
+        outcome.recovery_s, outcome.cpu_s = blows.recovery_s(), blows.cpu_s
     compare(outcome, tree, root, goal_us)
     return outcome
 
