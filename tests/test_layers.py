@@ -39,7 +39,16 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         *CORE,
     },
     "edge_agent/runtime": AGENT,
-    "edge_agent/demo": {"numpy", "matplotlib", "deltalake", "pyarrow", "cloud_job", *AGENT},
+    "edge_agent/identity": {"cryptography", "edge_agent.config", *CORE},
+    "edge_agent/demo": {
+        "numpy",
+        "matplotlib",
+        "deltalake",
+        "pyarrow",
+        "cloud_job",
+        "edge_agent.identity.broker_files",
+        *AGENT,
+    },
     "cloud_job": {
         *("pyspark", "delta", "pyarrow", "numpy", "pandas", "edge_agent.config", "edge_agent.wire", "edge_agent.log"),
         *("edge_agent.packages", "edge_agent.root"),
@@ -50,7 +59,16 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
     "cloud_job/audit": {"deltalake", "pyarrow", "numpy", "edge_agent.root", *CORE},  # rows and decisions
 }
 SEES_ALL: Final = ("edge_agent/cli", "edge_agent/__main__.py", "cloud_job/__main__.py")
-NOT_ON_A_GATEWAY: Final = ("pyspark", "pyarrow", "deltalake", "matplotlib", "rich", "pandas", "datasketches")
+NOT_ON_A_GATEWAY: Final = (
+    "cryptography",
+    "pyspark",
+    "pyarrow",
+    "deltalake",
+    "matplotlib",
+    "rich",
+    "pandas",
+    "datasketches",
+)
 
 
 def sources() -> Iterator[tuple[str, str]]:

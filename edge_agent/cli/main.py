@@ -31,11 +31,21 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "simulate": "run sensors and queries here, without a network",
     "replay": "run recordings through the tree and print the results",
     "maintain": "compact and clean the tables",
+    "ca": "keep the certificate authority of a fleet",
+    "enrol": "get and renew the certificate of a node",
+    "broker-config": "write the configuration of a broker",
     "demo": "run the whole tree here, kill parts of it, compare the results",
 }
 NODES: Final = ("run", "merge")
 COMMAND_OF: Final = {"gateway": "run", "region": "merge", "root": "land"}  # role -> verb
-WITHOUT_PACKAGES: Final = ("init", "query", "status")  # verbs that read no definitions need no packages
+WITHOUT_PACKAGES: Final = (
+    "init",
+    "query",
+    "status",
+    "ca",
+    "enrol",
+    "broker-config",
+)  # verbs that read no definitions need no packages
 DONE: Final = 0
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
@@ -50,6 +60,7 @@ EXTRAS: Final = {  # library -> the extra that installs it
     "pyarrow": "cloud",
     "pandas": "cloud",
     "matplotlib": "demo",
+    "cryptography": "ca",
 }
 
 
@@ -138,7 +149,7 @@ def _nearest(verbs: Sequence[str]) -> str:
 
 def load(name: str) -> Verb:
     """The module of a verb of VERBS."""
-    return cast("Verb", import_module(f"edge_agent.cli.{name}"))
+    return cast("Verb", import_module(f"edge_agent.cli.{name.replace('-', '_')}"))
 
 
 def parser_of(name: str, verb: Verb) -> argparse.ArgumentParser:

@@ -14,30 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.errors import PortError
+from edge_agent.identity.broker_files import Access, Listener, broker_files
 
 DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when this process ends, in any way
 STOP_S: Final = 10.0  # an orderly end takes a commit and a last frame; after that it is killed
-SETTINGS: Final = """\
-# The settings of docs/operate.md; anonymous, since it listens on loopback only. It runs as the user who starts it: the
-# kernel forgets --pdeathsig when a process changes its user.
-listener {port} 127.0.0.1
-user root
-allow_anonymous true
-allow_zero_length_clientid true
-max_queued_messages 0
-max_queued_bytes 268435456
-max_inflight_messages {inflight}
-max_packet_size 1048576
-persistence true
-persistence_location {folder}/
-autosave_interval 60
-persistent_client_expiration 14d
-set_tcp_nodelay true
-log_dest stderr
-log_type error
-log_type warning
-log_type notice
-"""
 
 
 def free_ports(count: int) -> list[int]:
@@ -140,7 +120,16 @@ class Broker(ChildProcess):
         """inflight: messages of QoS 1 in flight to one client; 0: no limit."""
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "mosquitto.conf"
-        config.write_text(SETTINGS.format(port=port, folder=folder, inflight=inflight))
+        # It runs as the user who starts it: the kernel forgets --pdeathsig when a process changes its user.
+        files = broker_files(
+            Listener(port=port),
+            Access(),
+            acl_file=folder / "acl",
+            state=folder,
+            in_flight=inflight,
+            user="root" if os.geteuid() == 0 else None,
+        )
+        config.write_text(files.config)
         super().__init__(name, [mosquitto(), "-c", str(config)], folder)
         self.port = port
         self.url = f"mqtt://127.0.0.1:{port}"

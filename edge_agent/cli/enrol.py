@@ -1,0 +1,45 @@
+"""`headwater enrol`: the certificate of a node, from the fleet's authority."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from edge_agent.config.topics import is_node_id
+from edge_agent.errors import ConfigError
+from edge_agent.identity.device import Device
+
+HELP = (
+    "Make a key on this node and get a certificate for it with a one-time token; later, renew it at two thirds of its "
+    "life. Does nothing while there is nothing to do: run it at start and once a day."
+)
+EXAMPLES = """\
+  headwater enrol /var/lib/headwater-identity --id press-1 --url https://ca.example:8443 --token-file token
+  headwater enrol /var/lib/headwater-identity --id press-1 --url https://ca.example:8443     # renews
+
+The folder must have ca.pem, the certificate of the authority. In headwater.toml:
+  ca_file = "/var/lib/headwater-identity/ca.pem"
+  cert_file = "/var/lib/headwater-identity/current/cert.pem"
+  key_file = "/var/lib/headwater-identity/current/key.pem"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the identity; it has ca.pem")
+    parser.add_argument("--id", required=True, help="id of the node, the name in its certificate")
+    parser.add_argument("--url", required=True, help="the authority's service, https://host:port")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with the one-time token")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Enrol or renew. Raises: ConfigError, PortError."""
+    if not is_node_id(args.id):
+        raise ConfigError(f'--id "{args.id}": no node id; a-z, 0-9 and -, at most 32')
+    if not (args.folder / "ca.pem").is_file():
+        raise ConfigError(f"{args.folder}/ca.pem does not exist; copy it from the authority's folder")
+    try:
+        token = args.token_file.read_text().strip() if args.token_file is not None else None
+    except OSError as err:
+        raise ConfigError(f"{args.token_file}: {err.strerror}") from err
+    print(Device(args.folder, args.id).ensure(args.url, token))
+    return 0

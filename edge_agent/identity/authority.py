@@ -1,0 +1,314 @@
+"""The certificate authority of a fleet, in one folder.
+
+`ca.pem` and `ca.key` are its certificate and key, `crl.pem` lists what is revoked, `ca.db` has what was issued and
+which tokens wait. Every certificate is for one name: of a node its id, which brokers take as user name and client id.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from edge_agent.config.topics import is_node_id
+from edge_agent.errors import ConfigError, PortError
+
+LIFE: Final = datetime.timedelta(days=90)  # of a node's certificate: short enough that a stolen one ends by itself
+TOKEN_LIFE: Final = datetime.timedelta(minutes=15)
+CA_LIFE: Final = datetime.timedelta(days=20 * 365)  # longer than a gateway lives: replacing it means visiting each
+BACKDATED: Final = datetime.timedelta(hours=1)  # clocks of brokers and gateways differ
+MAX_REQUEST_BYTES: Final = 16_384  # a request with a P-256 key has 400
+TOKEN_BYTES: Final = 20  # 160 random bits: not to be guessed, short enough to type
+_SCHEMA: Final = """
+create table if not exists issued (serial text primary key, name text, until text, revoked text);
+create table if not exists tokens (hash text primary key, name text, until text, key text);
+"""
+
+
+class RefusedError(Exception):
+    """A request that the authority does not fulfil, with the reason. Never leaves this room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """One certificate. revoked: when, or None."""
+
+    serial: str
+    name: str
+    until: datetime.datetime
+    revoked: datetime.datetime | None
+
+
+class Authority:
+    """Opens the folder of an authority. Raises: ConfigError if there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+            key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        except OSError as err:
+            hint = "`headwater ca init` makes one" if isinstance(err, FileNotFoundError) else "run it as its owner"
+            raise ConfigError(f"{folder}: no authority here ({err.strerror}); {hint}") from err
+        except (ValueError, TypeError, UnsupportedAlgorithm) as err:
+            raise ConfigError(f"{folder}: ca.pem or ca.key cannot be read: {err}; take the files of a backup") from err
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ConfigError(f"{folder}/ca.key: no key of an elliptic curve; this authority uses P-256")
+        self._key = key
+
+    @classmethod
+    def create(cls, folder: Path, name: str) -> Authority:
+        """Make an authority. Raises: ConfigError if there is one, PortError if the folder cannot be written."""
+        if (folder / "ca.key").exists():
+            raise ConfigError(f"{folder} has an authority; its certificates would all be void, so name another folder")
+        key = ec.generate_private_key(ec.SECP256R1())
+        who, now = _name(name), _now()
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(who)
+            .issuer_name(who)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + CA_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write(folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
+            write(folder / "ca.key", _private(key), 0o600)  # last: an authority exists when its key does
+        except OSError as err:
+            raise PortError(f"{folder}: {err.strerror}") from err
+        authority = cls(folder)
+        authority.write_revoked()
+        return authority
+
+    # --- issuing ----------------------------------------------------------------------------------------------------
+
+    def sign(self, request: bytes, name: str, life: datetime.timedelta = LIFE) -> bytes:
+        """A certificate for the key of a request (PEM) that says this name. Nothing else of the request counts.
+
+        Raises: RefusedError.
+        """
+        csr = _request(request)
+        said = [str(each.value) for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if said != [name]:
+            raise RefusedError(f"the request is for {' and '.join(said) or 'nobody'}, not for {name}")
+        return self._issue(name, csr.public_key(), life, ())
+
+    def key_pair(self, name: str, hosts: tuple[str, ...] = (), life: datetime.timedelta = LIFE) -> tuple[bytes, bytes]:
+        """Key and certificate, PEM, for what has no enrolment of its own. hosts: names and addresses of a server."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        return _private(key), self._issue(name, key.public_key(), life, hosts)
+
+    def _issue(self, name: str, key: object, life: datetime.timedelta, hosts: tuple[str, ...]) -> bytes:
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+            raise RefusedError("only keys of the curve P-256 are signed")
+        now, serial = _now(), x509.random_serial_number()
+        until = min(now + life, self.certificate.not_valid_after_utc)
+        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_name(name))
+            .issuer_name(self.certificate.subject)
+            .public_key(key)
+            .serial_number(serial)
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(until)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if hosts:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
+            )
+        certificate = builder.sign(self._key, hashes.SHA256())
+        with self._db() as db:
+            db.execute("insert into issued values (?, ?, ?, null)", (f"{serial:x}", name, _text(until)))
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    # --- tokens -----------------------------------------------------------------------------------------------------
+
+    def token(self, name: str, life: datetime.timedelta = TOKEN_LIFE) -> str:
+        """A token with which a device gets the certificate of this name, once."""
+        text = secrets.token_urlsafe(TOKEN_BYTES)
+        with self._db() as db:
+            db.execute("delete from tokens where until < ?", (_text(_now()),))
+            db.execute("insert into tokens values (?, ?, ?, null)", (_hash(text), name, _text(_now() + life)))
+        return text
+
+    def enrol(self, token: str, request: bytes) -> bytes:
+        """The certificate for a token. The same key may ask again while the token lives: an answer can be lost.
+
+        Raises: RefusedError.
+        """
+        digest = hashlib.sha256(_public(_request(request))).hexdigest()
+        with self._db() as db:
+            row = db.execute("select name, until, key from tokens where hash = ?", (_hash(token),)).fetchone()
+            if row is None or row[1] < _text(_now()):
+                raise RefusedError("no such token, or its time is over; `headwater ca token` makes a new one")
+            name, _, key = row
+            if key not in {None, digest}:
+                raise RefusedError(f"the token of {name} was used by another device")
+            # In one transaction with the look-up: of two devices that come at once, one gets it.
+            db.execute("update tokens set key = ? where hash = ?", (digest, _hash(token)))
+        return self.sign(request, name)
+
+    def renew(self, serial: str, request: bytes) -> bytes:
+        """A new certificate for who presented this one, unless it is revoked. Raises: RefusedError."""
+        with self._db() as db:
+            row = db.execute(
+                "select name, revoked from issued where serial = ?", (serial.lower().lstrip("0"),)
+            ).fetchone()
+        if row is None or row[1] is not None:
+            raise RefusedError("the certificate is revoked or not from here; enrol again with a new token")
+        return self.sign(request, str(row[0]))
+
+    # --- revoking ---------------------------------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> int:
+        """Revoke every certificate and token of a name. Returns how many certificates."""
+        now = _text(_now())
+        with self._db() as db:
+            db.execute("delete from tokens where name = ?", (name,))
+            count = db.execute("update issued set revoked = ? where name = ? and revoked is null", (now, name)).rowcount
+        self.write_revoked()
+        return count
+
+    def write_revoked(self) -> None:
+        """Write `crl.pem`, good for as long as the authority: with one that is over a broker refuses everybody."""
+        now = _now()
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - BACKDATED)
+            .next_update(self.certificate.not_valid_after_utc)
+        )
+        for each in self.issued():
+            if each.revoked is not None and each.until > now:  # others are refused by their date
+                revoked = x509.RevokedCertificateBuilder().serial_number(int(each.serial, 16))
+                builder = builder.add_revoked_certificate(revoked.revocation_date(each.revoked).build())
+        crl = builder.sign(self._key, hashes.SHA256())
+        write(self.folder / "crl.pem", crl.public_bytes(serialization.Encoding.PEM))
+
+    def issued(self) -> list[Issued]:
+        """Every certificate, by name and date."""
+        with self._db() as db:
+            rows = db.execute("select serial, name, until, revoked from issued order by name, until").fetchall()
+        return [Issued(serial, name, _time(until), _time(gone) if gone else None) for serial, name, until, gone in rows]
+
+    @contextmanager
+    def _db(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, which locks out the others from its start."""
+        try:
+            with closing(sqlite3.connect(self.folder / "ca.db", isolation_level=None, timeout=10.0)) as db:
+                db.executescript(_SCHEMA)
+                db.execute("pragma synchronous = full")
+                db.execute("begin immediate")
+                try:
+                    yield db
+                except BaseException:
+                    db.execute("rollback")
+                    raise
+                db.execute("commit")
+        except sqlite3.Error as err:
+            raise PortError(f"{self.folder}/ca.db: {err}; is the disk full, or another owner's?") from err
+
+
+def check_name(name: str) -> str:
+    """The name of a node or an operator. Raises: ConfigError for what could be a pattern of topics."""
+    if not is_node_id(name):
+        raise ConfigError(f'"{name}" cannot be in a certificate: a-z, 0-9 and -, at most 32')
+    return name
+
+
+def write(file: Path, content: bytes, mode: int = 0o644) -> None:
+    """The whole file or nothing, on disk when this returns; never readable for more than `mode` says."""
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(handle, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    scratch.replace(file)
+
+
+def _request(request: bytes) -> x509.CertificateSigningRequest:
+    try:
+        csr = x509.load_pem_x509_csr(request)
+        valid = csr.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.UnsupportedGeneralNameType) as err:
+        raise RefusedError(f"no certificate request: {err}") from err
+    if not valid:
+        raise RefusedError("the request is not signed by its key")
+    return csr
+
+
+def _public(csr: x509.CertificateSigningRequest) -> bytes:
+    return csr.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+def _text(time: datetime.datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(text: str) -> datetime.datetime:
+    return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)

@@ -1,0 +1,129 @@
+"""Configuration and access list of Mosquitto for the brokers of a fleet.
+
+A broker's word is never relied on (docs/protocol.md 3): these files decide who may speak and how much it holds, not
+whether a reading is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edge_agent.config import topics
+
+DIALECTS: Final = ("2.0", "2.1")
+ACL_PLUGIN: Final = "mosquitto_acl_file.so"  # 2.1: the same rules as `acl_file`, which 3.0 will not have
+QUEUE_BYTES: Final = 256 * 1024 * 1024  # for one client that is away; a parent's frames wait at their senders anyway
+IN_FLIGHT: Final = 200  # to one client: the Receive Maximum of parents counts below it
+PACKET_BYTES: Final = 1024 * 1024  # frames are split far below; Mosquitto 2.0 would take 256 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may do what. parents: mergers and landers that hear children on this broker. operators: of people's tools."""
+
+    parents: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Where a broker listens. files: of ca.pem, cert.pem, key.pem and crl.pem, as the broker finds them; None: no TLS.
+
+    Without TLS anybody who reaches the port may do anything: for the loopback of one machine only.
+    """
+
+    port: int
+    address: str = "127.0.0.1"
+    files: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFiles:
+    """Texts of mosquitto.conf and of the access list ('' without TLS: nobody has a name then)."""
+
+    config: str
+    acl: str
+
+
+def broker_files(
+    listener: Listener,
+    access: Access,
+    *,
+    acl_file: Path,
+    state: Path,
+    dialect: str = "2.0",
+    plugins: Path = Path("/usr/lib"),
+    in_flight: int = IN_FLIGHT,
+    user: str | None = None,
+) -> BrokerFiles:
+    """The files of one broker.
+
+    state: its folder for sessions. plugins: folder of Mosquitto 2.1's. user: to run as; None: Mosquitto's own.
+    """
+    secure = listener.files is not None
+    lines = [
+        "# Made by `headwater broker-config`. Mosquitto reads keys and lists again at SIGHUP.",
+        *([f"user {user}"] if user else []),
+        f"listener {listener.port} {listener.address}",
+        *(_tls(listener.files) if listener.files is not None else ()),
+        f"allow_anonymous {'false' if secure else 'true'}",
+        f"allow_zero_length_clientid {'false' if secure else 'true'}",
+        *(_acl(acl_file, dialect, plugins) if secure else ()),
+        "",
+        "# Mosquitto's default of 1000 messages drops more than that after it has acknowledged them.",
+        "max_queued_messages 0",
+        f"max_queued_bytes {QUEUE_BYTES}",
+        f"max_inflight_messages {in_flight}",
+        f"max_packet_size {PACKET_BYTES}",
+        "persistence true",
+        f"persistence_location {state}/",
+        "autosave_interval 60",
+        "persistent_client_expiration 14d",
+        "set_tcp_nodelay true",
+        "",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+        "log_type notice",
+        "",
+    ]
+    return BrokerFiles(config="\n".join(lines), acl=acl(access) if secure else "")
+
+
+def _tls(files: Path) -> list[str]:
+    """TLS 1.2 and later; who a client is, its certificate says: user name and client id are its name."""
+    return [
+        f"cafile {files}/ca.pem",
+        f"certfile {files}/cert.pem",
+        f"keyfile {files}/key.pem",
+        f"crlfile {files}/crl.pem",
+        "tls_version tlsv1.2",
+        "require_certificate true",
+        "use_identity_as_username true",
+        "# Without this line a gateway could connect under another one's client id and so disconnect it.",
+        "use_username_as_clientid true",
+    ]
+
+
+def _acl(file: Path, dialect: str, plugins: Path) -> list[str]:
+    if dialect == "2.0":
+        return [f"acl_file {file}"]
+    return [f"global_plugin {plugins}/{ACL_PLUGIN}", f"plugin_opt_acl_file {file}"]
+
+
+def acl(access: Access) -> str:
+    """The access list: each node writes below its own id and reads what is for it; parents and operators more.
+
+    Parents also number definitions, so they write below `all`. An operator does what `status`, `audit`, `peek` and
+    publishing definitions and commands need, but writes no frames.
+    """
+    down, every = f"{topics.PREFIX}/down", f"{topics.PREFIX}/{topics.ALL}"
+    up = f"{topics.PREFIX}/up"
+    nodes = f"pattern write {up}/%u/#\npattern read {down}/%u/#\npattern read {every}/#\n"
+    parts = [f"# Every node, %u being the name in its certificate.\n{nodes}"]
+    everything = f"topic read {up}/#\ntopic readwrite {down}/#\ntopic readwrite {every}/#\n"
+    parts += [f"# A parent of nodes on this broker.\nuser {name}\n{everything}" for name in access.parents]
+    parts += [f"# An operator.\nuser {name}\n{everything}" for name in access.operators]
+    return "\n".join(parts)

@@ -1,0 +1,175 @@
+"""A node's side of enrolment: its key is made here and never leaves; the certificate is renewed in time.
+
+A folder has `ca.pem`, given, and `current`, a link to the folder of the key and certificate in force. A renewal makes a
+new folder and moves the link, so a node never reads a key with another key's certificate. Keys and requests are made by
+the `openssl` command: a gateway needs no Python library for them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from edge_agent.errors import ConfigError, PortError
+
+RENEW_AT: Final = 2 / 3  # of a certificate's life: a third is left for an authority that is away
+TIMEOUT_S: Final = 20.0
+MOST_ANSWER_BYTES: Final = 65_536
+KEY_MODE: Final = 0o640  # the group of the folder reads it: the node's process, which does not run as its owner
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """From when until when a certificate is good, in seconds since 1970."""
+
+    from_s: float
+    until_s: float
+
+    @property
+    def renew_s(self) -> float:
+        """When it is to be renewed."""
+        return self.from_s + (self.until_s - self.from_s) * RENEW_AT
+
+
+class Device:
+    """The identity of one node. folder: holds ca.pem."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self.folder, self.node = folder, node
+        self.ca_file = folder / "ca.pem"
+        self.current = folder / "current"
+        self.key_file, self.cert_file = self.current / "key.pem", self.current / "cert.pem"
+
+    def validity(self) -> Validity | None:
+        """Of the certificate in force; None if there is none, or it is not this node's. Raises: PortError."""
+        if not self.cert_file.exists():
+            return None
+        said = _openssl(
+            "x509", "-in", str(self.cert_file), "-noout", "-startdate", "-enddate", "-subject", "-nameopt", "RFC2253"
+        )
+        fields = dict(line.partition("=")[::2] for line in said.decode().splitlines())
+        if fields.get("subject", "").strip() != f"CN={self.node}":
+            return None  # the node got another id
+        seconds = ssl.cert_time_to_seconds
+        return Validity(seconds(fields["notBefore"]), seconds(fields["notAfter"]))
+
+    def ensure(self, url: str, token: str | None, now_s: float | None = None) -> str:
+        """Enrol where there is no certificate, renew where it is time. Returns what was done: one line.
+
+        A certificate that is over cannot be renewed: then a token is needed again. Raises: ConfigError, PortError.
+        """
+        now_s = time.time() if now_s is None else now_s
+        validity = self.validity()
+        if validity is not None and now_s < validity.renew_s:
+            return f"{self.node}: certificate until {_day(validity.until_s)}, renewed from {_day(validity.renew_s)} on"
+        renews = validity is not None and now_s < validity.until_s
+        if not renews and not token:
+            raise ConfigError(f"{self.node} has no valid certificate and no token; `headwater ca token` makes one")
+        key, request = self._request(new=renews)
+        body = {"request": request.decode()} | ({} if renews else {"token": str(token)})
+        certificate = self._post(url, "/renew" if renews else "/enrol", body, present=renews)
+        self._put(key, certificate)
+        validity = self.validity()
+        if validity is None:
+            raise PortError(f"{url}: the certificate that came is not for {self.node}")
+        return f"{self.node} {'renewed its' if renews else 'got a'} certificate, until {_day(validity.until_s)}"
+
+    def _request(self, *, new: bool) -> tuple[bytes, bytes]:
+        """Key and request. The key of an enrolment under way is kept: its token is good for this key only."""
+        waiting = self.folder / "enrolling.pem"
+        try:
+            if new or not waiting.exists():
+                key = _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
+                if not new:
+                    _write(waiting, key, 0o600)
+            else:
+                key = waiting.read_bytes()
+        except OSError as err:
+            raise PortError(f"{self.folder}: {err.strerror}") from err
+        return key, _openssl("req", "-new", "-key", "/dev/stdin", "-subj", f"/CN={self.node}", stdin=key)
+
+    def _post(self, url: str, path: str, body: Mapping[str, str], *, present: bool) -> bytes:
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname:
+            raise ConfigError(f"{url}: wanted https://host:port")
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if present:
+                context.load_cert_chain(self.cert_file, self.key_file)
+            connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port or 443, timeout=TIMEOUT_S, context=context
+            )
+            try:
+                connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                payload = answer.read(MOST_ANSWER_BYTES)
+            finally:
+                connection.close()
+            said = json.loads(payload)
+            if answer.status == 200:
+                return str(said["certificate"]).encode()
+            why = str(said["why"])
+        except ssl.SSLCertVerificationError as err:
+            raise PortError(
+                f"{url}: its certificate is not accepted: {err.verify_message}; is the clock right?"
+            ) from err
+        except OSError as err:
+            raise PortError(f"{url}: {err.strerror or err}") from err
+        except (http.client.HTTPException, ValueError, KeyError, TypeError) as err:
+            raise PortError(f"{url}: no answer of an authority") from err
+        raise PortError(f"{url}: refused: {why}")
+
+    def _put(self, key: bytes, certificate: bytes) -> None:
+        """In force at once and whole: the link moves when both files are on disk."""
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="identity-", dir=self.folder))
+            folder.chmod(0o750)
+            _write(folder / "key.pem", key, KEY_MODE)
+            _write(folder / "cert.pem", certificate, 0o644)
+            link = folder.with_suffix(".link")
+            link.symlink_to(folder.name)
+            link.replace(self.current)
+            for old in self.folder.glob("identity-*"):
+                if old != folder:
+                    shutil.rmtree(old, ignore_errors=True)
+            (self.folder / "enrolling.pem").unlink(missing_ok=True)
+        except OSError as err:
+            raise PortError(f"{self.folder}: {err.strerror}") from err
+
+
+def _write(file: Path, content: bytes, mode: int) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(handle, "wb") as out:
+        os.fchmod(out.fileno(), mode)  # whatever the umask
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _openssl(*words: str, stdin: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(["openssl", *words], input=stdin, capture_output=True, check=False, timeout=60.0)
+    except FileNotFoundError as err:
+        raise PortError("no openssl: apt install openssl") from err
+    except subprocess.TimeoutExpired as err:
+        raise PortError(f"openssl {words[0]}: no answer in a minute") from err
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason"]
+        raise PortError(f"openssl {words[0]}: {lines[-1]}")
+    return done.stdout
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

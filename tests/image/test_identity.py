@@ -1,0 +1,262 @@
+"""An authority and its devices: enrolment with a token, renewal with a certificate, revocation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import socket
+import ssl
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from cryptography import x509
+
+from edge_agent.cli.main import main
+from edge_agent.errors import ConfigError, PortError
+from edge_agent.identity.authority import Authority
+from edge_agent.identity.device import Device
+from edge_agent.identity.service import MOST_AT_ONCE, EnrolmentService
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority.create(tmp_path / "ca", "fleet")
+
+
+@pytest.fixture
+def url(authority: Authority) -> Iterator[str]:
+    service = EnrolmentService(authority, "127.0.0.1", 0, ("127.0.0.1",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"https://127.0.0.1:{service.server_address[1]}"
+    service.shutdown()
+    service.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def device(tmp_path: Path, authority: Authority) -> Callable[..., Device]:
+    def device(node: str, place: str = "") -> Device:
+        folder = tmp_path / (place or node)
+        folder.mkdir(exist_ok=True)
+        (folder / "ca.pem").write_bytes((authority.folder / "ca.pem").read_bytes())
+        return Device(folder, node)
+
+    return device
+
+
+def certificate(device: Device) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(device.cert_file.read_bytes())
+
+
+def test_a_device_gets_a_certificate_for_the_key_it_made(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    gateway = device("g1")
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate, until ")
+    found = certificate(gateway)
+    assert found.subject.rfc4514_string() == "CN=g1"
+    found.verify_directly_issued_by(authority.certificate)
+    assert found.not_valid_after_utc - datetime.datetime.now(datetime.UTC) < datetime.timedelta(days=90)
+    ssl.create_default_context().load_cert_chain(gateway.cert_file, gateway.key_file)  # they belong together
+    assert stat.S_IMODE(gateway.key_file.stat().st_mode) == 0o640
+    assert "until" in gateway.ensure(url, None), "nothing to do, and no token needed"
+    assert certificate(gateway).serial_number == found.serial_number
+
+
+def test_a_token_is_good_once_and_not_for_long(url: str, authority: Authority, device: Callable[..., Device]) -> None:
+    token = authority.token("g1")
+    device("g1").ensure(url, token)
+    with pytest.raises(PortError, match="was used by another device"):
+        device("g1", "thief").ensure(url, token)
+    with pytest.raises(PortError, match="its time is over"):
+        device("g2").ensure(url, authority.token("g2", -SECOND))
+    with pytest.raises(PortError, match="no such token"):
+        device("g2").ensure(url, "guess")
+
+
+def test_a_token_is_for_one_name(url: str, authority: Authority, device: Callable[..., Device]) -> None:
+    with pytest.raises(PortError, match="the request is for g2, not for g1"):
+        device("g2").ensure(url, authority.token("g1"))
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, token = device("g1"), authority.token("g1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "_put", lambda *_: (_ for _ in ()).throw(PortError("power cut")))
+        with pytest.raises(PortError, match="power cut"):
+            gateway.ensure(url, token)
+    assert gateway.validity() is None
+    gateway.ensure(url, token)
+    assert gateway.validity() is not None
+    assert not (gateway.folder / "enrolling.pem").exists()
+
+
+def test_a_certificate_is_renewed_at_two_thirds_of_its_life(
+    url: str, authority: Authority, device: Callable[..., Device]
+) -> None:
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    validity = gateway.validity()
+    assert validity is not None
+    life_s = validity.until_s - validity.from_s
+    assert validity.renew_s == pytest.approx(validity.from_s + life_s * 2 / 3)
+    before, key = certificate(gateway).serial_number, gateway.key_file.read_bytes()
+    assert gateway.ensure(url, None, now_s=validity.renew_s - 1).startswith("g1: certificate until")
+    assert gateway.ensure(url, None, now_s=validity.renew_s + 1).startswith("g1 renewed its certificate")
+    assert certificate(gateway).serial_number != before
+    assert gateway.key_file.read_bytes() != key, "each certificate has a key of its own"
+    assert len(list(gateway.folder.glob("identity-*"))) == 1, "the old key is gone"
+    with pytest.raises(ConfigError, match="no valid certificate and no token"):
+        gateway.ensure(url, None, now_s=validity.until_s + 10**8)
+
+
+def test_who_is_revoked_is_not_renewed(url: str, authority: Authority, device: Callable[..., Device]) -> None:
+    gateway = device("g1")
+    gateway.ensure(url, authority.token("g1"))
+    validity = gateway.validity()
+    assert validity is not None
+    waiting = authority.token("g1")
+    assert authority.revoke("g1") == 1
+    assert authority.revoke("g1") == 0
+    with pytest.raises(PortError, match="revoked or not from here"):
+        gateway.ensure(url, None, now_s=validity.renew_s + 1)
+    with pytest.raises(PortError, match="no such token"):
+        device("g1", "again").ensure(url, waiting)
+    crl = x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())
+    assert [each.serial_number for each in crl] == [certificate(gateway).serial_number]
+    assert crl.next_update_utc == authority.certificate.not_valid_after_utc
+
+
+def test_without_a_certificate_nobody_renews(
+    url: str, authority: Authority, device: Callable[..., Device], tmp_path: Path
+) -> None:
+    _, request = device("g1")._request(new=True)
+    assert post(f"{url}/renew", {"request": request.decode()}, authority)[0] == 403
+
+
+def test_a_device_speaks_to_its_own_authority_only(
+    authority: Authority, device: Callable[..., Device], tmp_path: Path
+) -> None:
+    other = Authority.create(tmp_path / "other", "fleet")
+    service = EnrolmentService(other, "127.0.0.1", 0, ("127.0.0.1",))
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        with pytest.raises(PortError, match="certificate is not accepted"):
+            device("g1").ensure(f"https://127.0.0.1:{service.server_address[1]}", "secret")
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
+
+
+def post(
+    url: str, body: object, authority: Authority, headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, dict[str, str]]:
+    context = ssl.create_default_context(cafile=authority.folder / "ca.pem")
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        request = urllib.request.Request(url, payload, dict(headers))
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as err:
+        with err:
+            return err.code, json.load(err)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/enrol", b"", 400),
+        ("/enrol", b"[" * 10_000, 400),
+        ("/enrol", {"request": "x"}, 400),
+        ("/enrol", ["request", "token"], 400),
+        ("/enrol", {"request": "x", "token": "t"}, 403),
+        (
+            "/enrol",
+            {"request": "-----BEGIN CERTIFICATE REQUEST-----\nMA==\n-----END CERTIFICATE REQUEST-----", "token": "t"},
+            403,
+        ),
+        ("/elsewhere", {"request": "x"}, 404),
+    ],
+    ids=str,
+)
+def test_a_bad_request_is_answered_and_costs_nothing(
+    url: str, authority: Authority, path: str, body: object, status: int
+) -> None:
+    code, answer = post(url + path, body, authority)
+    assert code == status
+    assert set(answer) == {"why"}
+    assert not [each for each in authority.issued() if each.name != "headwater-ca"]
+
+
+def test_a_request_of_a_gigabyte_is_not_read(url: str, authority: Authority) -> None:
+    assert post(f"{url}/enrol", b"x", authority, {"Content-Length": "1000000000"})[0] == 413
+    assert post(f"{url}/enrol", b"x", authority, {"Content-Length": "many"})[0] == 413
+
+
+def test_a_request_for_a_weak_key_is_refused(url: str, authority: Authority, tmp_path: Path) -> None:
+    key, request = tmp_path / "key", tmp_path / "request"
+    os.system(f"openssl req -new -newkey rsa:1024 -nodes -keyout {key} -subj /CN=g1 -out {request} 2>/dev/null")
+    body = {"request": request.read_text(), "token": authority.token("g1")}
+    assert post(f"{url}/enrol", body, authority) == (403, {"why": "only keys of the curve P-256 are signed"})
+
+
+def test_silent_peers_do_not_stop_others(url: str, authority: Authority, device: Callable[..., Device]) -> None:
+    """One peer that never begins TLS holds a place, not the service; with all places taken, others come again."""
+    host, _, port = url.removeprefix("https://").partition(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(MOST_AT_ONCE // 2)]
+    began = time.monotonic()
+    device("g1").ensure(url, authority.token("g1"))
+    assert time.monotonic() - began < 5
+    for each in silent:
+        each.close()
+
+
+def test_what_cannot_be_a_node_gets_no_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ca = str(tmp_path / "ca")
+    assert main(["ca", "init", ca]) == 0
+    for name in ("#", "+", "g/1", "G1", "g" * 33):
+        assert main(["ca", "token", ca, name]) == 2
+        assert "cannot be in a certificate" in capsys.readouterr().err
+
+
+def test_the_commands_of_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ca = str(tmp_path / "ca")
+    assert main(["ca", "init", ca]) == 0
+    assert main(["ca", "init", ca]) == 2, "an authority is never overwritten"
+    assert stat.S_IMODE((tmp_path / "ca" / "ca.key").stat().st_mode) == 0o600
+    assert main(["ca", "issue", ca, "region-1", "--out", str(tmp_path / "keys")]) == 0
+    assert stat.S_IMODE((tmp_path / "keys" / "key.pem").stat().st_mode) == 0o600
+    assert main(["ca", "issue", ca, "region-1", "--out", str(tmp_path / "keys")]) == 2, "nor a key"
+    assert main(["ca", "token", ca, "g1", "--url", "https://ca:1"]) == 0
+    capsys.readouterr()
+    assert main(["ca", "revoke", ca, "region-1"]) == 0
+    assert main(["ca", "revoke", ca, "region-1"]) == 1
+    assert main(["ca", "list", ca]) == 0
+    assert "revoked 20" in capsys.readouterr().out
+    assert main(["ca", "list", str(tmp_path)]) == 2
+    assert "`headwater ca init` makes one" in capsys.readouterr().err
+
+
+def test_a_node_that_cannot_enrol_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["enrol", str(tmp_path), "--url", "https://127.0.0.1:9"]
+    assert main([*words, "--id", "g1"]) == 2
+    assert "ca.pem does not exist; copy it" in capsys.readouterr().err
+    (tmp_path / "ca.pem").write_bytes(b"no certificate")
+    assert main([*words, "--id", "G 1"]) == 2
+    (tmp_path / "token").write_text("t\n")
+    assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 3
