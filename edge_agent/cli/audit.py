@@ -135,7 +135,8 @@ def _row(found: Audit, node: NodeBook) -> tuple[str, ...]:
     on_its_way = found.pending.get(node.node, 0) - open_
     role, said = ("gateway" if node.leaf else "region"), ("earlier" if node.late_word else "")
     produced = node.produced if node.leaf else number("received")
-    values = (produced, number("sent"), open_, on_its_way, number("lost"), number("dropped"), number("refused"))
+    refused = number("refused") + number("undated")
+    values = (produced, number("sent"), open_, on_its_way, number("lost"), number("dropped"), refused)
     return (node.node, role, node.parent, *map(str, values), said)
 
 

@@ -114,13 +114,23 @@ def failures(node: Mapping[str, Any]) -> list[str]:
 
 
 def losses(node: Mapping[str, Any]) -> list[str]:
-    """A line if a parent of the node lost its journal, and with it readings (docs/protocol.md 3.7)."""
-    status = node.get("status", {})
+    """Lines for what is in no window.
+
+    A parent of the node lost its journal, and with it readings (docs/protocol.md 3.7); readings whose time was never
+    known (4.3).
+    """
+    status, out = node.get("status", {}), list[str]()
     times = status.get("parent_journals_lost")
-    if not isinstance(times, int) or times < 1:
-        return []
-    often = "once" if times == 1 else f"{times} times"
-    return [f"LOSS: {status.get('parent', 'its parent')} lost its spool {often}: what it held is in ops.gaps"]
+    if isinstance(times, int) and times > 0:
+        often = "once" if times == 1 else f"{times} times"
+        out.append(f"LOSS: {status.get('parent', 'its parent')} lost its spool {often}: what it held is in ops.gaps")
+    undated = node.get("books", {}).get("undated")
+    if isinstance(undated, int) and undated > 0:
+        out.append(
+            f"LOSS: {undated} readings are in no window, because their time was never known: most are in "
+            "quarantine.jsonl beside its spool, and their number is in ops.gaps"
+        )
+    return out
 
 
 def complaint(error: Mapping[str, Any]) -> str:

@@ -50,8 +50,9 @@ class NodeBook:
 
     @property
     def produced(self) -> int:
-        """Readings of a gateway that some query asks for, and those it refused."""
-        return self.number("taken") + self.number("added") - self.number("outside") + self.number("refused")
+        """Readings of a gateway that some query asks for, those it refused, and those whose time was never known."""
+        taken = self.number("taken") + self.number("added") - self.number("outside")
+        return taken + self.number("refused") + self.number("undated")
 
     @property
     def lines(self) -> dict[str, Line]:
@@ -116,8 +117,8 @@ class Audit:
 
     @property
     def quarantined(self) -> int:
-        """Refused by a sensor."""
-        return sum(node.number("refused") for node in self.nodes if node.leaf)
+        """Refused by a sensor, or without a time."""
+        return sum(node.number("refused") + node.number("undated") for node in self.nodes if node.leaf)
 
     @property
     def rest(self) -> int:

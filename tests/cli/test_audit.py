@@ -31,7 +31,8 @@ LEAF = {
     "outside": 1,
     "dropped": 3,
     "waiting": 0,
-    "refused": 5,
+    "refused": 3,
+    "undated": 2,
 }
 REGION = {
     "epoch": 9,

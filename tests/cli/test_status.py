@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.status import row
+from edge_agent.cli.status import losses, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -14,3 +14,10 @@ def test_a_node_whose_time_is_not_known_is_named() -> None:
         row("gw-1", {}, 0)[3],
     ]
     assert shown == ["online", "online, CLOCK UNKNOWN", "online", "OFFLINE"]
+
+
+def test_readings_without_a_time_are_told() -> None:
+    """protocol 4.3, 9.1."""
+    assert losses({"status": {"online": True}, "books": {"undated": 0}}) == []
+    (line,) = losses({"status": {"online": True}, "books": {"undated": 20}})
+    assert line.startswith("LOSS: 20 readings are in no window, because their time was never known")

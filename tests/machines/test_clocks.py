@@ -234,7 +234,7 @@ def test_readings_of_an_unknown_clock_are_in_the_windows_of_their_corrected_time
 
 
 def test_readings_of_a_clock_that_was_never_known_are_in_no_window_and_declared() -> None:
-    """protocol 4.3: they are quarantined where they are, and their number is told upward."""
+    """protocol 4.3, 9.1: they are quarantined where they are, and their number is told upward and in the books."""
     line = Line(query(Tumbling(S)))
     line.seconds(10)
     committed_us, line.known, line.wrong_us = line.now_us, False, -30 * 365 * DAY
@@ -251,6 +251,9 @@ def test_readings_of_a_clock_that_was_never_known_are_in_no_window_and_declared(
     assert (gap.start_us, gap.end_us, gap.readings) == (committed_us, line.booted_us + 1, 20)
     kept = [json.loads(each.payload) for each in line.host.done if isinstance(each, Quarantine)]
     assert [us for page in kept for us in page["since"]] == [second * S + S // 2 for second in range(20)]
+    assert line.host.machine.book()["undated"] == 20
+    line.start()
+    assert line.host.machine.book()["undated"] == 20  # counted once, and for good
 
 
 def test_readings_that_wait_are_bounded_and_what_had_to_go_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +266,7 @@ def test_readings_that_wait_are_bounded_and_what_had_to_go_is_declared(monkeypat
     line.seconds(10)
     (gap,) = (gap for _, gap in line.root.decider.gaps if gap.reason == "clock unknown")
     assert (gap.readings, gap.start_us, gap.end_us) == (50, T0 + S // 2, T0 + 49 * S + S // 2 + 1)
+    assert line.host.machine.book()["undated"] == 50
 
 
 def test_windows_of_readings_that_a_wrong_clock_stamped_are_flagged() -> None:

@@ -61,7 +61,8 @@ class Gateway(Node):
         self._restored = restored.state
         self._texts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._configured = False
-        self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})  # of groups that are gone
+        # of groups that are gone; undated: readings that are in no window because their time was never known
+        self._ended_book = Counter(ENDED_BOOK.read(restored.state) or {})
         self._dropped: list[GroupSlots] = []  # of groups gone with this commit
         self._queries: tuple[Query, ...] = ()
         self._gaps: list[Gap] = []  # for the next step
@@ -110,6 +111,7 @@ class Gateway(Node):
         source.position = source.position if read.position is None else read.position
         source.heard_us = now_us
         many = self.held.dropped - before
+        self._ended_book["undated"] += many
         return [Note("reading.dropped", {"readings": many, "why": "the clock is not known"})] if many else []
 
     def _stepped(self, by_us: int) -> None:
@@ -150,6 +152,7 @@ class Gateway(Node):
         for name, (many, pages) in self.held.never_known(self.clock.boot).items():
             why, node = f"sensor {name}: {NEVER_KNOWN}", self.settings.node
             self._notes += [Quarantine(node, why, page) for page in pages]
+            self._ended_book["undated"] += many
             self._gaps.append(Gap(self._of_source(name), start_us, booted_us + 1, many, (node,), NEVER_KNOWN))
 
     def _slice(self, source: Source) -> None:
@@ -417,7 +420,7 @@ class Gateway(Node):
         }
         if self.clock.known:  # else the next start declares all since the last commit by a clock that was
             rows |= COMMITTED.write(now_us)
-        if self._dropped:
+        if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
         for name, source in self.sources.items():
             rows |= SOURCE.write(source.snapshot(), name)
@@ -453,7 +456,8 @@ class Gateway(Node):
     def book(self) -> dict[str, Any]:
         """With the sums over all groups of `Slicer.book`; off: group -> by how much its own book is off."""
         books = {group: state.slicer.book() for group, state in self.groups.items()}
-        total = Counter({"taken": 0, "added": 0, "left": 0, "open": 0, "outside": 0, "dropped": 0})
+        kinds = ("taken", "added", "left", "open", "outside", "dropped", "undated")
+        total = Counter(dict.fromkeys(kinds, 0))
         for book in (self._ended_book, *books.values()):
             total.update(book)
         waiting = sum(readings_in(rows.partials) for state in self.groups.values() for rows in state.rows)
