@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from tests.support.cloud.jobs import Roots
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that use the session go to one of `pytest -n`'s processes: a second JVM would cost more than it gains."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from cloud_job import spark_session
