@@ -51,7 +51,7 @@ class SqliteFile:
     def take(self) -> None:
         """Keep other processes out. Raises: PortError if one has it, or the folder cannot be written."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = self._locked()
         except OSError as err:

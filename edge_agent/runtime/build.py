@@ -18,6 +18,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.sensors.file_access import FileAccess
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.action_executor import RuntimeParts
@@ -77,6 +78,7 @@ def build(
             parts,
             restored=restored.state,
             limits=settings.limits,
+            access=FileAccess(settings.files.folders, secrets=settings.secrets),
             definitions=settings.definitions,
             local=local,
             read_again=read_again,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from edge_agent.algebra.punctuation.markers import Marker
@@ -14,7 +15,7 @@ from edge_agent.config.checking.quantities import Instant
 from edge_agent.config.definitions.definitions import Definition, canonical_query, canonical_sensor
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.crosscheck import not_usable
-from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.config.in_force.registry import MAX_STATE_BYTES, DefinitionRegistry
 from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, Problem
@@ -25,6 +26,7 @@ from edge_agent.machines.gateway.gateway_standing import standing
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Up
 from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.sensors.file_access import FileAccess, paths_of
 from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.ports.sensors.quality import REFUSALS
 from edge_agent.runtime.action_executor import RuntimeParts
@@ -44,13 +46,18 @@ class GatewayLoop(NodeLoop):
         *,
         restored: Mapping[str, object],
         limits: LimitsTable,
+        access: FileAccess = FileAccess(),  # noqa: B008 - a frozen value
         definitions: Iterable[Definition] = (),
         local: Connection | None = None,
         read_again: Callable[[], Iterable[Definition]] = tuple,
     ) -> None:
-        """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew."""
+        """restored: the slots found in the spool. definitions: of the local file; read_again reads them anew.
+
+        access: which files sensors may read that are defined by topic.
+        """
         super().__init__(parts)
-        self.sensors = Sensors(self.clock)
+        definitions = tuple(definitions)
+        self.sensors = Sensors(self.clock, access=replace(access, named=_named(definitions)))
         self.local = local
         if local is not None:
             self.connections.append(local)
@@ -127,7 +134,8 @@ class GatewayLoop(NodeLoop):
     def _report(self, now_us: int) -> None:
         """Publish `state`: the definitions in force, and why others are not; log how many are not."""
         self._warn()
-        state = self.registry.state()
+        limit = self.up.maximum_packet_bytes
+        state = self.registry.state(MAX_STATE_BYTES if limit is None else min(MAX_STATE_BYTES, limit * 9 // 10))
         self.status.config = str(state["hash"])
         text = json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
         if text != self._sent_state:
@@ -168,6 +176,8 @@ class GatewayLoop(NodeLoop):
         self.registry = DefinitionRegistry(
             self._node, self._limits, definitions, state, local_broker=self.local is not None
         )
+        assert self.sensors.access is not None
+        self.sensors.access = replace(self.sensors.access, named=_named(definitions))
         self._changed = True
         return {"ok": True, "definitions": len(definitions)}
 
@@ -259,6 +269,11 @@ class GatewayLoop(NodeLoop):
         machine = self.machine
         assert isinstance(machine, Gateway)
         return {**super().counters(), **machine.counters(), "quality": self.sensors.counters()}
+
+
+def _named(definitions: Iterable[Definition]) -> frozenset[str]:
+    """The files that sensors of the local file read."""
+    return paths_of(each.value for each in definitions if isinstance(each.value, Sensor))
 
 
 def _source(sensor: Sensor) -> str:

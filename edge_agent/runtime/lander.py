@@ -15,6 +15,7 @@ from typing import Final
 
 from edge_agent.algebra.frame import ParentTime
 from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
@@ -89,7 +90,7 @@ def _stamp(path: Path) -> int:
 
 def _write(path: Path, content: bytes) -> None:
     """All of it, fsynced. A disk that is nearly full takes a part of a write and says how much. Raises: OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         rest = memoryview(content)
         while rest:
@@ -273,11 +274,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
 
     def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
         """What a child's status says, if it is a child of ours."""
-        try:
-            status = json.loads(payload)
-        except ValueError:
-            return
-        if isinstance(status, dict) and status.get("parent") == self._node and isinstance(status.get("online"), bool):
+        status = foreign_json.table(payload)
+        if status.get("parent") == self._node and isinstance(status.get("online"), bool):
             if (asked_us := asked_in(status)) is not None:
                 self._asked[node] = asked_us
             self.feed(ChildStatus(node, status["online"]), now_us)

@@ -328,11 +328,14 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._answer(command, answer)
 
     def _answer(self, command: OperatorCommand, answer: Mapping[str, object]) -> None:
-        self.up.publish(
-            topics.answer(self._node, command.id),
-            self.status.answer(command, answer),
-            expiry_s=ANSWER_EXPIRY_S,
-        )
+        topic = topics.answer(self._node, command.id)
+        try:
+            self.up.publish(topic, self.status.answer(command, answer), expiry_s=ANSWER_EXPIRY_S)
+        except PortError as err:  # larger than the broker takes
+            log.warning("answer.not_published", extra={"why": str(err)})
+            self.up.publish(
+                topic, self.status.answer(command, {"ok": False, "why": str(err)}), expiry_s=ANSWER_EXPIRY_S
+            )
 
     def _other_command(self, command: OperatorCommand, now_us: int) -> dict[str, object]:
         """A command that not every node has: what to answer."""

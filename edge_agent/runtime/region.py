@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
@@ -124,7 +124,7 @@ class RegionLoop(NodeLoop):
             case "state" if connection is self.lower:
                 self.numberer.hear_state(payload)
             case "status" if connection is self.lower and topic.node != self._node:
-                status = _table(payload)
+                status = foreign_json.table(payload)
                 if status.get("parent") == self._node and isinstance(status.get("online"), bool):
                     if (asked_us := asked_in(status)) is not None:
                         self._asked[topic.node] = asked_us
@@ -208,11 +208,3 @@ def pack(message: Frame | BadFrame) -> object:
 def unpack(value: Any) -> Frame | BadFrame:
     """From what `pack` returns."""
     return value if isinstance(value, Frame) else BadFrame(*value)
-
-
-def _table(payload: bytes) -> dict[str, Any]:
-    try:
-        table = json.loads(payload)
-    except ValueError:
-        return {}
-    return table if isinstance(table, dict) else {}

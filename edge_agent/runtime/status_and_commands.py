@@ -11,6 +11,7 @@ from typing import Final
 from edge_agent.algebra.punctuation.markers import Marker
 from edge_agent.algebra.span import FAR_US
 from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
 from edge_agent.config.checking.checker import Report
 from edge_agent.config.checking.quantities import Instant
 from edge_agent.machines.node import Node
@@ -38,10 +39,7 @@ def parse_command(payload: bytes) -> OperatorCommand:
     text = payload[:MOST_WORDS].decode("utf-8", "replace").strip()
     name, given, table = text, "", {}
     if text.startswith("{"):
-        try:
-            table = json.loads(text)
-        except (ValueError, RecursionError):
-            table = {}
+        table = foreign_json.table(text)
         name, given = str(table.get("cmd", "")), str(table.get("id", ""))
     name = name[:64]
     fallback = name if COMMAND_ID.fullmatch(name) else "unknown"
@@ -59,7 +57,7 @@ def marker_of(command: OperatorCommand, now_us: int | None) -> Marker | str:
     time_us = now_us if at is None else _instant(at)
     if time_us is None:
         return "the clock of this node is not synchronised: add `at` to the command" if at is None else _AT
-    if kind not in {None, "", "start", "end"}:
+    if kind is not None and (not isinstance(kind, str) or kind not in ("", "start", "end")):
         return "kind: needs start or end, or leave it out"
     return Marker(time_us, str(kind or ""), "" if name is None else str(name)[:64])
 

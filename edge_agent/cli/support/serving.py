@@ -32,6 +32,7 @@ def settings_of(args: argparse.Namespace, role: str) -> Settings:
             f'{args.config}: role is "{settings.node.role}", not "{role}"; run: headwater {verb} {args.config}'
         )
     setup(settings.log.level)
+    os.umask(0o077)  # spools, landing files, quarantine and tables hold what sensors said: for this user only
     return settings
 
 

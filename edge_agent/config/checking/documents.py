@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from edge_agent.config.checking import foreign_json
 from edge_agent.config.checking.durations import format_size
 from edge_agent.errors import ConfigError, Problem
 
 Path = tuple[str | int, ...]
 
 MAX_BYTES: Final = 64_000  # of one definition: beyond any sane one, small beside a frame
-MAX_DEPTH: Final = 16  # of nested tables and lists: what people write needs five
+MAX_DEPTH: Final = foreign_json.MAX_DEPTH
+MAX_BITS: Final = (10**foreign_json.MAX_DIGITS).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,11 @@ class Document:
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
 
-def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES) -> Document:
-    """Parse a payload. Raises: ConfigError with one problem, for the first place that cannot be read."""
+def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES, *, toml: bool = True) -> Document:
+    """Parse a payload. toml: False for texts that software wrote, which are JSON.
+
+    Raises: ConfigError with one problem, for the first place that cannot be read.
+    """
     if isinstance(payload, Mapping):
         return Document(payload)
     size = len(payload.encode() if isinstance(payload, str) else payload)
@@ -49,9 +54,12 @@ def read(payload: bytes | str | Mapping[str, object], max_bytes: int = MAX_BYTES
         raise _refused("empty", "write a TOML or JSON definition")
     try:
         if text.lstrip().startswith("{"):
-            value = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+            value = foreign_json.parse(text, most_bytes=max_bytes)
             lines = _json_lines(text)
+        elif not toml:
+            raise ValueError("wanted JSON")
         else:
+            _few_dots(text)
             value = tomllib.loads(text)
             lines = _toml_lines(text)
         _shallow(value)
@@ -71,16 +79,21 @@ def _refused(why: str, hint: str, line: int | None = None) -> ConfigError:
     return ConfigError(f"{why}; {hint}" if hint else why, (problem,))
 
 
-def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f'key "{next(n for n in names if names.count(n) > 1)}" stands twice in one table')
-    return table
+_TOML_NO_KEY: Final = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?"*'
+    r"|'''(?:[^']|'(?!''))*+(?:''')?'*"
+    r'|"(?:[^"\\\n]|\\.)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
 
 
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no number that JSON knows")
+def _few_dots(text: str) -> None:
+    """Refuse dotted keys of very many parts: tomllib takes minutes for one that fills a definition."""
+    bare = _TOML_NO_KEY.sub("s", text)
+    if any(piece.count(".") > MAX_DEPTH for piece in re.split(r"[=\[\]{},\n]", bare)):
+        raise RecursionError
 
 
 def _shallow(value: object, depth: int = 0) -> None:
@@ -88,6 +101,8 @@ def _shallow(value: object, depth: int = 0) -> None:
         raise RecursionError
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number beyond the range of a double")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ValueError(f"an integer of more than {foreign_json.MAX_DIGITS} digits")
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
         _shallow(child, depth + 1)
@@ -98,14 +113,19 @@ def _line_in(message: str) -> int | None:
     return int(found[1]) if found else None
 
 
+_BARE_DURATION: Final = re.compile(
+    r"^[ \t]*+[A-Za-z0-9_-]++[ \t]*+=[ \t]*+(\d{1,20}(?:\.\d{1,20})?(?:us|ms|s|m|h|d|w))[ \t]*+(?:#.*)?$", re.MULTILINE
+)
+
+
 def _toml_hint(text: str) -> str:
-    bare = re.search(r"^\s*[A-Za-z0-9_-]+\s*=\s*(\d+(?:\.\d+)?(?:us|ms|s|m|h|d|w))\s*(?:#.*)?$", text, re.MULTILINE)
+    bare = _BARE_DURATION.search(text)
     if bare:
         return f'durations stand in quotes: "{bare[1]}"'
     return "" if re.search(r"[=\[]", text) else "a definition is TOML (key = value) or JSON ({...})"
 
 
-_JSON_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\n')
+_JSON_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|\n')
 
 
 def _json_lines(text: str) -> dict[Path, int]:
@@ -142,7 +162,7 @@ _TOML_NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _TOML_HEAD: Final = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
 _TOML_KEY: Final = re.compile(rf"\s*({_TOML_NAME}(?:\s*\.\s*{_TOML_NAME})*)\s*=")
 _TOML_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"([^"]*)"|'([^']*)'""")
-_TOML_TEXT: Final = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'""")
+_TOML_TEXT: Final = re.compile(r""""(?:[^"\\]|\\.)*+"?|'[^']*+'?""")
 
 
 def _toml_lines(text: str) -> dict[Path, int]:

@@ -167,6 +167,10 @@ class Url(AsWritten):
             return report.wrong(at, value, "no address of a broker: the port is no number of 1 to 65535", hint)
         if url.scheme not in {"mqtt", "mqtts"} or not url.hostname:
             return report.wrong(at, value, "no address of a broker", hint)
+        if ":" not in url.hostname and not all(
+            0 < len(part) < 64 for part in url.hostname.removesuffix(".").split(".")
+        ):
+            return report.wrong(at, value, "no host name: each part between dots has 1 to 63 characters", hint)
         if url.username is not None or url.password is not None:
             return report.wrong(
                 at, f"{url.scheme}://…", "credentials do not stand in an address", "use user and password_file"

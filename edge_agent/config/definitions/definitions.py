@@ -120,9 +120,11 @@ def parse_definition(kind: str, item: str, payload: Payload, name: str = "") -> 
     return _parse(kind, item, payload, name or (f'{kind} "{item}"' if item else ""))
 
 
-def _parse(kind: str, item: str, payload: Payload, name: str, *, unbounded: bool = False) -> Definition:
+def _parse(
+    kind: str, item: str, payload: Payload, name: str, *, unbounded: bool = False, toml: bool = True
+) -> Definition:
     try:
-        document = read(payload)
+        document = read(payload, toml=toml)
     except ConfigError as err:
         raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
     report = Report(document, unbounded=unbounded)
@@ -231,7 +233,7 @@ def query_of(text: str) -> Query:
 
 
 def _of_text(kind: str, text: str, wanted: type[_Defined]) -> _Defined:
-    value = _parse(kind, "", text, f"a {kind}'s canonical text", unbounded=True).value
+    value = _parse(kind, "", text, f"a {kind}'s canonical text", unbounded=True, toml=False).value
     if not isinstance(value, wanted):
         raise ConfigError(f"a {kind}'s canonical text: is a removal")
     return value

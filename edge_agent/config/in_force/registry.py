@@ -14,6 +14,7 @@ Pure: payloads in, values out. `snapshot` goes into the spool: a node starts off
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -24,11 +25,13 @@ from edge_agent.config.definitions.definitions import Definition, canonical_quer
 from edge_agent.config.definitions.drivers import DRIVERS
 from edge_agent.config.in_force.capacity import Capacity
 from edge_agent.config.in_force.crosscheck import not_usable, too_much, unmet, warnings
-from edge_agent.config.in_force.rejection import Rejection, revision_in, state_item
+from edge_agent.config.in_force.rejection import MOST_ERRORS, Rejection, kept, revision_in, state_item
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.config.topics import ALL, KINDS, NODE
 from edge_agent.errors import ConfigError, NotSupported, Problem
 
+MAX_STATE_BYTES: Final = 900_000  # brokers take packets of 1 MiB (docs/operate.md)
+MOST_REFUSED: Final = 10_000  # refusals of ids without an accepted definition: topics cost their publisher nothing
 MOST_WAITING: Final = 500  # definitions beyond the limits that are tried again; others take a new publication
 Slot = tuple[str, str, str]  # (scope, kind, id)
 
@@ -113,8 +116,11 @@ class DefinitionRegistry:
             tuple(sorted((q for q in queries if sensors.keys() >= {*q.sources}), key=lambda q: q.id)),
         )
 
-    def state(self) -> dict[str, Any]:
-        """The document of the `state` topic: by definition, whether it is in force, or why not."""
+    def state(self, most_bytes: int = MAX_STATE_BYTES) -> dict[str, Any]:
+        """The document of the `state` topic: by definition, whether it is in force, or why not.
+
+        Entries beyond most_bytes of JSON are left out and counted in `left_out`; those with errors stay first.
+        """
         sensors, elsewhere = self._sensors(), self.cannot_run()
         items: dict[str, Any] = {}
         for kind in KINDS:
@@ -122,7 +128,19 @@ class DefinitionRegistry:
             for item in sorted({s[2] for s in slots}):
                 if (entry := self._item(kind, item, sensors, elsewhere)) is not None:
                     items[f"{kind}/{item}"] = entry
-        return {"version": self._version, "hash": self._hash(), "items": items}
+        head = {"version": self._version, "hash": self._hash()}
+        sizes = {
+            name: len(name) + len(json.dumps(entry, ensure_ascii=False).encode()) + 8 for name, entry in items.items()
+        }
+        if sum(sizes.values()) <= most_bytes:
+            return {**head, "items": items}
+        room, stay = most_bytes, dict[str, Any]()
+        for name in sorted(items, key=lambda name: items[name]["ok"]):
+            room -= sizes[name]
+            if room < 0:
+                break
+            stay[name] = items[name]
+        return {**head, "left_out": len(items) - len(stay), "items": stay}
 
     def refused(self) -> dict[tuple[str, str], Problem]:
         """(kind, id) -> why the newest definition of the id is not in force, the newest refusal last.
@@ -173,7 +191,9 @@ class DefinitionRegistry:
     def _refuse(self, slot: Slot, rejection: Rejection) -> None:
         """Keep a refusal, behind all earlier ones."""
         self._refused.pop(slot, None)
-        self._refused[slot] = rejection
+        self._refused[slot] = replace(rejection, problems=tuple(map(kept, rejection.problems[:MOST_ERRORS])))
+        if len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     def _forget(self, slot: Slot) -> bool:
         """Drop the refusal of a topic that was emptied; one of the local file stays. Returns whether there was one."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.config.definitions.definitions import Definition, parse_definition
+from edge_agent.config.checking import foreign_json
+from edge_agent.config.checking.documents import MAX_BYTES
+from edge_agent.config.definitions.definitions import MOST_REVISION, Definition, parse_definition
 from edge_agent.errors import Problem
 
 MOST_ERRORS: Final = 8  # of one item in `state`: enough to correct it, small enough to retain
+SHOWN: Final = 200  # characters of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,13 @@ def state_item(
     return entry
 
 
+def kept(problem: Problem) -> Problem:
+    """A problem with a value short enough to keep and to publish: it stands in someone else's definition."""
+    text = json.dumps(problem.got, ensure_ascii=False, default=str)
+    short = replace(problem, at=problem.at[:SHOWN], why=problem.why[: 4 * SHOWN], hint=problem.hint[: 4 * SHOWN])
+    return short if len(text) <= SHOWN else replace(short, got=text[:SHOWN] + "…")
+
+
 def problem_fields(problem: Problem) -> dict[str, Any]:
     """A problem as an object of `state`."""
     fields: dict[str, Any] = {"at": problem.at, "got": problem.got, "why": problem.why, "hint": problem.hint}
@@ -76,8 +86,9 @@ def revision_in(payload: bytes | str) -> int | None:
     """The revision in a payload that was refused; None if there is none to find."""
     text = payload if isinstance(payload, str) else payload.decode("utf-8", "replace")
     try:
-        number = json.loads(text).get("revision")
-    except (ValueError, AttributeError, RecursionError):
-        found = re.search(r"^\s*revision\s*=\s*(\d{1,16})\s*$", text, re.MULTILINE)
+        number = foreign_json.parse(text).get("revision")
+    except (ValueError, AttributeError):
+        found = re.search(r"^[ \t]*+revision[ \t]*+=[ \t]*+(\d{1,16})[ \t\r]*+$", text[:MAX_BYTES], re.MULTILINE)
         number = int(found[1]) if found else None
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return number if whole and 0 <= number <= MOST_REVISION else None

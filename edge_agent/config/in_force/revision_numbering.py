@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
 from edge_agent.config.checking.documents import read
 from edge_agent.config.definitions.definitions import MOST_REVISION
 from edge_agent.errors import ConfigError
@@ -91,8 +92,7 @@ class RevisionNumberer:
 
     def hear_state(self, payload: bytes) -> None:
         """A node's `state`: the numbers its local file has taken are not free."""
-        table = _table(payload)
-        items = table.get("items") if table is not None else None
+        items = foreign_json.table(payload).get("items")
         if not isinstance(items, Mapping):
             return
         for name, said in items.items():
@@ -158,7 +158,7 @@ def _item(topic: str) -> KindAndId | None:
 
 def _table(payload: bytes) -> Mapping[str, object] | None:
     try:
-        return read(payload, max_bytes=1_000_000).value
+        return read(payload).value
     except ConfigError:
         return None
 

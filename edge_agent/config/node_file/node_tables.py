@@ -170,6 +170,18 @@ class LimitsTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesTable:
+    """[files]: what sensors of other people's definitions may read. Those of this file may read what they name."""
+
+    folders: tuple[str, ...] = setting(
+        ListOf(_PATH, most=64),
+        (),
+        "folders below which sensors defined by topic may read regular files; beside the configuration if relative",
+        "a definition over MQTT must not read what the agent may: keys, other people's files",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanderTable:
     """[lander]: landing files of the top of the tree."""
 
@@ -222,12 +234,13 @@ TABLES: Final[dict[str, type]] = {
     "spool": SpoolTable,
     "clock": ClockTable,
     "limits": LimitsTable,
+    "files": FilesTable,
     "lander": LanderTable,
     "root": RootTable,
     "log": LogTable,
 }
 FOR_ROLE: Final[dict[str, tuple[str, ...]]] = {  # the tables a role has; the first are needed
-    "gateway": ("node", "uplink", "local", "spool", "clock", "limits", "log"),
+    "gateway": ("node", "uplink", "local", "spool", "clock", "limits", "files", "log"),
     "region": ("node", "uplink", "lower", "spool", "clock", "log"),
     "root": ("node", "lower", "lander", "root", "log"),
 }

@@ -20,6 +20,7 @@ from edge_agent.config.node_file.node_tables import (
     SECOND,
     TABLES,
     ClockTable,
+    FilesTable,
     LanderTable,
     LimitsTable,
     LinkTable,
@@ -55,6 +56,7 @@ class Settings:
     spool: SpoolTable = field(default_factory=SpoolTable)
     clock: ClockTable = field(default_factory=ClockTable)
     limits: LimitsTable = field(default_factory=LimitsTable)
+    files: FilesTable = field(default_factory=FilesTable)
     lander: LanderTable = field(default_factory=LanderTable)
     root: RootTable = field(default_factory=RootTable)
     log: LogTable = field(default_factory=LogTable)
@@ -64,6 +66,13 @@ class Settings:
     def one_broker(self) -> bool:
         """Whether a region's two sides are one broker: then one connection serves both."""
         return bool(self.lower and self.uplink and self.lower.broker == self.uplink.broker)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Files that hold a password or a key, and the spool: nobody's readings."""
+        tables = [table for table in (self.uplink, self.lower, self.local) if table is not None]
+        files = [path for table in tables for path in (table.password_file, table.key_file) if path is not None]
+        return (*files, self.spool.path)
 
     @property
     def grace_us(self) -> int:
@@ -242,6 +251,7 @@ def absolute(settings: Settings, folder: File, state: File) -> Settings:
         spool=under(settings.spool, state),
         lander=under(settings.lander, state),
         root=under(settings.root, state),
+        files=replace(settings.files, folders=tuple(str(folder / each) for each in settings.files.folders)),
         definitions=tuple(_paths_under(folder, d) for d in settings.definitions),
         **connections,
     )

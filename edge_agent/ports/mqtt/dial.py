@@ -58,6 +58,8 @@ class Dial:
             self.why = f"{self._link.url}: TLS: {err.reason or err}"
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
+        except Exception as err:  # a name that no resolver takes, a key that is none: the thread must end with a word
+            self.why = f"{self._link.url}: {type(err).__name__}: {err}"
         with self._guard:
             self._sock, self._done = sock, True
             if self._abandoned:

@@ -5,6 +5,7 @@
 - file: a recorded file, CSV or JSON lines, replayed
 - simulated: readings made up from a seed
 - node_sensors: all configured sensors of a node: starts, polls, stops and retries their drivers
+- file_access: which files they may read
 - quality: what every driver does with raw numbers: checks, scales and counts them
 - convert: payloads and columns to readings: values, times and labels
 - payloads: numbers and times in JSON, CBOR and plain payloads

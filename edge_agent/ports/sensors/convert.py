@@ -20,6 +20,7 @@ from edge_agent.wire import readings
 
 CBOR_HEADS: Final = (b"\x83", b"\x9f")  # a batch of readings is an array of three; no number begins so
 MOST_TOPICS: Final = 4096  # whose series are remembered
+LONGEST_LABEL: Final = 256  # characters: it travels in keys
 
 
 def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> str:
@@ -32,7 +33,14 @@ def filled(template: LabelTemplate, levels: Sequence[str], document: object) -> 
             texts.append(levels[part])
         else:
             texts.append(part if isinstance(part, str) else _text(read.follow(document, part), part))
-    return "".join(texts)
+    text = "".join(texts)
+    if len(text) > LONGEST_LABEL:
+        raise read.BadPayloadError(f"a label of {len(text)} characters, at most {LONGEST_LABEL}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as err:
+        raise read.BadPayloadError("a label with half a surrogate pair") from err
+    return text
 
 
 def _text(found: object, steps: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ A reading is one line: line ends within quotes are not supported.
 from __future__ import annotations
 
 import csv
+import os
+import stat
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -30,7 +32,9 @@ from edge_agent.ports.sensors.quality import CheckedSensor, Values
 
 BLOCK_BYTES: Final = 512 * 1024  # read ahead, some ten thousand lines; a longer line is skipped and counted
 BATCHES: Final = 4  # in one poll at full speed: others want their turn
+BLOCKS: Final = 16  # without a reading in one poll: a large file of something else must not stop the node
 FAR_US: Final = 3_600_000_000  # an ended file: nothing is due
+INT_DIGITS: Final = 40  # of a cell: longer ones are read as floats
 ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 
 
@@ -38,7 +42,7 @@ class FileSensor(CheckedSensor):
     """Replays one file from where the position says. Raises: PortError if it is not there or lacks a column."""
 
     def __init__(self, sensor: Sensor, position: object, clock: Clock) -> None:
-        super().__init__(sensor, oldest_us=None)  # a recording may be of any time
+        super().__init__(sensor, oldest_us=None, shows=False)  # a recording may be of any time
         self._path = Path(str(sensor.option("path")))
         self._speed = sensor.number("speed", 1.0)
         kind = str(sensor.option("format", "auto"))
@@ -46,10 +50,7 @@ class FileSensor(CheckedSensor):
         self._cells = [pointer(self._pointer(option))[0] for option in ("time", "value")]
         self._fields = Fields(self.quality, self._pointer("value"), self._pointer("time"))
         self._boot_us = clock.boot_us
-        try:
-            self._file: BinaryIO = self._path.open("rb")
-        except OSError as err:
-            raise PortError(f"cannot read {self._path}: {err.strerror}") from err
+        self._file: BinaryIO = opened(self._path)
         try:
             self._names = [] if self._json else self._header()
         except BaseException:
@@ -67,7 +68,7 @@ class FileSensor(CheckedSensor):
                 self.quality.note("another_file", str(self._path), why=why, read_bytes=offset)
         self._file.seek(self._offset)
         self._started_us = self._boot_us() - elapsed_us
-        self._ended = self._told = False
+        self._ended = self._told = self._skipping = False
         self._wait(NO_INTS, np.zeros(0), NO_INTS, NO_INTS)
 
     def _pointer(self, option: str) -> str:
@@ -75,11 +76,21 @@ class FileSensor(CheckedSensor):
         return text if text.startswith("/") else "/" + text.replace("~", "~0").replace("/", "~1")
 
     def _header(self) -> list[str]:
-        line = self._file.readline(BLOCK_BYTES).decode("utf-8-sig", "replace")
-        names = [name.strip() for name in next(csv.reader([line]), [])]
+        """The column names. No content of the file stands in an error: it may be any file."""
+        line = self._file.readline(BLOCK_BYTES)
+        if b"\0" in line:
+            raise PortError(f"{self._path} is no CSV file: its first line holds zero bytes")
+        if b"\r" in line.rstrip(b"\r\n"):
+            raise PortError(f"{self._path}: its lines end with CR alone; save it with LF, or CR LF")
+        if not line.endswith(b"\n") and len(line) >= BLOCK_BYTES:
+            raise PortError(f"{self._path} is no CSV file: its first line is longer than {BLOCK_BYTES} bytes")
+        try:
+            names = [name.strip() for name in next(csv.reader([line.decode("utf-8-sig", "replace")]), [])]
+        except csv.Error as err:
+            raise PortError(f"{self._path} is no CSV file: {err}") from err
         for column in self._cells:
             if column not in names:
-                raise PortError(f"{self._path} has no column {column!r}: its header is {line.strip()[:200]!r}")
+                raise PortError(f"{self._path} has no column {column!r} among its {len(names)} columns")
         return names
 
     @property
@@ -97,8 +108,10 @@ class FileSensor(CheckedSensor):
         self._reach = np.maximum.accumulate(time_us) if len(time_us) else NO_INTS  # order of the file: late ones follow
 
     def _refill(self) -> None:
-        """Parse the next block that holds a reading, or find the end of the file."""
-        while not len(self._time) and not self._ended:
+        """Parse blocks up to one that holds a reading, or the end of the file; not many at once without any."""
+        for _ in range(BLOCKS):
+            if len(self._time) or self._ended:
+                return
             at = self._file.tell()
             try:
                 block = self._file.read(BLOCK_BYTES)
@@ -109,12 +122,15 @@ class FileSensor(CheckedSensor):
             else:
                 cut = block.rfind(b"\n") + 1
                 if not cut:
-                    self.quality.refuse("bad_value", block[:200], f"a line longer than {BLOCK_BYTES} bytes")
-                    while block and not block.endswith(b"\n"):
-                        block = self._file.readline(BLOCK_BYTES)
+                    if not self._skipping:
+                        self.quality.refuse("bad_value", b"", f"a line longer than {BLOCK_BYTES} bytes")
+                    self._skipping = True
                     continue
                 block = block[:cut]
                 self._file.seek(at + cut)
+            if self._skipping:
+                head = block.find(b"\n") + 1 or len(block)
+                self._skipping, at, block = False, at + head, block[head:]
             lines = block.split(b"\n")
             ends = at + np.cumsum([len(line) + 1 for line in lines])
             ends[-1] -= 1  # the last has no line end, or is empty
@@ -141,7 +157,8 @@ class FileSensor(CheckedSensor):
                 del row[column]  # an empty cell is no reading
                 continue
             try:
-                row[column] = int(cell) if cell.isdecimal() else read.number(cell.encode())
+                short = cell.isascii() and cell.isdecimal() and len(cell) < INT_DIGITS
+                row[column] = int(cell) if short else read.number(cell.encode())
             except read.BadPayloadError:
                 row[column] = cell  # a time as text; a value that is text is refused
         return row
@@ -195,6 +212,18 @@ class FileSensor(CheckedSensor):
 
     def close(self) -> None:
         self._file.close()
+
+
+def opened(path: Path) -> BinaryIO:
+    """A regular file, open. A device or a pipe might never end, or never begin. Raises: PortError."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as err:
+        raise PortError(f"cannot read {path}: {getattr(err, 'strerror', None) or err}") from err
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise PortError(f"{path} is no regular file: a folder, a device or a pipe is not read")
+    return os.fdopen(handle, "rb")
 
 
 def _split(line: bytes) -> list[str]:

@@ -12,6 +12,7 @@ from edge_agent.errors import ConfigError, PortError
 from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
 from edge_agent.ports.mqtt.packets import Message
+from edge_agent.ports.sensors.file_access import FileAccess
 
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors
@@ -31,19 +32,16 @@ def start(sensor: Sensor, position: object, clock: Clock) -> SensorDriver:
     return started
 
 
-def failures(sensor: Sensor) -> tuple[type[Exception], ...]:
-    """What may stop one sensor and not the node: the world's faults, and whatever the driver of a package raises."""
-    return (Exception,) if sensor.driver in DRIVERS.brought else (PortError, ConfigError)
-
-
 class Sensors:
     """All configured sensors of a node. The loop feeds it messages of the local broker and polls it.
 
     Before a commit call `poll(now, everything=True)`: what is gathered then is durable with it.
     """
 
-    def __init__(self, clock: Clock, gather_us: int = GATHER_US) -> None:
+    def __init__(self, clock: Clock, gather_us: int = GATHER_US, access: FileAccess | None = None) -> None:
+        """access: which files may be read; None: all, for definitions of whoever runs this."""
         self._clock = clock
+        self.access = access
         self._gather_us = gather_us
         self._drivers: dict[str, SensorDriver] = {}
         self._asleep: dict[str, tuple[Sensor, object, int]] = {}  # could not start: when to try again
@@ -82,10 +80,12 @@ class Sensors:
 
     def _start(self, sensor: Sensor, position: object) -> None:
         try:
+            if self.access is not None:
+                self.access.check(sensor)
             started = start(sensor, position, self._clock)
             self._next_us[sensor.id] = started.due_us(self._clock.now_us())
             self._drivers[sensor.id] = started
-        except failures(sensor) as err:
+        except Exception as err:  # its device, its file, or its driver: it stops no other sensor
             self._notes.append(Note("sensor.not_started", {"sensor": sensor.id, "why": _text(err)}))
             self._asleep[sensor.id] = (sensor, position, self._clock.now_us() + RETRY_US)
 
@@ -104,7 +104,7 @@ class Sensors:
                     reads += running.poll(now_us)
                     due_us = running.due_us(now_us)
                     self._next_us[name] = due_us if due_us <= now_us else max(due_us, now_us + self._gather_us)
-                except failures(running.sensor) as err:  # a device or disk failed: its neighbours go on
+                except Exception as err:  # a device or disk failed: its neighbours go on
                     self._notes.append(Note("sensor.failed", {"sensor": name, "why": _text(err)}))
                     self._asleep[name] = (running.sensor, running.position, now_us + RETRY_US)
                     self._drop(name)

@@ -16,14 +16,18 @@ from typing import Any, Final
 import numpy as np
 
 from edge_agent.algebra.partials.arrays import Floats, Ints
+from edge_agent.config.checking.foreign_json import depth
 from edge_agent.config.checking.quantities import EPOCH
 
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
 BEYOND_US: Final = 2**62  # no time; int64 holds it and what is added to it
 ABSENT: Final = object()  # a pointer that leads nowhere
 NUMBER: Final = re.compile(
-    rb"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*\Z|\s*[+-]?(?:nan|inf(?:inity)?)\s*\Z", re.I
+    rb"\s*+[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:e[+-]?[0-9]++)?|nan|inf(?:inity)?)\s*+\Z", re.I
 )
+LONGEST_NUMBER: Final = 400  # bytes: the longest double written out has 309 digits
+MOST_DEPTH: Final = 64  # of the brackets of a JSON payload
+MOST_DOCUMENT: Final = 4 << 20  # bytes of a JSON payload: far beyond any reading
 UNITS: Final = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (math.inf, 1e-3))  # a time below: microseconds in its unit
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -35,14 +39,14 @@ class BadPayloadError(ValueError):
 
 def number(payload: bytes) -> float:
     """A bare number. Raises: BadPayloadError on anything else; `1_000`, hexadecimals and words are no numbers."""
-    if not NUMBER.match(payload):
+    if len(payload) > LONGEST_NUMBER or not NUMBER.match(payload):
         raise BadPayloadError("no number")
     return float(payload)
 
 
 def numbers(payloads: Sequence[bytes]) -> list[float] | None:
     """All as bare numbers, quickly; None if any of them is none: then look at each."""
-    if b"_" in b"".join(payloads):  # Python reads 1_000
+    if b"_" in b"".join(payloads) or max(map(len, payloads), default=0) > LONGEST_NUMBER:  # Python reads 1_000
         return None
     try:
         return list(map(float, payloads))
@@ -52,6 +56,8 @@ def numbers(payloads: Sequence[bytes]) -> list[float] | None:
 
 def document(payload: bytes) -> Any:
     """A JSON document. Raises: BadPayloadError if it is none, is cut short, or goes on after its end."""
+    if len(payload) > LONGEST_NUMBER and payload.count(b"[") + payload.count(b"{") > MOST_DEPTH:
+        _shallow(payload)
     try:
         text = payload.decode()
         found, end = _scan(text, 0)
@@ -65,12 +71,20 @@ def document(payload: bytes) -> Any:
         raise BadPayloadError(f"no JSON: {err}") from err
 
 
+def _shallow(payload: bytes) -> None:
+    """Raises: BadPayloadError for what is too large or nests too deep to be parsed."""
+    if len(payload) > MOST_DOCUMENT:
+        raise BadPayloadError(f"no JSON of a reading: {len(payload)} bytes")
+    if depth(payload.decode("utf-8", "replace")) > MOST_DEPTH:
+        raise BadPayloadError(f"no JSON of a reading: nested deeper than {MOST_DEPTH}")
+
+
 def follow(found: Any, steps: Sequence[str]) -> Any:
     """What the pointer points to, or ABSENT."""
     for step in steps:
         if isinstance(found, dict):
             found = found.get(step, ABSENT)
-        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+        elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
             found = found[int(step)]
         else:
             return ABSENT
@@ -139,10 +153,10 @@ def moment(found: Any) -> int:
     if isinstance(found, str):
         try:
             when = datetime.datetime.fromisoformat(found)
-        except ValueError as err:
+            return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
+        except (ValueError, OverflowError) as err:
             raise BadPayloadError("no time of RFC 3339") from err
-        return ((when if when.tzinfo else when.replace(tzinfo=datetime.UTC)) - EPOCH) // MICROSECOND
-    if type(found) not in (int, float) or not math.isfinite(found):
+    if type(found) not in (int, float) or not -BEYOND_US * 1000 < found < BEYOND_US * 1000:
         raise BadPayloadError("wanted a time as text or number")
     if isinstance(found, int):
         size = abs(found)

@@ -57,9 +57,9 @@ class Counters:
 class CheckedSensor:
     """What drivers share that check their readings with one Quality; the rest of ports.SensorDriver is their own."""
 
-    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US) -> None:
+    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
         self.sensor = sensor
-        self.quality = Quality(sensor, oldest_us=oldest_us)
+        self.quality = Quality(sensor, oldest_us=oldest_us, shows=shows)
 
     @property
     def position(self) -> object:
@@ -79,11 +79,15 @@ class CheckedSensor:
 
 
 class Quality:
-    """The checks of one sensor. oldest_us: times before are refused; None: any time may be (recordings)."""
+    """The checks of one sensor. oldest_us: times before are refused; None: any time may be (recordings).
 
-    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US) -> None:
+    shows: whether the lines for the operator show what was refused; not what stands in a file, which may be secret.
+    """
+
+    def __init__(self, sensor: Sensor, *, oldest_us: int | None = YEAR_2000_US, shows: bool = True) -> None:
         self.sensor = sensor
         self.count = Counters()
+        self._shows = shows
         self.labels: list[Labels] = []  # the driver's append-only table of series
         self._series: dict[Labels, int] = {}
         self._oldest_us = oldest_us
@@ -197,13 +201,16 @@ class Quality:
                 rows.append(row)
             except BadPayloadError as err:
                 self.refuse(kind, shown[row], str(err))
+            except Exception as err:  # foreign bytes: whatever they raise, the others count
+                self.refuse(kind, shown[row], f"cannot be read: {type(err).__name__}")
         return np.array(rows, np.int64), good
 
     def note(self, kind: str, shown: object, **fields: object) -> None:
         """Keep a line for the operator, a few of each kind."""
         name = f"sensor.{kind}"
         if sum(note.name == name for note in self._notes) < NOTES:
-            self._notes.append(Note(name, {"sensor": self.sensor.id, "got": shown, **fields}))
+            got = {"got": shown} if self._shows else {}
+            self._notes.append(Note(name, {"sensor": self.sensor.id, **got, **fields}))
 
     def notes(self) -> list[Note]:
         """The lines kept since the last call."""
