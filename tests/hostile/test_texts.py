@@ -26,7 +26,7 @@ from edge_agent.runtime.status_and_commands import marker_of, parse_command
 from edge_agent.wire import snapshot
 from tests.support.waiting import eventually
 
-QUICK_S = 1.0  # none takes a tenth of that; a busy machine is forgiven
+QUICK_S = 3.0  # of processor time: none takes a tenth of that, what is not linear takes ten times as much
 
 JSON_BOMBS = {
     "brackets": b"[" * 100_000,
@@ -61,9 +61,9 @@ TOML_BOMBS = {
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    started = time.perf_counter()
+    started = time.process_time()
     yield
-    assert time.perf_counter() - started < QUICK_S
+    assert time.process_time() - started < QUICK_S
 
 
 @pytest.mark.parametrize("name", JSON_BOMBS)

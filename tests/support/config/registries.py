@@ -38,7 +38,7 @@ def lengths(registry: DefinitionRegistry) -> dict[str, tuple[int, int]]:
 
 
 def item(registry: DefinitionRegistry, name: str = "query/x") -> dict[str, Any]:
-    state = json.loads(json.dumps(registry.state()))
+    state = json.loads(json.dumps(registry.state(10**8)))
     STATE.validate(state)
     found: dict[str, Any] = state["items"][name]
     return found

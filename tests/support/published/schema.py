@@ -214,6 +214,7 @@ def state() -> dict[str, object]:
         "properties": {
             "version": {**count, "description": "rises when what is in force changes"},
             "hash": {"type": "string", "pattern": "^[0-9a-f]{16}$", "description": "of what is in force"},
+            "left_out": {**count, "description": "entries that no packet has room for; those with errors come first"},
             "items": {"type": "object", "propertyNames": names, "additionalProperties": item},
         },
         "required": ["version", "hash", "items"],
