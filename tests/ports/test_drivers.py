@@ -30,7 +30,8 @@ from tests.support.published.reference import drivers as drivers_page
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / "edge_agent/ports/sensors"
-HELPERS = {"file_access", 
+HELPERS = {
+    "file_access",
     "__init__",
     "node_sensors",
     "quality",
