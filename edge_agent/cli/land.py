@@ -28,12 +28,13 @@ def main(args: argparse.Namespace) -> int:
         print(f"root {settings.node.id}, landing files in {settings.lander.folder}")
         print(f"below {lower.broker if lower is not None else '-'}, grace {settings.grace_us / 1e6:g} s")
         return 0
-    from edge_agent.runtime.lander import LanderLoop
+    from edge_agent.runtime.guard import Guard, Service
+    from edge_agent.runtime.lander import LanderLoop, quarantine_of
 
-    loop = LanderLoop(settings, __version__)
+    service = Service(lambda _: LanderLoop(settings, __version__), Guard(quarantine_of(settings)))
     logging.getLogger("headwater").info(
         "lander.start", extra={"node": settings.node.id, "folder": settings.lander.folder}
     )
-    with stopped_by_signal(loop.stop):
-        loop.run()
+    with stopped_by_signal(service.stop):
+        service.run()
     return 0

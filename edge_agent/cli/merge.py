@@ -7,7 +7,8 @@ import logging
 
 from edge_agent import __version__
 from edge_agent.cli.support.serving import add_config, dry_run, settings_of, stopped_by_signal
-from edge_agent.runtime.build import build
+from edge_agent.runtime.build import build, quarantine_of
+from edge_agent.runtime.guard import Guard, Service
 
 HELP = (
     "Run a region: receive the frames of children, apply each once and in order, merge their partials and pass them on "
@@ -26,8 +27,8 @@ def main(args: argparse.Namespace) -> int:
     settings = settings_of(args, "region")
     if args.dry_run:
         return dry_run(settings)
-    loop = build(settings, __version__)
+    service = Service(lambda guard: build(settings, __version__, guard=guard), Guard(quarantine_of(settings)))
     logging.getLogger("headwater").info("region.start", extra={"node": settings.node.id, "spool": settings.spool.path})
-    with stopped_by_signal(loop.stop):
-        loop.run()
+    with stopped_by_signal(service.stop):
+        service.run()
     return 0

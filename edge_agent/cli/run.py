@@ -8,8 +8,9 @@ import logging
 from edge_agent import __version__
 from edge_agent.cli.support.serving import add_config, dry_run, settings_of, stopped_by_signal
 from edge_agent.config.node_file.settings import load
-from edge_agent.runtime.build import build
+from edge_agent.runtime.build import build, quarantine_of
 from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.runtime.guard import Guard, Service
 
 HELP = (
     "Run a gateway: read sensors, aggregate their readings in slices, keep open state in the spool, and send frames to "
@@ -32,9 +33,9 @@ def main(args: argparse.Namespace) -> int:
     settings = settings_of(args, "gateway")
     if args.dry_run:
         return dry_run(settings)
-    loop = build(settings, __version__, lambda: load(args.config).definitions)
+    guard = Guard(quarantine_of(settings))
+    service = Service(lambda again: build(settings, __version__, lambda: load(args.config).definitions, again), guard)
     logging.getLogger("headwater").info("gateway.start", extra={"node": settings.node.id, "spool": settings.spool.path})
-    assert isinstance(loop, GatewayLoop)
-    with stopped_by_signal(loop.stop):
-        loop.run(until=loop.all_read if args.once else None)
+    with stopped_by_signal(service.stop):
+        service.run(until=GatewayLoop.all_read if args.once else None)
     return 0

@@ -72,13 +72,17 @@ class ActionExecutor:
         parts: RuntimeParts,
         slots: Callable[[], dict[str, object]],
         acknowledge: Callable[[tuple[object, ...]], None],
+        is_news: Callable[[str, str], bool] = lambda reason, node: True,
     ) -> None:
-        """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens."""
+        """slots: state of the process itself, committed with the machine's. acknowledge: what is durable, by tokens.
+
+        is_news: counts what is quarantined, and says whether the log should name it.
+        """
         self.lower = parts.up  # where children hear us; a region may have another broker for that
         self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
         self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # for a child that asked
         self._to_parent = topics.frames(parts.status.node, parts.status.parent)
-        self._slots, self._acknowledge = slots, acknowledge
+        self._slots, self._acknowledge, self._is_news = slots, acknowledge, is_news
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
         self._held: list[Action] = []  # what was asked for after it
@@ -105,7 +109,8 @@ class ActionExecutor:
             case Ack(tokens):
                 self._acknowledge(tokens)
             case Quarantine(node, reason, payload):
-                log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
+                if self._is_news(reason, node):
+                    log.warning("quarantined", extra={"node": node, "why": reason, "size_bytes": len(payload)})
                 self._quarantine.put(now_us, node, reason, payload)
             case Note():
                 log_note(action)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
-from edge_agent.machines.checkpoint.slots import COMMITTED
+from edge_agent.machines.checkpoint.slots import COMMITTED, REGISTRY
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
@@ -23,19 +23,21 @@ from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.gateway import GatewayLoop
+from edge_agent.runtime.guard import Guard
 from edge_agent.runtime.links import from_children, from_sensors, link
-from edge_agent.runtime.quarantine import QuarantineFile
+from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
 from edge_agent.runtime.status_and_commands import NodeStatus
 from edge_agent.wire import frames
 
 if TYPE_CHECKING:
     from edge_agent.runtime.region import RegionLoop
 
-QUARANTINE: Final = "quarantine.jsonl"
-
 
 def build(
-    settings: Settings, version: str, read_again: Callable[[], Iterable[Definition]] = tuple
+    settings: Settings,
+    version: str,
+    read_again: Callable[[], Iterable[Definition]] = tuple,
+    guard: Guard | None = None,
 ) -> GatewayLoop | RegionLoop:
     """Open the spool and put everything together; `run` of the answer begins.
 
@@ -61,7 +63,9 @@ def build(
         return frame
 
     status = NodeStatus(node.node, settings.node.role, settings.uplink.parent, version)
-    quarantine = QuarantineFile(path.with_name(QUARANTINE))
+    quarantine = quarantine_of(settings) if guard is None else guard.quarantine
+    if guard is not None and guard.without_definitions:
+        restored = replace(restored, state={name: of for name, of in restored.state.items() if name != REGISTRY.name})
     clock = JudgedClock(
         trust=settings.clock.trust,
         max_error_us=settings.clock.max_error_us,
@@ -96,6 +100,11 @@ def build(
         up, lower = Connection(uplink), Connection(from_children(link(settings.lower, node.node)))
     parts = RuntimeParts(merger, spool, clock, waiter, up, status, quarantine)
     return RegionLoop(parts, restored=restored.state, lower=lower, retired=settings.lower.retired)
+
+
+def quarantine_of(settings: Settings) -> QuarantineFile:
+    """The file of bad bytes, beside the spool."""
+    return QuarantineFile(Path(settings.spool.path).with_name(QUARANTINE))
 
 
 def _with_births(restored: Restored, spool: Spool) -> Restored:

@@ -39,6 +39,7 @@ from edge_agent.ports.sqlite_file import sync_folder
 from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.links import from_children, link
 from edge_agent.runtime.loop import Loop
+from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
 from edge_agent.runtime.status_and_commands import asked_in
 from edge_agent.wire import frames, landing, receipts
 
@@ -50,6 +51,11 @@ LONGEST_S: Final = 0.5
 MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
+
+
+def quarantine_of(settings: Settings) -> QuarantineFile:
+    """The file of bad bytes, in the landing folder."""
+    return QuarantineFile(Path(settings.lander.folder) / QUARANTINE)
 
 
 class LandingFolder:
@@ -136,7 +142,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         self._stuck: tuple[Land, int] | None = None  # a file that could not be written, and when to try again
         self._unsaved = False  # numbers of definitions
         self._save_us = 0  # when to try again to save them
-        self._logged_us = 0
+        self._logged_us = self._refused_shown = 0
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
@@ -157,6 +163,9 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             self._save(now_us)
         if now_us - self._logged_us >= LOG_EVERY_US:
             self._logged_us = now_us
+            if self.refusals.total != self._refused_shown:
+                self._refused_shown = self.refusals.total
+                self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
             log.info("landed", extra={"messages": self.messages, "files": self.files, "bytes": self.bytes})
 
     def _save(self, now_us: int) -> None:
@@ -231,6 +240,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         came: list[LanderMessage] = []
         settled: list[int] = []
         for name, payload, token, _ in messages:
+            self.handling = (name, payload)
             child = self._children.get(name)
             if child is None:
                 child = self._child(name)
@@ -245,11 +255,24 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
             except WireError as err:
-                log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
+                if self.refusals.add(str(err), name):
+                    log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
             came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None))
         self.connection.ack(settled)
         if came:
+            if len(messages) > 1:
+                self.handling = None  # it may be any of them
             self.feed(MessagesArrived(tuple(came)), now_us)
+
+    def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
+        """A frame lands as it came, without a receipt: the root declares what is lost with it."""
+        name, payload, token, _ = message
+        child = self._child(name)
+        if not child:
+            super()._left_out(connection, message, why, now_us)
+            return
+        record = landing.encode(name, now_us, payload)
+        self.feed(MessagesArrived((LanderMessage(child, None, None, record, len(payload), token or None),)), now_us)
 
     def _child(self, name: str) -> str:
         """Whose frames for us a topic carries; '' if it is no such topic."""
@@ -270,7 +293,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case "status" if topic is not None and topic.node != self._node:
                 self._status_of(topic.node, payload, now_us)
             case "":
-                log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
+                if self.refusals.add("no topic of ours", name):
+                    log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
 
     def _status_of(self, node: str, payload: bytes, now_us: int) -> None:
         """What a child's status says, if it is a child of ours."""
@@ -288,5 +312,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         return ParentTime(self.clock.now_us(), 0 if vouched() else None, asked_us)
 
     def _status(self, *, online: bool) -> bytes:
-        status = {"online": online, "role": "root", "version": self._version, "journal": f"{self.journal.id:016x}"}
+        status: dict[str, object] = {"online": online, "role": "root", "version": self._version}
+        status["journal"] = f"{self.journal.id:016x}"
+        if online and self.refusals.total:
+            status["refused"] = self.refusals.plain()
         return json.dumps(status, separators=(",", ":")).encode()

@@ -19,6 +19,8 @@ from edge_agent.ports.mqtt.link import REFUSED_CODE, Confirmed, Down, Messages, 
 from edge_agent.ports.mqtt.packets import Message, RefusedPublish
 from edge_agent.ports.service_manager import ServiceManager
 from edge_agent.ports.waiter import Waiter
+from edge_agent.runtime.guard import Guard
+from edge_agent.runtime.refusals import Refusals
 
 log = logging.getLogger("headwater")
 
@@ -44,6 +46,10 @@ class Loop(ABC, Generic[E, A]):
         self._decides, self.clock, self.waiter = machine, clock, waiter
         self.connections = [connection]
         self.stopping = self.hearing = False
+        self.guard: Guard | None = None
+        self.handling: tuple[str, bytes] | None = None  # topic and payload of the message that is being handled
+        self._own_refusals = Refusals()
+        self.turned = False  # at least one turn has ended
         self._events: deque[E] = deque()
         self._systemd = ServiceManager()
 
@@ -59,6 +65,7 @@ class Loop(ABC, Generic[E, A]):
             self._systemd.ready()
             while not (self.stopping or (until is not None and until())):
                 self.turn()
+                self.turned = True
                 self._systemd.alive()
             self._systemd.stopping()
             self._finish(self.clock.now_us())
@@ -101,6 +108,11 @@ class Loop(ABC, Generic[E, A]):
         self.waiter.close()
         self._systemd.close()
 
+    @property
+    def refusals(self) -> Refusals:
+        """What was refused, also by a loop before this one."""
+        return self._own_refusals if self.guard is None else self.guard.refusals
+
     def _look(self) -> None:
         """Look at the clock, before anything gets its time."""
 
@@ -132,7 +144,38 @@ class Loop(ABC, Generic[E, A]):
 
     @abstractmethod
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        """Messages arrived."""
+        """Messages arrived. Sets `handling` while it is one message that is handled."""
+
+    def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
+        """A message that the guard leaves out: settle it where it came from."""
+        connection.ack([message[2]])
+
+    def _make_durable(self, now_us: int) -> None:
+        """Commit what followed from the last message, so that a failure is its own."""
+
+    def _guarded(self, connection: Connection, messages: list[Message], now_us: int) -> None:
+        guard = self.guard
+        self.handling = messages[0][:2] if len(messages) == 1 else None
+        if guard is None or guard.calm:
+            self._messages(connection, messages, now_us)
+            self.handling = None
+            return
+        good = list[Message]()
+        for message in messages:
+            if why := guard.why_left_out(message[0], message[1]):
+                self._left_out(connection, message, why, now_us)
+            elif guard.one_by_one:
+                self.handling = message[:2]
+                self._messages(connection, [message], now_us)
+                self.handling = message[:2]
+                self._make_durable(now_us)
+                guard.passed()
+                self.handling = None
+            else:
+                good.append(message)
+        if good:
+            self._messages(connection, good, now_us)
+        self.handling = None
 
     @abstractmethod
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
@@ -156,7 +199,7 @@ class Loop(ABC, Generic[E, A]):
         for report in connection.take():
             match report:
                 case Messages(messages):
-                    self._messages(connection, messages, now_us)
+                    self._guarded(connection, messages, now_us)
                 case Taken():
                     self._taken(report, now_us)
                 case Up():
@@ -176,4 +219,5 @@ class Loop(ABC, Generic[E, A]):
                     self.hearing = not refused
                 case RefusedPublish():
                     fields = {"topic": report.topic, "why": report.why, "size_bytes": report.size_bytes}
-                    log.warning("message.refused", extra=fields)
+                    if self.refusals.add(report.why, report.topic):
+                        log.warning("message.refused", extra=fields)

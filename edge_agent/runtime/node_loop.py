@@ -46,6 +46,7 @@ ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of n
 BOOKS_EVERY_US: Final = (
     30_000_000  # the retained books are for audits of nodes that do not answer: some 10 bytes a second
 )
+REFUSED_EVERY_US: Final = 10_000_000  # a flood of bad messages must not become one of statuses
 MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
 
 
@@ -57,11 +58,12 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.machine, self.spool, self.up = parts.machine, parts.spool, parts.up
         self.status, self.quarantine = parts.status, parts.quarantine
         self._node = parts.status.node
-        self.executor = ActionExecutor(parts, self._slots, self._acknowledge)
+        self.executor = ActionExecutor(parts, self._slots, self._acknowledge, self._is_news)
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
         self._noted_us = self._booked_us = 0
         self._sent_book: Mapping[str, object] = {}
+        self._shown_us = self._refused_shown = 0  # when the status said last what was refused, and how many
         self.fleet = FleetCommands()
         parts.up.subscribe(dict.fromkeys(self._filters(), 1))
 
@@ -130,6 +132,12 @@ class NodeLoop(Loop[Event, Action], ABC):
             for note in self._notes():
                 log_note(note)
             self._report_failures(now_us)
+        if self.refusals.total != self._refused_shown and (
+            now_us >= self._shown_us + REFUSED_EVERY_US or now_us < self._shown_us
+        ):
+            self._shown_us, self._refused_shown = now_us, self.refusals.total
+            self.status.refused = self.refusals.plain()
+            self.publish_status(now_us)
         if now_us >= self._booked_us + BOOKS_EVERY_US or now_us < self._booked_us:
             self._publish_books(now_us)
 
@@ -231,6 +239,8 @@ class NodeLoop(Loop[Event, Action], ABC):
             "spool": {"frames": self.spool.frames, "bytes": self.spool.bytes},
             "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},
             "quarantined": self.quarantine.count,
+            **({"refused": self.refusals.plain()} if self.refusals.total else {}),
+            **({"began_again": self.guard.restarts} if self.guard is not None and self.guard.restarts else {}),
         }
 
     def book(self) -> dict[str, object]:
@@ -240,6 +250,10 @@ class NodeLoop(Loop[Event, Action], ABC):
             why = "its clock is not synchronised"
         spool = {"frames": self.spool.frames, "bytes": self.spool.bytes}
         return {**self.machine.book(), "frontier_us": frontier_us, "why": why, "spool": spool}
+
+    def _is_news(self, reason: str, example: str) -> bool:
+        """Count a refusal. Returns whether the log should name it."""
+        return self.refusals.add(reason, example)
 
     def _standing(self, now_us: int) -> tuple[int | None, str]:
         """The least frontier, None before the first promise, and why the node is behind, '' where it is not."""
@@ -253,11 +267,17 @@ class NodeLoop(Loop[Event, Action], ABC):
     # --- hearing ---------------------------------------------------------------------------------------------------
 
     def _messages(self, connection: Connection, messages: list[Message], now_us: int) -> None:
-        tokens = [message[2] for message in messages]
-        if connection.link.manual_ack:
-            connection.ack(tokens)  # nothing here has to wait for a commit
         for name, payload, _, _ in messages:
+            self.handling = (name, payload)
             self._message(connection, name, payload, now_us)
+        if connection.link.manual_ack:
+            connection.ack([message[2] for message in messages])  # nothing here has to wait for a commit
+
+    def _make_durable(self, now_us: int) -> None:
+        for event in self._gathered_so_far(now_us):
+            self.feed(event, now_us)
+        self._settle(now_us)
+        self.feed(Stop(), now_us)  # commits what there is
 
     def _message(self, connection: Connection, name: str, payload: bytes, now_us: int) -> None:
         if name not in self._parsed:
@@ -266,7 +286,8 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._parsed[name] = topics.parse(name)
         topic = self._parsed[name]
         if topic is None:
-            log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
+            if self.refusals.add("no topic of ours", name):
+                log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
         elif topic.what == "ack" and topic.node == self._node and connection is self.up:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)

@@ -9,6 +9,7 @@ from typing import Final
 
 log = logging.getLogger("headwater")
 
+QUARANTINE: Final = "quarantine.jsonl"
 MOST_BYTES: Final = 2 * 1024 * 1024  # of one file; the one before is kept, so a flood costs twice that
 SHOWN_BYTES: Final = 16 * 1024  # of one payload: frames are up to 128 kB, their heads show what is wrong
 

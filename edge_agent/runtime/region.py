@@ -80,6 +80,7 @@ class RegionLoop(NodeLoop):
             child = children.get(name)
             if child is None:
                 child = self._child(name)
+            self.handling = (name, payload)
             if child:
                 arrived.append((child, heard(payload), token or None))
             else:
@@ -87,7 +88,18 @@ class RegionLoop(NodeLoop):
                 self._message(connection, name, payload, now_us)
         connection.ack(settled)
         if arrived:
+            if len(messages) > 1:
+                self.handling = None  # it may be any of them
             self.feed(Arrived(tuple(arrived)), now_us)
+
+    def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
+        """A frame is settled as bad, so that its sender goes on and the loss is declared (docs/protocol.md 3.6)."""
+        name, payload, token, _ = message
+        child = self._child(name) if connection is self.lower else ""
+        if not child:
+            super()._left_out(connection, message, why, now_us)
+            return
+        self.feed(Arrived(((child, unusable(payload, why), token or None),)), now_us)
 
     def _child(self, name: str) -> str:
         """Whose frames for us a topic carries; '' if it is no such topic."""
@@ -182,6 +194,15 @@ class RegionLoop(NodeLoop):
         machine = self.machine
         assert isinstance(machine, Merger)
         return {**super().counters(), **machine.counters()}
+
+
+def unusable(payload: bytes, why: str) -> BadFrame | BadEnvelope:
+    """A child's message that is not even looked into."""
+    try:
+        outer = envelope(payload)
+        return BadEnvelope(why, payload) if outer.seq is None else BadFrame(outer.epoch, outer.seq, why, payload)
+    except Exception:  # it may be the envelope that cannot be read
+        return BadEnvelope(why, payload)
 
 
 def heard(payload: bytes) -> Heard:

@@ -73,8 +73,9 @@ def _instant(at: object) -> int | None:
 class NodeStatus:
     """Who a process is. config: hash of the definitions in force. sensors: their ids.
 
-    failing: functions of other packages that failed, and why. asked_us: when it asked its parent for the time, since
-    boot; the parent repeats it in its answer (docs/protocol.md 4.3).
+    refused: by reason, how many messages and values, with an example. failing: functions of other packages that failed,
+    and why. asked_us: when it asked its parent for the time, since boot; the parent repeats it in its answer
+    (docs/protocol.md 4.3).
     """
 
     node: str
@@ -85,6 +86,7 @@ class NodeStatus:
     sensors: tuple[str, ...] = ()
     failing: tuple[Mapping[str, object], ...] = ()
     asked_us: int | None = None
+    refused: Mapping[str, object] = field(default_factory=dict)
 
     def card(self, machine: Node, clock: Clock) -> dict[str, object]:
         """The fields of the status and of the answer to `diagnose`."""
@@ -98,6 +100,7 @@ class NodeStatus:
             "clock": self._clock(clock),
             **({"parent_journals_lost": machine.outbox.changes} if machine.outbox.changes else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
+            **({"refused": dict(self.refused)} if self.refused else {}),
         }
 
     def _clock(self, clock: Clock) -> dict[str, object]:

@@ -1,0 +1,164 @@
+"""One message that cannot be handled costs itself and nothing else.
+
+What is wrong with bytes or a text is found before anything changes. For exceptions that nobody expected, wherever they
+come from, there is one way back, which is tested every day: the process begins again from its last commit, as after a
+kill, in place. What was not committed was not acknowledged and comes again; the message at fault is quarantined and
+counted, and left out when it comes. If it is not known which one it was, messages are handled one by one for a while,
+each with a commit of its own, so that it becomes known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from edge_agent.errors import ConfigError
+from edge_agent.ports.clock import SystemClock
+from edge_agent.runtime.quarantine import QuarantineFile
+from edge_agent.runtime.refusals import Refusals
+
+log = logging.getLogger("headwater")
+
+MOST_LEFT_OUT: Final = 10_000  # messages that are remembered
+ONE_BY_ONE: Final = 200  # messages after a failure whose cause is not known
+MOST_UNKNOWN: Final = 5  # failures in a row without a message at fault; then the process ends, for systemd to restart
+UNKNOWN_AT_START: Final = 3  # after so many before the first turn the definitions of the last run are left out
+MOST_OF_TOPIC: Final = 5  # messages of one topic at fault; then all of it is left out for a while
+MUTED_S: Final = 600.0
+PAUSE_S: Final = 0.1  # doubled with every failure in a row
+
+
+class Served(Protocol):
+    """What the guard asks of a loop. handling: topic and payload of the message that is being handled, if one is."""
+
+    guard: Guard | None
+    handling: tuple[str, bytes] | None
+    stopping: bool
+    turned: bool
+
+    @property
+    def clock(self) -> SystemClock: ...
+
+    def run(self, until: Callable[[], bool] | None = None) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Guard:
+    """What a process leaves out. It outlives the loop that failed."""
+
+    def __init__(self, quarantine: QuarantineFile) -> None:
+        self.quarantine, self.refusals = quarantine, Refusals()
+        self.without_definitions = False  # those of the last run ended every start: they come again from the broker
+        self.restarts = 0
+        self._left_out: dict[bytes, str] = {}  # digest of topic and payload -> why
+        self._faults: dict[str, int] = {}  # topic -> messages at fault
+        self._muted: dict[str, float] = {}  # topic -> until when, by time.monotonic
+        self._one_by_one = 0
+        self._unknown = 0
+
+    @property
+    def calm(self) -> bool:
+        """Whether messages can be handled in one go: nothing has failed, or not for long."""
+        return not (self._left_out or self._muted or self._one_by_one)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each message has a commit of its own."""
+        return self._one_by_one > 0
+
+    def passed(self) -> None:
+        """A message was handled, and what followed is committed."""
+        self._one_by_one = max(0, self._one_by_one - 1)
+        self._unknown = 0
+
+    def why_left_out(self, topic: str, payload: bytes) -> str:
+        """Why a message is not handled; '': it is."""
+        until = self._muted.get(topic)
+        if until is not None and time.monotonic() >= until:
+            del self._muted[topic], self._faults[topic]
+            until = None
+        why = self._left_out.get(_digest(topic, payload), "")
+        if not why and until is not None:
+            why = f"{MOST_OF_TOPIC} messages of this topic could not be handled"
+        if why:
+            self.refusals.add(why, topic)
+        return why
+
+    def failed(self, error: Exception, loop: Served) -> bool:
+        """A loop ended with an error. Returns whether to begin again."""
+        if isinstance(error, ConfigError) or loop.stopping:
+            return False
+        at = loop.handling
+        why = reason(error)
+        self.restarts += 1
+        if at is None:
+            self._unknown += 1
+            self._one_by_one = ONE_BY_ONE
+            self.without_definitions |= self._unknown >= UNKNOWN_AT_START and not loop.turned
+            self.refusals.add(why, "not known which message")
+            log.error("begins_again", extra={"why": why, "in_a_row": self._unknown}, exc_info=error)
+            time.sleep(PAUSE_S * 2**self._unknown)
+            return self._unknown <= MOST_UNKNOWN
+        topic, payload = at
+        self._unknown = 0
+        self._leave_out(topic, payload, why)
+        if self.refusals.add(why, topic):
+            log.error(
+                "message.left_out", extra={"topic": topic, "why": why, "size_bytes": len(payload)}, exc_info=error
+            )
+        self.quarantine.put(loop.clock.now_us(), topic, why, payload)
+        return True
+
+    def _leave_out(self, topic: str, payload: bytes, why: str) -> None:
+        self._left_out[_digest(topic, payload)] = why
+        self._faults[topic] = self._faults.get(topic, 0) + 1
+        if self._faults[topic] >= MOST_OF_TOPIC:
+            self._muted[topic] = time.monotonic() + MUTED_S
+        if len(self._left_out) > MOST_LEFT_OUT:
+            del self._left_out[next(iter(self._left_out))]
+        if len(self._faults) > MOST_LEFT_OUT:
+            gone = next(iter(self._faults))
+            del self._faults[gone]
+            self._muted.pop(gone, None)
+
+
+class Service:
+    """Serves with one loop after another: `stop` may be called from a signal handler."""
+
+    def __init__(self, make: Callable[[Guard], Served], guard: Guard) -> None:
+        self._make, self._guard = make, guard
+        self._loop: Served | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._loop is not None:
+            self._loop.stop()
+
+    def run(self, until: Callable[[Any], bool] | None = None) -> None:
+        """Serve until `stop`, or until `until` of the loop. Raises: what cannot be left out."""
+        while not self._stopping:
+            loop = self._loop = self._make(self._guard)
+            loop.guard = self._guard
+            try:
+                loop.run(None if until is None else lambda: until(loop))  # noqa: B023 - asked in this round only
+                return
+            except Exception as err:
+                if not self._guard.failed(err, loop):
+                    raise
+
+
+def reason(error: BaseException) -> str:
+    """An exception in a line: its type, its text and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}: {str(error)[:200]}{where}"
+
+
+def _digest(topic: str, payload: bytes) -> bytes:
+    return hashlib.blake2b(topic.encode() + b"\0" + payload, digest_size=16).digest()

@@ -1,0 +1,41 @@
+"""What was refused here, by reason: how often, with the newest example. For the status, and thinned for the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+log = logging.getLogger("headwater")
+
+MOST_REASONS: Final = 32  # told apart; what is beyond them is counted together
+SHOWN: Final = 160  # characters of a reason and of an example
+OTHER: Final = "other"
+_NUMBERS: Final = re.compile(r"[0-9a-f]*[0-9]+[0-9a-f]*")
+
+
+class Refusals:
+    """Counters by reason. Numbers in a reason do not tell it apart from others."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._examples: dict[str, str] = {}
+
+    @property
+    def total(self) -> int:
+        """All of them, since the start of the process."""
+        return sum(self._counts.values())
+
+    def add(self, reason: str, example: str) -> bool:
+        """Count one. Returns whether the log should name it: the 1st, 2nd, 4th, 8th... of a reason."""
+        name = _NUMBERS.sub("#", reason[:SHOWN])
+        if name not in self._counts and len(self._counts) >= MOST_REASONS:
+            name = OTHER
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        self._examples[name] = example[:SHOWN]
+        return count & (count - 1) == 0
+
+    def plain(self) -> dict[str, dict[str, object]]:
+        """Reason -> count and example, the most frequent first."""
+        order = sorted(self._counts, key=lambda name: -self._counts[name])
+        return {name: {"count": self._counts[name], "example": self._examples[name]} for name in order}
