@@ -43,11 +43,19 @@ def _sync_commit(folder: Path, commit: Path) -> None:
     added = [json.loads(line).get("add") for line in commit.read_text().splitlines() if line.startswith('{"add"')]
     files = [folder / unquote(add["path"]) for add in added]
     for file in files:
-        _sync(file)
+        _sync_with_sums(file)
     for parent in {file.parent for file in files}:
         _sync(parent)
-    _sync(commit)
+    for checkpoint in commit.parent.glob(f"{commit.stem}.checkpoint*.parquet"):
+        _sync_with_sums(checkpoint)
+    _sync_with_sums(commit)
     _sync(commit.parent)
+
+
+def _sync_with_sums(path: Path) -> None:
+    """A file, and the checksums that Hadoop wrote beside it and believes."""
+    _sync(path)
+    _sync(path.with_name(f".{path.name}.crc"))
 
 
 def _sync(path: Path) -> None:

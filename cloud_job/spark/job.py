@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
 
-from cloud_job.delta import tables
+from cloud_job.delta import tables, torn_commits
 from cloud_job.delta.durable import DurableTables
 from cloud_job.delta.late_and_quarantine import late, parts_of, quarantined
 from cloud_job.delta.lease import Lease
@@ -93,6 +93,7 @@ class Job:
         Raises: PortError where another root has them, or they cannot be made.
         """
         self._lease = Lease(self.place, self.owner)
+        torn_commits.repair(self.place)
         tables.create(self.spark, self.place)
         self._durable = DurableTables(self.place)
         rows = self.place.read(self.spark, BATCHES).orderBy("number", ascending=False).limit(1).collect()

@@ -1,0 +1,162 @@
+"""After a power cut: commits of which a part is missing are set aside, so that the tables can be read again.
+
+Spark and Delta write without fsync; durable.py makes each step's commits durable before anything depends on them. So a
+commit that a power cut has torn is of the last step, and nothing knows of it: the landing files or the decision it
+came from are there, and the batch is done again. But Delta cannot read a table whose newest commit is cut short or
+whose files are not there. Checked are the newest commits of each table: their JSON, the size and the ends of the files
+that they add, and the checksums that Hadoop wrote beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from cloud_job.delta.tables import TABLES, Place
+
+log = logging.getLogger("headwater.root")
+
+LOG: Final = "_delta_log"
+LAST: Final = "_last_checkpoint"
+LOOKED_AT: Final = 20  # newest commits of a table; a step makes a few
+SUMMED_BYTES: Final = 64 * 1024 * 1024  # a larger file is known by its size and its ends alone
+PARQUET: Final = b"PAR1"  # its first and last bytes
+HEADER: Final = struct.Struct(">4si")  # of a checksum file of Hadoop: magic, bytes a sum; then a CRC-32 each
+MAGIC: Final = b"crc\0"
+
+
+def repair(place: Place) -> int:
+    """Set aside what cannot be read. Returns the number of commits. Only where tables are folders of this machine."""
+    if place.guarded:
+        return 0
+    return sum(_repair(Path(place.path(table))) for table in TABLES)
+
+
+def _repair(folder: Path) -> int:
+    numbers = sorted(int(path.stem) for path in (folder / LOG).glob("*.json") if path.stem.isdecimal())
+    first, later = numbers[-1] + 1 if numbers else 0, set[str]()
+    for number in range(first - 1, first - 1 - len(numbers[-LOOKED_AT:]), -1):
+        actions = _actions(_commit(folder, number))  # of a number that is missing too: then later ones are of no use
+        if actions is None or not all(_whole(folder, add) for add in _of(actions, "add") if add["path"] not in later):
+            first, later = number, set()  # what later commits have removed may be gone; those are torn too
+        else:
+            later |= {remove["path"] for remove in _of(actions, "remove")}
+    torn = [number for number in numbers if number >= first]
+    _checkpoints(folder / LOG, first)
+    for number in reversed(torn):
+        for path in (_commit(folder, number), folder / LOG / f"{number:020d}.crc"):
+            _set_aside(path)
+    if torn:
+        log.warning("root.torn_commits", extra={"table": str(folder), "from": first, "commits": len(torn)})
+        if len(torn) == len(numbers):  # not even its first one: the table is made again
+            _set_aside(folder / LOG)
+        _sync(folder / LOG if (folder / LOG).exists() else folder)
+    return len(torn)
+
+
+def _checkpoints(folder: Path, first: int) -> None:
+    """Checkpoints that are torn, or of commits that are, and what names them: Delta does without."""
+    for path in folder.glob("*.checkpoint*.parquet"):
+        if int(path.name[:20]) >= first or not _sound(path) or not _has_ends(path):
+            _set_aside(path)
+    last = folder / LAST
+    _drop_bad_sums(last)
+    if last.exists():
+        try:
+            known = any(folder.glob(f"{json.loads(last.read_bytes())['version']:020d}.checkpoint*.parquet"))
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            _set_aside(last)
+
+
+def _actions(path: Path) -> list[dict[str, Any]] | None:
+    """The actions of a commit; None if it is not whole."""
+    if not _sound(path):
+        return None
+    try:
+        actions = [json.loads(line) for line in path.read_bytes().splitlines()]
+    except (ValueError, FileNotFoundError):
+        return None
+    return actions if actions and all(isinstance(action, dict) for action in actions) else None
+
+
+def _of(actions: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [action[kind] for action in actions if kind in action]
+
+
+def _whole(folder: Path, add: dict[str, Any]) -> bool:
+    """Whether a file that a commit adds is there with all its bytes."""
+    path = folder / unquote(add["path"])
+    try:
+        return path.stat().st_size == add["size"] and _has_ends(path) and _sound(path)
+    except OSError:
+        return False
+
+
+def _has_ends(path: Path) -> bool:
+    if path.suffix != ".parquet":
+        return True
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        begin = file.read(len(PARQUET))
+        file.seek(max(size - len(PARQUET), 0))
+        return begin == PARQUET == file.read()
+
+
+def _sound(path: Path) -> bool:
+    """Whether the file agrees with the checksums beside it; true where there are none, or none that can be used."""
+    sums = _drop_bad_sums(path)
+    if sums is None:
+        return True
+    each, content = HEADER.unpack_from(sums)[1], path.read_bytes()
+    found = b"".join(zlib.crc32(content[at : at + each]).to_bytes(4, "big") for at in range(0, len(content), each))
+    return found == sums[HEADER.size :]
+
+
+def _drop_bad_sums(path: Path) -> bytes | None:
+    """The checksum file of a file; one that is cut short goes, because Hadoop would believe it."""
+    beside = path.with_name(f".{path.name}.crc")
+    try:
+        size = path.stat().st_size
+        if size > SUMMED_BYTES:
+            return None
+        sums = beside.read_bytes()
+    except OSError:
+        return None
+    if len(sums) >= HEADER.size:
+        magic, each = HEADER.unpack_from(sums)
+        if magic == MAGIC and each > 0 and len(sums) >= HEADER.size + -(-size // each) * 4:
+            return sums  # of more than there is: then the file is cut short
+    beside.unlink(missing_ok=True)
+    return None
+
+
+def _commit(folder: Path, number: int) -> Path:
+    return folder / LOG / f"{number:020d}.json"
+
+
+def _set_aside(path: Path) -> None:
+    """Rename to a name that Delta does not read, and forget its checksums."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.torn-{number}")).exists():
+        number += 1
+    with suppress(FileNotFoundError):
+        path.rename(aside)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
