@@ -218,17 +218,18 @@ class Outbox:
         """What to send now: marked frames in order while there is room, and those whose receipt is overdue."""
         if not self.link_up or self.journal is None or self.births or self.outdated:
             return []
-        waiting = set(self._uncommitted)
-        out: list[Publish] = []
-        room = self.in_flight - len(self._flying)
+        out, room = list[Publish](), self.in_flight - len(self._flying)
+        if room <= 0:
+            return out
+        waiting, soon_us = set(self._uncommitted), now_us - RESEND_US * 3 // 4  # no back-off is shorter
         for key, pending in self.pending.marked.items():
+            sent_us = pending.sent_us
+            if (sent_us is not None and sent_us > soon_us) or key in self._flying or key in waiting:
+                continue
             if room <= len(out):
                 break
-            if key in self._flying or key in waiting:
-                continue
-            if pending.sent_us is not None:
-                waited_us = now_us - pending.sent_us
-                backoff_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US)
+            if sent_us is not None:
+                backoff_us, waited_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US), now_us - sent_us
                 if waited_us < backoff_us * 0.75 or waited_us < backoff_us * (0.75 + 0.5 * self.random.random()):
                     continue
             pending.sent_us = now_us
@@ -496,4 +497,4 @@ class Outbox:
         assert self._flying <= self.pending.marked.keys()
         assert len(self._flying) <= self.in_flight
         assert self.journal is not None or not self._flying
-        assert all(seq < self.seq for epoch, seq in self.pending if epoch == self.epoch)
+        assert self.pending.highest(self.epoch) < self.seq

@@ -64,6 +64,11 @@ class PendingFrames:
         """Those with a frame here."""
         return {epoch for epoch, _ in self.marked} | self._unmarked.keys()
 
+    def highest(self, epoch: int) -> int:
+        """The last seq of an epoch that is here, -1: none."""
+        ranges = self._unmarked.get(epoch)
+        return ranges[-1][1] if ranges else max((seq for of, seq in self.marked if of == epoch), default=-1)
+
     def __contains__(self, key: FrameKey) -> bool:
         return key in self.marked or self._range(key) is not None
 

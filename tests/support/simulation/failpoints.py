@@ -31,7 +31,7 @@ FAILPOINTS: Final[Mapping[str, str]] = {
     "frames.flush": "the frame limit is small: a flush takes several frames",
     "frames.birth": "the frame limit is small: a birth takes several frames",
     "keys.many": "an epoch numbers fewer keys than there are",
-    "epochs.many": "a node starts 70 times while its parent is away",
+    "epochs.many": "a node starts 70 times while its parent is away, once in a world",
     "disk.full": "a commit fails; it is tried again until there is room",
     "disk.flip_frame": "a spooled frame has one bit changed at a start",
     "disk.flip_slot": "a slot of a spool has one bit changed at a start",

@@ -15,6 +15,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Session, Sliding, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query, canonical_sensor
+from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.node import NodeSettings
@@ -54,6 +55,7 @@ class GatewayHost(Host):
         self.position = 0
         self.labels = list(LABELS)
         self.on_time: set[Reading] = set()
+        self.promised_us = NEVER_US
         self.version = 0
         self.hears_after_us = world.random.randint(0, 2_000) * MS
 
@@ -114,10 +116,15 @@ class GatewayHost(Host):
             self.do(self.fleet.configuration(version), now_us)
 
     def note_lateness(self, part: list[Reading]) -> None:
-        """Remember which readings are on time as this gateway has promised so far; the last processing counts."""
-        promised = max(self.machine._frontiers().values(), default=NEVER_US) if self.machine is not None else NEVER_US
+        """Remember which readings are on time as this gateway has promised so far; the last processing counts.
+
+        A promise that a clock which stepped back took away was one as well; no parent takes one that is far ahead.
+        """
+        frontiers = self.machine._frontiers().values() if self.machine is not None else ()
+        likely = [us for us in frontiers if us <= self.world.now_us + AHEAD_US]
+        self.promised_us = max([self.promised_us, *likely])
         for reading in part:
-            (self.on_time.add if reading.time_us >= promised else self.on_time.discard)(reading)
+            (self.on_time.add if reading.time_us >= self.promised_us else self.on_time.discard)(reading)
 
 
 class Fleet:
@@ -340,7 +347,7 @@ class Fleet:
         ends, end_us = self.ends(query), start_us + window.longest_us
         if got is None:
             return [f"missing {key}, which ends at {end_us}: {ends}"] if end_us <= min(ends.values()) else []
-        if not got.complete and end_us > min(ends.values()):
+        if not got.complete and (end_us > min(ends.values()) or any(why == "began" for _, why in got.coverage.missing)):
             return []
         serve = {name for name, us in ends.items() if us >= end_us}
         if set(got.coverage.expected) - {name for name, _ in got.coverage.missing} - serve:

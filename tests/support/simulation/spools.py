@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from edge_agent.algebra.frame import Frame
@@ -18,6 +19,7 @@ from edge_agent.ports.spool import DamagedError
 from edge_agent.wire import frames, snapshot
 from tests.support.simulation.failpoints import SECOND, Faults
 
+decoded = lru_cache(4_096)(frames.decode)  # a birth is read at every start; nobody changes it
 FULL_US: Final = 4 * SECOND
 COPY_EVERY: Final = 8  # commits between copies that may come back
 
@@ -82,7 +84,7 @@ class SimulatedSpool:
         if key[1]:
             return found
         try:
-            birth = frames.decode(payload)
+            birth = decoded(payload)
         except WireError as err:
             return replace(found, damaged=str(err))
         return replace(found, frame=birth if isinstance(birth, Frame) else None)

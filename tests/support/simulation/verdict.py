@@ -45,8 +45,12 @@ def truth_of(tree: Tree) -> Truth:
 
 
 def end_of(tree: Tree, row: Row) -> int:
-    """The first time that is not in a row: the end of a session is its last reading."""
-    return row.end + isinstance(tree.window_of(row.query), Session)
+    """The first time that is not in a row: the end of a session is the last moment that would go on with it."""
+    window = tree.window_of(row.query)
+    if not isinstance(window, Session):
+        return row.end
+    cut_us = (row.start // window.max_us + 1) * window.max_us if window.max_us else row.end + 1
+    return min(row.end + 1, cut_us)
 
 
 def counted_twice(tree: Tree, rows: Iterable[Row]) -> list[str]:

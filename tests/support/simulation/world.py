@@ -161,7 +161,6 @@ class Host:
         events, at_us = deque([event]), now_us + self.offset_us
         while events and self.machine is not None:
             actions = self.machine.handle(events.popleft(), at_us)
-            self.machine.outbox.check()
             for action in actions:
                 events.extend(self.perform(action, at_us))
 
@@ -172,6 +171,8 @@ class Host:
             self.world.notes.append((now_us, self.name, action))
             return []
         if isinstance(action, Commit):
+            if self.machine is not None:
+                self.machine.outbox.check()
             self.performing(action)
         events = self.executor.perform(action, now_us)
         if isinstance(action, Commit):
@@ -189,7 +190,7 @@ class Host:
         if self.machine is None or self.executor is None:
             return
         self._turn_clock(now_us)
-        if self._starts_left or faults.happens("epochs.many"):
+        if self._starts_left or (not faults.hits["epochs.many"] and faults.happens("epochs.many")):
             self._start_again(now_us)
         elif self.executor.stuck:
             for event in self.executor.retry(now_us + self.offset_us):
