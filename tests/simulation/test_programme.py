@@ -18,8 +18,7 @@ SHOWN_BY = {  # a failpoint that is left out -> a seed that shows why
     "disk.flip_slot": 266,
     "disk.older": 65,
     "landing.cut": 25,
-    "clock.step": 94,
-    "journal.new": 86,
+    "clock.step": 275,
 }
 ONCE_WRONG = [
     (28, LOSSY | {"frames.flush"}),

@@ -56,8 +56,7 @@ NOT_YET: Final[Mapping[str, str]] = {
     "disk.flip_slot": "readings that are read again after a lost slot count twice in rows that say lost (protocol 1.2)",
     "disk.older": "a copy that was restored is not recognised (protocol 1.3)",
     "landing.cut": "late rows of a landing file that is lost are below the times that are declared (protocol 3.2)",
-    "clock.step": "a query that is added after a clock stepped back is called complete too early (protocol 6.3)",
-    "journal.new": "a reading in doubt between two journals is in a row that does not say so (protocol 3.7)",
+    "clock.step": "rows that a merger's clock made late are called complete too early, or stay behind (protocol 4.1)",
 }
 
 GATE: Final = frozenset(FAILPOINTS) - frozenset(NOT_YET)
