@@ -238,6 +238,11 @@ class Section:
         return int(self.partials.start.min()), int(self.partials.end.max())
 
     @property
+    def end_us(self) -> int:
+        """The end of at least one row."""
+        return self.extent.end_us if self.extent is not None else int(self.partials.end.max())
+
+    @property
     def highest_key(self) -> int:
         """The highest key number of its rows; -1 without rows."""
         if self.extent is not None:
@@ -284,7 +289,10 @@ class Section:
         for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
             known = check_column(name, kind, plan.scale)
             if known.name == "count" or known.renumber is not None:
-                low = self.extent.low[i] if self.extent is not None else bounds(columns[i])[0]
+                if self.extent is not None:
+                    low = self.extent.low[i]
+                else:
+                    low = int(columns[i].min()) if name == "count" else bounds(columns[i])[0]
                 if low < (name == "count"):
                     raise WireError(f"column {name}: {low} in a row")
             if known.renumber is not None and nodes is not None:

@@ -54,6 +54,7 @@ def check_basis(basis: tuple[str, ...]) -> None:
         raise WireError(str(err)[:200]) from None
 
 
+@lru_cache(maxsize=1024)
 def check_column(name: str, letter: str, scale: int | None) -> ColumnKind:
     """The kind of a column by the registry, if its values fit it. letter: of sketches.kind_of. Raises: WireError."""
     kind = KINDS[COLUMNS[name].kind]

@@ -183,7 +183,7 @@ class ChildFrames:
         self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
         anew = frame.birth is not None and (effect.copied or not isinstance(frame.birth.predecessor, tuple))
-        if any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
+        if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(narrowed for gap in frame.gaps for narrowed in self._narrowed(effect.node, gap))
             frame = replace(frame, gaps=gaps)
             effect = replace(effect, frame=frame)
@@ -212,10 +212,13 @@ class ChildFrames:
             if member is None:
                 continue
             for section in (*part.sections, *part.late):
-                start_us, end_us = section.span_us
+                end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
+                if member.again_us == NEVER_US:
+                    continue
+                start_us = section.span_us[0]
                 before_us = end_us if effect.stale else min(end_us, member.again_us)
-                if member.again_us > NEVER_US and start_us < before_us:
+                if start_us < before_us:
                     yield Gap((group,), max(start_us, 0), before_us, -1, tuple(sorted(member.leaves)), READ_AGAIN)
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
@@ -239,17 +242,17 @@ class ChildFrames:
 
     def _knows(self, key: EpochKey, frame: Frame) -> bool:
         dictionary = self.dictionaries.setdefault(key, EpochDictionary())
-        sections = [section for part in frame.groups for section in (*part.sections, *part.late)]
-        keys = max((section.highest_key for section in sections), default=-1)
-        return (
-            all(
-                number in dictionary.groups
-                for number in {p.group for p in frame.groups} | {m.group for m in frame.members}
-            )
-            and all(section.plan in dictionary.plans for section in sections)
-            and keys < len(dictionary.keys)
-            and all(number < len(dictionary.keys) for part in frame.groups for number, _ in part.registers)
-        )
+        groups, plans, keys = dictionary.groups, dictionary.plans, len(dictionary.keys)
+        for part in frame.groups:
+            if part.group not in groups:
+                return False
+            for section in (*part.sections, *part.late):
+                if section.plan not in plans or section.highest_key >= keys:
+                    return False
+            for number, _ in part.registers:
+                if number >= keys:
+                    return False
+        return all(change.group in groups for change in frame.members)
 
     @staticmethod
     def _group(dictionary: EpochDictionary, number: int) -> Group:

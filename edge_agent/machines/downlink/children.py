@@ -38,9 +38,10 @@ class Children:
 
     def membership(self, group: Group) -> GroupMembership:
         """The membership of a group, made when it is new."""
-        if group not in self.memberships:
-            self.memberships[group] = GroupMembership(self.grace_us)
-        return self.memberships[group]
+        found = self.memberships.get(group)
+        if found is None:
+            found = self.memberships[group] = GroupMembership(self.grace_us)
+        return found
 
     def heard(self, node: str, now_us: int) -> None:
         """A frame or heartbeat of a child came."""

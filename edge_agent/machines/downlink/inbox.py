@@ -73,6 +73,9 @@ class Inbox:
 
     def take(self, node: str, message: Frame | BadFrame, received_us: int = 0) -> list[Effect]:
         """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
+        if isinstance(message, Frame) and self._is_next(node, message):
+            effect = self._pass(node, message, received_us)
+            return [effect, *self._advance(node, received_us)] if node in self._unborn else [effect]
         return list(self._take(node, message, received_us))
 
     def _take(self, node: str, message: Frame | BadFrame, received_us: int) -> Iterator[Effect]:
@@ -100,9 +103,35 @@ class Inbox:
         if self.current.get(node) != message.epoch or frames.lost:
             yield from self._advance(node, received_us)
         elif seq == frames.applied.next or frames.blocked:
-            yield from self._run(key, frames)  # the usual case: in order, of the epoch in force
+            yield from self._run(key, frames)
             if node in self._unborn:
                 yield from self._advance(node, received_us)
+
+    def _is_next(self, node: str, frame: Frame) -> bool:
+        """The usual case, in which nothing is stored: in order, of the epoch in force, and no frame waits."""
+        if frame.birth is not None or self.current.get(node) != frame.epoch:
+            return False
+        key = EpochKey(node, frame.epoch)
+        frames = self.epochs.get(key)
+        return (
+            frames is not None
+            and 0 < frame.seq == frames.applied.next
+            and not (frames.waiting or frames.lost or frames.refuses(frame))
+            and self._explains(key, frame, frames.waiting)
+        )
+
+    def _pass(self, node: str, frame: Frame, received_us: int) -> Effect:
+        """Such a frame takes effect."""
+        key = EpochKey(node, frame.epoch)
+        frames = self.epochs[key]
+        self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
+        self.changed.add(key)
+        frames.blocked = False
+        frames.note(frame)
+        frames.applied.next += 1
+        for gap in frame.gaps:  # one may stand for several frames that were never published (3.5)
+            frames.applied.next += max(gap.run - 1, 0)
+        return Effect(*key, frame.seq, frame, stale=False, copied=frames.copied)
 
     def look(self, node: str, now_us: int) -> list[Effect]:
         """A newer line of a node that waits takes the place of the first one once that has been silent for long."""
