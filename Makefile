@@ -8,7 +8,7 @@ FIRST ?= 0
 KILLS ?= 100
 CUTS ?= 200
 
-.PHONY: help demo test quick explore mutants simulate storm powercut soak bench lint format docs setup lock clean
+.PHONY: help demo test quick explore mutants simulate storm fuzz powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -18,6 +18,7 @@ help:
 	@echo "make mutants  breaks single lines of custody and completeness; prints which tests caught them   (ONLY='lander')"
 	@echo "make simulate  simulated fleets under drawn faults, against the oracle  (SEEDS=10000 FIRST=0; one seed again: SEEDS=1 FIRST=k)"
 	@echo "make storm  kills real processes and brokers, then compares every row with the readings             (KILLS=100)"
+	@echo "make fuzz   bad messages at the brokers of a running tree                (ARGS='--seconds 3600 --seed 2')"
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
 	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
@@ -45,6 +46,9 @@ simulate:
 storm:
 	@scripts/setup system python && . scripts/env && .venv/bin/python -m tests.faults.storm --kills $(KILLS) $(ARGS) && \
 		exec .venv/bin/python -m tests.faults.restarts
+
+fuzz:
+	@scripts/setup system python && exec .venv/bin/python -m tests.faults.fuzz $(ARGS)
 
 powercut:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS)
