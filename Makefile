@@ -8,7 +8,9 @@ FIRST ?= 0
 KILLS ?= 100
 CUTS ?= 200
 
-.PHONY: help demo test quick explore mutants simulate storm fuzz powercut soak bench lint format docs setup lock clean
+DEBS ?= build/debs
+
+.PHONY: help deb deb-test demo test quick explore mutants simulate storm fuzz powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -22,6 +24,7 @@ help:
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
 	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
+	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
 
@@ -58,6 +61,13 @@ soak:
 
 bench: setup
 	@. scripts/env && exec .venv/bin/python -m tests.benchmarks $(ONLY)
+
+deb:
+	@gateway_image/build-deb $(DEBS)
+
+deb-test:  # as root; a root file system of trixie is kept in build/deb-test
+	@command -v mmdebstrap >/dev/null || { echo "make deb-test needs mmdebstrap: apt install mmdebstrap"; exit 3; }
+	@gateway_image/test-deb build/deb-test
 
 lint:
 	@scripts/setup python && scripts/lint

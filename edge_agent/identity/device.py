@@ -138,6 +138,9 @@ class Device:
             folder.chmod(0o750)
             _write(folder / "key.pem", key, KEY_MODE)
             _write(folder / "cert.pem", certificate, 0o644)
+            group = self.folder.stat().st_gid  # that of the node's process
+            for each in (folder, folder / "key.pem"):
+                os.chown(each, -1, group)
             link = folder.with_suffix(".link")
             link.symlink_to(folder.name)
             link.replace(self.current)
