@@ -27,7 +27,9 @@ KINDS: Final = ("slice", "window", "session", "raw", "marker")
 HORIZON_US: Final = 7 * 86_400_000_000  # of a receipt that names none; the default of `[root] horizon`
 MAX_HORIZON_US: Final = 366 * 86_400_000_000  # the longest that `[root] horizon` may be
 MAX_FRAME_BYTES: Final = 128 * 1024  # a frame is built to fit (docs/protocol.md 2.1)
+LEAF_READINGS: Final = 2**40  # of one gateway in one row: 35 000 a second for a year; sums of them fit 64 bits
 MAX_KEYS: Final = 2**16  # keys of one epoch; then a new epoch begins (docs/protocol.md 2.4)
+MAX_LEAVES: Final = 2**20  # gateways below one node
 MAX_PLAN_BYTES: Final = 80_000  # of the (query, revision)s that a plan names: it stands in one frame, beside others
 MAX_COLUMNS: Final = 256  # state columns of a plan: a histogram of 100 edges, and all other functions beside it
 LOST: Final = "lost"
@@ -268,10 +270,10 @@ class Section:
         self.check(plan)
         return Section(self.plan, self.rows(plan.basis), self.extent)
 
-    def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None) -> None:
-        """Refuse rows that contradict their plan or use undefined numbers.
+    def check(self, plan: Plan, keys: int = MAX_KEYS, nodes: int | None = None, leaves: int = MAX_LEAVES) -> None:
+        """Refuse rows that contradict their plan or use undefined numbers, or count more than can be merged.
 
-        keys, nodes: how many are defined in the epoch. Raises: WireError.
+        keys, nodes: how many are defined in the epoch. leaves: gateways whose readings they are. Raises: WireError.
         """
         rows, basis = self.partials, plan.basis
         if not len(rows) and self.extent is None:
@@ -295,6 +297,10 @@ class Section:
                     low = int(columns[i].min()) if name == "count" else bounds(columns[i])[0]
                 if low < (name == "count"):
                     raise WireError(f"column {name}: {low} in a row")
+            if known.name == "count":
+                high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
+                if high > LEAF_READINGS * min(leaves, MAX_LEAVES):
+                    raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways")
             if known.renumber is not None and nodes is not None:
                 high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
                 if high >= nodes:

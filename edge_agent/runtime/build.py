@@ -93,7 +93,17 @@ def build(
     if settings.lower is None:
         raise ConfigError("[lower] is missing")
     named = settings.lower.members
-    merger = Merger(node, random, restored, load, grace_us=settings.grace_us, named=named, pack=pack, unpack=unpack)
+    merger = Merger(
+        node,
+        random,
+        restored,
+        load,
+        grace_us=settings.grace_us,
+        named=named,
+        gateways_only=(settings.lower.tiers or 1) == 1,
+        pack=pack,
+        unpack=unpack,
+    )
     if settings.one_broker:
         up = lower = Connection(from_children(uplink))
     else:

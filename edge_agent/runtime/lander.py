@@ -288,8 +288,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             case "definition":
                 self.numberer.hear(name, payload, now_us)
                 self._unsaved = True
-            case "state":
-                self.numberer.hear_state(payload)
+            case "state" if topic is not None:
+                self.numberer.hear_state(payload, topic.node)
             case "status" if topic is not None and topic.node != self._node:
                 self._status_of(topic.node, payload, now_us)
             case "":

@@ -134,7 +134,7 @@ class RegionLoop(NodeLoop):
                 elif not self._one_broker:
                     self.numberer.hear_above(name, payload)
             case "state" if connection is self.lower:
-                self.numberer.hear_state(payload)
+                self.numberer.hear_state(payload, topic.node)
             case "status" if connection is self.lower and topic.node != self._node:
                 status = foreign_json.table(payload)
                 if status.get("parent") == self._node and isinstance(status.get("online"), bool):

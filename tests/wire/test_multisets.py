@@ -83,7 +83,7 @@ TAG = cbor2.CBORTag(64, b"\x01\x02\x03")
         ([None, 1.5, 1.5, 1], "wanted integers"),
         ([None, 3, 5, 1], "wanted floats"),
         ([None, 3, [None, 1, 0], 0], "a count outside"),
-        ([None, 3, [None, 1, 0], 2**46], "a count outside"),
+        ([None, 3, [None, 1, 0], 2**61], "a count outside"),
         ([None, 3, [None, 1, 0], 1.5], "wanted integers"),
         ([None, 3, [None, 1, -1], 1], "below 0"),
         ([None, 3, [None, 2**62, 1], 1], "beyond 62 bits"),

@@ -28,6 +28,12 @@ def check_held(plan: int, states: Mapping[str, Array]) -> None:
     ):
         if held is not None and bool((held != states["count"]).any()):
             raise WireError(f"plan {plan}: {name} that do not hold as many readings as are counted")
+    for name in ("bag", "frequent"):
+        if name in states and any(
+            len(each.counts) and int(each.counts.max()) > most
+            for each, most in zip(states[name].tolist(), states["count"].tolist(), strict=True)
+        ):
+            raise WireError(f"plan {plan}: a value that was read more often than readings are counted")
     if "frequent" in states and bool((totals(states["frequent"]) > states["count"]).any()):
         raise WireError(f"plan {plan}: frequent values that are more than the readings that are counted")
 

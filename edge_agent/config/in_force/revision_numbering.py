@@ -26,6 +26,9 @@ from edge_agent.errors import ConfigError
 
 SETTLE_US: Final = 1_000_000  # retained messages come in one burst after subscribing: number only when all are known
 
+MOST_AHEAD: Final = 1_000  # numbers of a local file beyond all that was published: a person changed it as often
+MOST_TAUGHT: Final = 3_000  # definitions of one node's file: 256 sensors and 2 000 queries fit
+
 KindAndId = tuple[str, str]  # (kind, id)
 
 
@@ -48,6 +51,7 @@ class RevisionNumberer:
         self._ready_us: int | None = None
         self._seen: dict[str, tuple[int, str]] = {}  # topic -> (revision, digest of its content)
         self._highest: dict[KindAndId, int] = {}
+        self._taught: dict[str, dict[KindAndId, int]] = {}  # node -> numbers of its local file, by its `state`
         self._pending: dict[str, Mapping[str, object]] = {}  # topic -> table without a revision
         self._above: dict[str, tuple[int, bytes]] = {}  # topic -> (revision, payload) to pass on
 
@@ -90,17 +94,26 @@ class RevisionNumberer:
         if revision is not None and revision > self._above.get(topic, (0, b""))[0]:
             self._above[topic] = (revision, payload)
 
-    def hear_state(self, payload: bytes) -> None:
-        """A node's `state`: the numbers its local file has taken are not free."""
+    def hear_state(self, payload: bytes, node: str = "") -> None:
+        """The `state` of a node: the numbers its local file has taken are not free, as far as they can be true.
+
+        A local file takes the next number; what is far beyond all that was published is nobody's, and would leave none
+        for the operator. The newest state of a node is all of its word.
+        """
+        taught: dict[KindAndId, int] = {}
         items = foreign_json.table(payload).get("items")
         if not isinstance(items, Mapping):
             return
-        for name, said in items.items():
+        for name, said in list(items.items())[:MOST_TAUGHT]:
             kind, _, item = str(name).partition("/")
             if kind in topics.KINDS and isinstance(said, Mapping):
                 for key in ("revision", "in_force"):
-                    if (revision := _revision(said, key)) is not None:
-                        self._learn((kind, item), revision)
+                    revision = _revision(said, key) or 0
+                    if revision > taught.get((kind, item), self._highest.get((kind, item), 0)):
+                        taught[kind, item] = revision
+        self._taught.pop(node, None)
+        if taught:
+            self._taught[node] = taught
 
     def wake_us(self) -> int | None:
         """When `due` may have something; None while nothing waits."""
@@ -121,7 +134,7 @@ class RevisionNumberer:
             seen = self._seen.get(topic)
             if item is None:
                 continue
-            revision = seen[0] if seen is not None and seen[1] == _digest(table) else self._highest.get(item, 0) + 1
+            revision = seen[0] if seen is not None and seen[1] == _digest(table) else self._free(item)
             made.append(Publication(topic, _text({**table, "revision": revision}).encode()))
             self._seen[topic] = (revision, _digest(table))
             self._learn(item, revision)
@@ -146,6 +159,12 @@ class RevisionNumberer:
             kind, _, item = str(name).partition("/")
             made._highest[kind, item] = int(number)
         return made
+
+    def _free(self, item: KindAndId) -> int:
+        """The next number that neither a topic nor, believably, a local file has taken."""
+        highest = self._highest.get(item, 0)
+        taken = (of.get(item, 0) for of in self._taught.values())
+        return max([highest, *(number for number in taken if number <= highest + MOST_AHEAD)]) + 1
 
     def _learn(self, item: KindAndId, revision: int) -> None:
         self._highest[item] = max(revision, self._highest.get(item, 0))

@@ -52,8 +52,20 @@ class Applied:
 class ChildFrames:
     """Children's frames in, applied frames out."""
 
-    def __init__(self, journal: int, grace_us: int, named: Iterable[str] = (), *, bounded: bool = True) -> None:
-        """journal: id of this parent's durable state. grace_us, named: see Children. bounded: see Inbox."""
+    def __init__(
+        self,
+        journal: int,
+        grace_us: int,
+        named: Iterable[str] = (),
+        *,
+        bounded: bool = True,
+        gateways_only: bool = False,
+    ) -> None:
+        """journal: id of this parent's durable state. grace_us, named: see Children. bounded: see Inbox.
+
+        gateways_only: children are gateways, and each speaks for itself alone.
+        """
+        self._gateways_only = gateways_only
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
@@ -161,12 +173,14 @@ class ChildFrames:
             self._learn(key, frame)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
+            self._check_names(effect.node, frame)
             for part in frame.groups:
                 for section in (*part.sections, *part.late):
                     if section.plan not in dictionary.plans:
                         raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                     group, plan = dictionary.plans[section.plan]
-                    section.check(plan, len(dictionary.keys), len(dictionary.nodes))
+                    leaves = self._leaves(effect.node, group, frame)
+                    section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
                     if plan.kind not in group.cut.plan_kinds:
                         raise WireError(
                             f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
@@ -253,6 +267,28 @@ class ChildFrames:
                 if number >= keys:
                     return False
         return all(change.group in groups for change in frame.members)
+
+    def _check_names(self, node: str, frame: Frame) -> None:
+        """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
+        if not self._gateways_only:
+            return
+        named = {leaf.node for change in frame.members for leaf in change.leaves}
+        named.update(name for change in frame.members for name in change.dropped)
+        named.update(serving.node for change in frame.members for serving in change.serving if serving.node)
+        named.update(name for gap in frame.gaps for name in gap.nodes)
+        named.update(each.node for part in frame.groups for each in part.exceptions or ())
+        foreign = sorted(named - {node})
+        if foreign:
+            raise WireError(
+                f"speaks for {', '.join(foreign[:3])}, and [lower] tiers says that children here are gateways"
+            )
+
+    def _leaves(self, node: str, group: Group, frame: Frame) -> int:
+        """How many gateways a frame's rows may be of: those below its sender, those that the frame lists included."""
+        membership = self.children.memberships.get(group)
+        member = None if membership is None else membership.members.get(node)
+        listed = sum(len(change.leaves) for change in frame.members)
+        return max(1, listed + (0 if member is None else len(member.leaves)))
 
     @staticmethod
     def _group(dictionary: EpochDictionary, number: int) -> Group:

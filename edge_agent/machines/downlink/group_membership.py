@@ -116,13 +116,26 @@ class GroupMembership:
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
         """Every expected leaf -> (frontier, session bound) as its member's frames say."""
         out: dict[str, tuple[int, int]] = {}
-        for member in self.expected().values():
-            out.update(member.leaf_frontiers())
+        expected = self.expected()
+        for node, member in expected.items():
+            own = member.leaf_frontiers()
+            out.update({leaf: us for leaf, us in own.items() if not self._speaks_for_itself(expected, leaf, node)})
         return out
+
+    @staticmethod
+    def _speaks_for_itself(expected: Mapping[str, Member], leaf: str, node: str) -> bool:
+        """Whether what a node says of a leaf does not count: the leaf is a child here and says it itself."""
+        return leaf != node and leaf in expected and leaf in expected[leaf].leaves
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
         """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
-        out = [each for member in self.expected().values() for each in member.exceptions_at(frontier_us)]
+        expected = self.expected()
+        out = [
+            each
+            for node, member in expected.items()
+            for each in member.exceptions_at(frontier_us)
+            if not self._speaks_for_itself(expected, each.node, node)
+        ]
         return tuple(sorted(out, key=lambda e: e.node))
 
     def registers(self) -> dict[str, dict[str, int]]:

@@ -77,10 +77,14 @@ class Merger(Node):
         *,
         grace_us: int,
         named: Iterable[str] = (),
+        gateways_only: bool = False,
         pack: Callable[[Frame | BadFrame], object] = lambda f: f,
         unpack: Callable[[Any], Frame | BadFrame] = lambda f: f,
     ) -> None:
-        """named: children expected before they are heard. pack, unpack: a waiting frame to a plain value and back."""
+        """named: children expected before they are heard. gateways_only: children are no regions.
+
+        pack, unpack: a waiting frame to a plain value and back.
+        """
         restored = restored or Restored({})
         super().__init__(settings, random, restored, load or _no_frames)
         state = restored.state
@@ -88,7 +92,7 @@ class Merger(Node):
         self.journal = known or random.getrandbits(63) | 1
         if known is None:  # new, or the spool is gone: its parent may know leaves of a journal before (3.7)
             self.outbox.predecessor = LOST
-        self.parent = ChildFrames(self.journal, grace_us, named)
+        self.parent = ChildFrames(self.journal, grace_us, named, gateways_only=gateways_only)
         self.parent.children.link(0, up=False)  # silence counts only from LowerLink(up) on (4.4)
         self.store = PartialStore()
         self._pack = pack

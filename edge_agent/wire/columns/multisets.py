@@ -20,8 +20,8 @@ from edge_agent.wire.cbor import an_array, an_int
 from edge_agent.wire.columns import numeric
 from edge_agent.wire.columns.packed import LEAST, pack, unpack, unpack_ints
 
-MOST_COUNT: Final = 2**45  # of one value in a row: all of a frame then fit 64 bits
-VALUE_LIMIT: Final = 2**61  # of integers; what is decoded stays within twice that
+MOST_COUNT: Final = 2**60  # of one value in a row; who decodes for a child allows it less (protocol 7.1)
+VALUE_LIMIT: Final = 2**61  # of integers: what is decoded can be encoded again
 
 
 def encode(column: Array, *, deflate: bool = True) -> list[object]:
@@ -120,4 +120,6 @@ def _steps(item: list[Any], sizes: Ints, what: str) -> Ints:
     along = np.cumsum(steps, dtype=np.uint64)  # wraps as a whole and unwraps by the difference within a row
     offset = (along - np.repeat(along[starts], sizes)).astype(np.int64)
     units: Ints = np.repeat(first, sizes) + offset
+    if max(-int(units.min()), int(units.max())) > VALUE_LIMIT:
+        raise WireError(f"{what}: a value beyond 61 bits")
     return units

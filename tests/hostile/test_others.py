@@ -1,0 +1,213 @@
+"""One gateway speaks for itself: not for its siblings, not for the operator, and no row of it ends a merged one."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_agent.algebra.frame import (
+    LEAF_READINGS,
+    Birth,
+    Define,
+    ExcludedLeaf,
+    Frame,
+    Gap,
+    GroupPart,
+    Leaf,
+    Members,
+    Plan,
+    Section,
+    Serving,
+)
+from edge_agent.algebra.partials.arrays import Array
+from edge_agent.algebra.partials.multisets import FlatMultisets
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
+from edge_agent.config.in_force.revision_numbering import MOST_AHEAD, RevisionNumberer
+from edge_agent.errors import WireError
+from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
+from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.runtime.region import heard
+from edge_agent.wire import frames
+
+S = 1_000_000
+NOW_US = 1_790_000_000 * S
+GROUP = Group("s", "", (), 0, "revise")
+
+
+class Region:
+    """A merger of gateways, fed with bytes; what it sends is read as its parent reads it."""
+
+    def __init__(self) -> None:
+        self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, gateways_only=True)
+        self.sent: list[Frame] = []
+        self.quarantined: list[str] = []
+        self.now_us = NOW_US
+        self.feed(LowerLink(up=True))
+
+    def feed(self, event: Any) -> None:
+        events = [event]
+        while events:
+            for action in self.merger.handle(events.pop(0), self.now_us):
+                if isinstance(action, Commit):
+                    for frame in action.frames:
+                        decoded = frames.decode(frames.encode(frame))
+                        assert isinstance(decoded, Frame)
+                        self.sent.append(decoded)
+                    events.append(Committed())
+                if isinstance(action, Quarantine):
+                    self.quarantined.append(action.reason)
+
+    def hears(self, child: str, *of: Frame) -> None:
+        for frame in of:
+            self.feed(Arrived(((child, heard(frames.encode(frame)), None),)))
+        self.now_us += 2 * S
+        self.feed(Tick())
+
+    def goes_on(self, child: str, seq: int = 2) -> None:
+        """A child promises time for longer than the grace time; those whose frames are refused are left out."""
+        for n in range(seq, seq + 6):
+            self.now_us += 20 * S
+            self.hears(child, Frame(7, n, groups=(GroupPart(0, self.now_us),)))
+
+    def readings(self) -> int:
+        return sum(frame.readings for frame in self.sent)
+
+    def birth(self, node: str, plan: Plan, **more: Any) -> Frame:
+        define = Define(keys=(0, ("",)), groups=((0, GROUP),), plans=((0, 0, plan),))
+        members = (Members(0, (Leaf(node, 1),), (), (Serving("q", 1),)),)
+        fields: dict[str, Any] = {"define": define, "members": members}
+        fields |= {"groups": (GroupPart(0, NOW_US - 10 * S),), **more}
+        return Frame(7, 0, Birth(7 << 32, self.merger.journal, None, "1"), **fields)
+
+
+def rows(seq: int, plan: Plan, states: dict[str, Array]) -> Frame:
+    """One row, final at once."""
+    one = np.array([NOW_US - 5 * S])
+    partials = Partials(one, one + S, np.zeros(1, np.int64), states)
+    part = GroupPart(0, NOW_US, (Section.of(0, plan, partials),))
+    return Frame(7, seq, groups=(part,))
+
+
+COUNTED = Plan(b"12345678", "slice", ("count", "sum"), 0, S, (("q", 1),))
+
+
+def counted(seq: int, count: int, total: int = 0) -> Frame:
+    return rows(seq, COUNTED, {"count": np.array([count]), "sum": np.array([total], object)})
+
+
+@pytest.mark.parametrize("count", [2**62, 2**61, 2**53, LEAF_READINGS + 1])
+def test_a_count_that_no_gateway_has_is_refused_and_the_others_part_arrives(count: int) -> None:
+    region = Region()
+    for child, many in (("bad", count), ("worse", count), ("good", 5)):
+        region.hears(child, region.birth(child, COUNTED), counted(1, many))
+    region.goes_on("good")
+    assert region.readings() == 5
+    assert len(region.quarantined) == 2
+    assert "readings in a row of 1 gateways" in region.quarantined[0]
+
+
+INTS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**61, -(2**61), 2**61 + 1, 2**62, 2**53, 0, 1]))
+BAGS = Plan(b"12345678", "slice", ("count", "bag"), 0, S, (("q", 1),))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(INTS, min_size=1, max_size=4, unique=True), st.sampled_from([1, 2, 2**40, 2**45, 2**52])),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_all_bags_that_decode_can_be_encoded_again_after_merging(found: list[tuple[list[int], int]]) -> None:
+    """protocol 7.1: through two tiers; what a child cannot send is refused there, and costs nobody else a row."""
+    region = Region()
+    for n, (values, count) in enumerate(found):
+        flat = FlatMultisets(np.array(sorted(values)), np.full(len(values), count), np.array([len(values)]))
+        states = {"count": np.array([len(values) * count]), "bag": flat.column()}
+        try:
+            frame = rows(1, BAGS, states)
+            frames.encode(frame)
+        except (ValueError, WireError):
+            continue  # no sender has such
+        region.hears(f"bad-{n}", region.birth(f"bad-{n}", BAGS), frame)
+    flat = FlatMultisets(np.array([7]), np.array([3]), np.array([1]))
+    region.hears("good", region.birth("good", BAGS), rows(1, BAGS, {"count": np.array([3]), "bag": flat.column()}))
+    region.goes_on("good")
+    assert region.readings() >= 3
+
+
+def test_a_bag_with_an_integer_that_cannot_be_encoded_again_does_not_decode() -> None:
+    for beyond in (2**61 + 1, -(2**61) - 1, 2**62 - 1):
+        with pytest.raises(WireError, match="beyond 6"):
+            _decoded_bag(beyond)
+    _decoded_bag(2**61)
+
+
+def _decoded_bag(value: int) -> None:
+    import cbor2
+
+    from edge_agent.wire.columns import multisets
+
+    item = cbor2.loads(cbor2.dumps([None, 1, [None, value, 0], 1]))
+    column, _ = multisets.decode(item, 1, 10, "bag")
+    multisets.encode(column)
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "a leaf": {"members": (Members(0, (Leaf("bad", 1), Leaf("good", 9)), (), ()),)},
+    "a leaf that is gone": {"members": (Members(0, (Leaf("bad", 1),), ("good",), ()),)},
+    "a serving range": {"members": (Members(0, (Leaf("bad", 1),), (), (Serving("q", 1, 0, None, node="good"),)),)},
+    "a loss": {"gaps": (Gap((GROUP,), 0, NOW_US, 5, ("good",), "quota"),)},
+    "an exception": {"groups": (GroupPart(0, NOW_US - 10 * S, exceptions=(ExcludedLeaf("good", 5, 5),)),)},
+    "30 000 leaves": {"members": (Members(0, tuple(Leaf(f"x-{n}", 1) for n in range(5_000)), (), ()),)},
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_gateway_that_speaks_for_others_is_not_heard_and_they_are(what: str) -> None:
+    region = Region()
+    region.hears("good", region.birth("good", COUNTED))
+    region.hears("bad", region.birth("bad", COUNTED, **FOREIGN[what]))
+    region.hears("good", counted(1, 5))
+    region.goes_on("good")
+    assert region.readings() == 5
+    assert any("speaks for" in reason for reason in region.quarantined)
+    leaves = {leaf.node for frame in region.sent for change in frame.members for leaf in change.leaves}
+    assert leaves == {"good"}
+    lost = {node for frame in region.sent for gap in frame.gaps for node in gap.nodes}
+    assert lost <= {"bad"}
+
+
+def test_a_state_with_an_invented_number_leaves_the_next_one_to_the_operator() -> None:
+    numberer = RevisionNumberer(settle_us=0)
+    topic = "hw/1/all/cfg/query/q"
+
+    def numbered(text: dict[str, object]) -> int:
+        numberer.hear(topic, json.dumps(text).encode(), 0)
+        (made,) = numberer.due(1)
+        return int(json.loads(made.payload)["revision"])
+
+    assert numbered({"source": "a"}) == 1
+    for said in (2**53 - 1, 10**9, 1 + MOST_AHEAD + 1):
+        numberer.hear_state(json.dumps({"items": {"query/q": {"revision": said}}}).encode(), "bad")
+    assert numbered({"source": "b"}) == 2
+    numberer.hear_state(b'{"items": {"query/q": {"ok": true, "revision": 5}}}', "honest")  # of a local file
+    numberer.hear_state(b'{"items": {}}', "bad")
+    assert numbered({"source": "c"}) == 6
+
+
+def test_a_state_with_invented_ids_costs_a_bounded_memory() -> None:
+    numberer = RevisionNumberer(settle_us=0)
+    for turn in range(5):
+        items = {f"query/x-{turn}-{n}": {"revision": 9} for n in range(20_000)}
+        numberer.hear_state(json.dumps({"items": items}).encode(), "bad")
+    assert sum(map(len, numberer._taught.values())) <= 3_000
+    assert not numberer._highest
