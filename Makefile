@@ -6,11 +6,14 @@ MINUTES ?= 10
 SEEDS ?= 1000
 FIRST ?= 0
 KILLS ?= 100
+FRAMES ?= 200000
+TEXTS ?= 70000
+SEED ?= 1
 CUTS ?= 200
 
 DEBS ?= build/debs
 
-.PHONY: help deb deb-test demo test quick explore mutants simulate storm fuzz powercut soak bench lint format docs setup lock clean
+.PHONY: help deb deb-test demo test quick explore mutants simulate hostile storm fuzz powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -19,6 +22,7 @@ help:
 	@echo "make explore  the property tests with new seeds; prints what to add   (MINUTES=60; ARGS='tests/laws' for some)"
 	@echo "make mutants  breaks single lines of custody and completeness; prints which tests caught them   (ONLY='lander')"
 	@echo "make simulate  simulated fleets under drawn faults, against the oracle  (SEEDS=10000 FIRST=0; one seed again: SEEDS=1 FIRST=k)"
+	@echo "make hostile  damaged frames and texts, exceptions in every handler; good ones all count   (FRAMES=200000 TEXTS=70000)"
 	@echo "make storm  kills real processes and brokers, then compares every row with the readings             (KILLS=100)"
 	@echo "make fuzz   bad messages at the brokers of a running tree                (ARGS='--seconds 3600 --seed 2')"
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
@@ -45,6 +49,10 @@ mutants:
 
 simulate:
 	@scripts/setup python && . scripts/env && exec .venv/bin/python -m tests.support.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+hostile:
+	@scripts/setup python && . scripts/env && .venv/bin/python -m tests.hostile.fuzz --frames $(FRAMES) --texts $(TEXTS) --seed $(SEED) \
+		&& HEADWATER_INJECT_EVERY=1 .venv/bin/python -m pytest -q tests/hostile
 
 storm:
 	@scripts/setup system python && . scripts/env && .venv/bin/python -m tests.faults.storm --kills $(KILLS) $(ARGS) && \

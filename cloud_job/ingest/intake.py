@@ -63,7 +63,7 @@ class Intake:
         self._stated = ()
         try:
             for topic, received_us, payload in landing.iterate(content):
-                self._record(topic, received_us, payload)
+                self._guarded(topic, received_us, payload)
         except WireError as err:
             log.warning("landing.damaged", extra={"file": name, "why": str(err)})
             self._bad(Received("", self.now_us, b""), "envelope", f"{name}: {err}")
@@ -74,6 +74,17 @@ class Intake:
         import pyarrow as pa
 
         return pa.Table.from_pydict(self.rows, schema=tables.arrow_schema(tables.MESSAGES))
+
+    def _guarded(self, topic: str, received_us: int, payload: bytes) -> None:
+        """One record. Whatever decoding it raises, it is quarantined and the line goes on."""
+        try:
+            self._record(topic, received_us, payload)
+        except Exception as err:
+            found = topics.parse(topic)
+            node = "" if found is None else found.node
+            self._bad(
+                Received(node, received_us, payload), "envelope", f"cannot be handled: {type(err).__name__}: {err}"
+            )
 
     def _record(self, topic: str, received_us: int, payload: bytes) -> None:
         if topic == landing.TICK_TOPIC:

@@ -3,4 +3,7 @@
 - test_texts: JSON, TOML, numbers and times that cost minutes or end a parser
 - test_sensor_files: which files a sensor may read, and what of them is ever shown
 - test_injection: an exception in any function that a message runs through; stand_ins: processes and their broker
+- test_others: one gateway speaks for itself, and no row of it ends a merged one; fed_region: a merger fed with bytes
+- test_fuzz: the short part of fuzz, which is `make hostile`
+- test_written_files: modes of what processes write
 """

@@ -92,7 +92,11 @@ class LowerTable(LinkTable):
         ListOf(_ID, most=10_000), (), "children that are expected before they announced themselves"
     )
     retired: tuple[str, ...] = setting(ListOf(_ID, most=10_000), (), "nodes that will not come back")
-    tiers: int | None = setting(Number(1, 8, whole=True), None, "tiers below: 1 are gateways; a region 1, the root 2")
+    tiers: int | None = setting(
+        Number(1, 8, whole=True),
+        None,
+        "tiers below: 1 are gateways, and a region lets each of them speak for itself only; a region 1, the root 2",
+    )
     grace_us: int | None = setting(
         Duration(100 * MS, 7 * DAY),
         None,
