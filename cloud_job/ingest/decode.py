@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,7 @@ from edge_agent.algebra.partials.store import Store
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.repeats import Repeats
 from edge_agent.root.decision.work import ReadRequest, WindowRange
 from edge_agent.root.instant_slices import slices_of
 from edge_agent.root.work_rows import windows_in
@@ -41,12 +42,16 @@ Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class EpochView:
-    """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order)."""
+    """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order).
+
+    repeats: plan number -> which of its rows count, where not all do.
+    """
 
     keys: Sequence[str]
     nodes: Sequence[str]
     plans: Mapping[int, bytes]
     applied: Sequence[tuple[int, int]]
+    repeats: Mapping[int, Repeats] = field(default_factory=dict)
 
     def took_effect(self, seq: int) -> bool:
         """Whether the frame counts."""
@@ -129,7 +134,10 @@ def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Count
                 rows = _named(heads.rows(sent.payload), orders[0])
             except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
                 continue
-            yield Counted(sent, page, orders, rows)
+            if sent.plan in page.repeats:
+                rows = page.repeats[sent.plan].of(rows, sent.seq)
+            if len(rows):
+                yield Counted(sent, page, orders, rows)
 
 
 def _decoded(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> _Decoding:

@@ -13,6 +13,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import decode, encode
+from edge_agent.machines.downlink.repeats import Counting, Repeats
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
@@ -113,6 +114,11 @@ def _state(state: RootState) -> dict[str, object]:
         "markers": state.markers.snapshot(),
         "met": [[*place, us] for place, us in state.met.items()],
         "readings": state.readings,
+        "repeats": [
+            [*line, plan, *each.counting, each.below_seq]
+            for line, plans in state.repeats.items()
+            for plan, each in plans.items()
+        ],
     }
 
 
@@ -136,4 +142,12 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         markers=PunctuationQueries.restore(plain["markers"]),
         met={(query, node): us for query, node, us in plain["met"]},
         readings=None if plain.get("readings") is None else dict(plain["readings"]),
+        repeats=_repeats(plain.get("repeats", ())),  # a state of an older root has none
     )
+
+
+def _repeats(plain: Iterable[Any]) -> dict[EpochKey, dict[int, Repeats]]:
+    out: dict[EpochKey, dict[int, Repeats]] = {}
+    for node, epoch, plan, from_us, upto_us, below_seq in plain:
+        out.setdefault(EpochKey(node, epoch), {})[plan] = Repeats(Counting(from_us, upto_us), below_seq)
+    return out

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import Serving
 from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.partials.series import flat
-from edge_agent.algebra.query.key import Labels
+from edge_agent.algebra.query.key import EpochKey, Labels
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import CountSliding, CountTumbling
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
@@ -112,7 +112,7 @@ def test_a_merger_passes_raw_readings_on_with_its_next_step_whatever_its_frontie
             book.learn(frame.define)
         for part in frame.groups:
             for section in part.sections:
-                pool.add("a", frame.epoch, book, section, late=False)
+                pool.add(EpochKey("a", frame.epoch), book, section, late=False)
     pool.absorb({})
     (release,) = pool.release(PAIRS.group, -(2**62))
     assert not release.late

@@ -15,7 +15,6 @@ from tests.support.simulation.failpoints import NOT_YET
 LOSSY = {"process.crash", "network.drop", "network.repeat"}
 SHOWN_BY = {  # a failpoint that is left out -> a seed that shows why
     "disk.flip_frame": 266,
-    "disk.flip_slot": 266,
     "disk.older": 65,
     "landing.cut": 25,
     "clock.step": 275,
@@ -26,6 +25,7 @@ ONCE_WRONG = [
     (28, {"process.crash", "node.late", "frames.step"}),
     (28, {"process.crash", "node.late", "disk.full", "frames.flush", "keys.many", "network.repeat"}),
     (236, LOSSY | {"keys.many"}),
+    *((seed, LOSSY | {"disk.flip_slot"}) for seed in (218, 264, 266, 277)),
 ]
 
 
@@ -51,7 +51,7 @@ def test_what_the_gate_leaves_out_is_still_wrong(name: str) -> None:
 
 @pytest.mark.parametrize(("seed", "on"), ONCE_WRONG)
 def test_worlds_that_showed_a_hole_give_the_oracles_rows(seed: int, on: set[str]) -> None:
-    """protocol 1.3, 2.3, 2.4: flushes and steps of several frames with new leaves, many keys."""
+    """protocol 1.2, 1.3, 2.3, 2.4: flushes and steps of several frames with new leaves, many keys, repeats."""
     assert programme.run(seed, on).wrong == ()
 
 

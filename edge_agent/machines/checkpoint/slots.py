@@ -24,8 +24,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
-# the epoch before
-VERSION: Final = 9
+# the epoch before, 10 repeats
+VERSION: Final = 10
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -299,6 +299,9 @@ class MemberState:
     again_us: int = NEVER_US
     reached: list[tuple[str, int, int, bool | None]] = field(default_factory=list)  # see Member.reached, .unlisted
     ends: list[tuple[str, int, str, int]] | None = None  # query, revision, leaf, end
+    since_us: int = NEVER_US
+    older: dict[int, tuple[int, int]] = field(default_factory=dict)
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +358,7 @@ class EpochFramesState:
     flush: int | None = None
     copied: bool = False
     since_us: int | None = None
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +450,10 @@ class MembershipSlots:
                     member.reach_us,
                     member.again_us,
                     member.reached,
+                    None,
+                    member.since_us,
+                    member.older,
+                    member.live,
                 )
             rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
             there |= {f"{AGREEMENT.name}/{name}": ()}

@@ -5,5 +5,6 @@
 - epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
 - children: when each child was heard, and the membership of every group
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
+- repeats: rows that a child which lost its past may send a second time
 - serving_agreement: the queries that members serve together
 """

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
@@ -29,11 +29,13 @@ from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.inbox import Inbox
+from edge_agent.machines.downlink.member import AHEAD_US
+from edge_agent.machines.downlink.repeats import counting, cut, never_read_again
 from edge_agent.machines.events import BadFrame
 
 FRAMES_LOST: Final = "received frames are in no landing file"  # reason of a gap record that the root makes itself
 PAST_LOST: Final = "its spool is lost, or an older copy"  # reasons of gap records that a parent makes (1.2, 1.3)
-READ_AGAIN: Final = "its readings may have come before"
+READ_AGAIN: Final = "its readings may have come before"  # what may be a repeat does not count
 EVIDENCE_BYTES: Final = 4_096  # of a bad message that travel upward; the hash is of the whole
 
 
@@ -71,6 +73,7 @@ class ChildFrames:
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
         self.changed_dictionaries: set[EpochKey] = set()
         self.received = 0  # readings in all frames that took effect
+        self._forgetful: set[str] = set()  # children that may send again what they had sent
         self._beats: dict[str, tuple[Heartbeat, int]] = {}  # newest of each child that does not hold yet
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> list[Applied]:
@@ -191,12 +194,16 @@ class ChildFrames:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
         readings = frame.readings
         self.received += readings
+        self._look_back(effect, received_us)
+        if effect.unheard or effect.node in self._forgetful:
+            plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
+            effect = replace(effect, counting=counting(effect, plans, self.children.memberships))
         losses = tuple(self._again(effect, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
         # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
-        anew = frame.birth is not None and (effect.copied or not isinstance(frame.birth.predecessor, tuple))
+        anew = _forgot(effect)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(narrowed for gap in frame.gaps for narrowed in self._narrowed(effect.node, gap))
             frame = replace(frame, gaps=gaps)
@@ -210,16 +217,37 @@ class ChildFrames:
             self._promise(effect.node, group, part, received_us, anew=anew)
         return Applied(effect, dictionary, losses)
 
+    def _look_back(self, effect: Effect, now_us: int) -> None:
+        """A birth of a node that does not know its past: it may send again what its parent had (1.2).
+
+        A merger without a past keeps no rows that it sent before; one that is a copy may. What a gap record says was
+        heard from its beginning on cannot be read again.
+        """
+        if effect.frame is None or effect.stale:
+            return
+        if _forgot(effect):
+            self._forgetful.add(effect.node)
+            lost = self.inbox.lost_epochs(effect.node)
+            for membership in self.children.memberships.values():
+                member = membership.members.get(effect.node)
+                if member is not None:
+                    if effect.copied or effect.node in member.leaves:
+                        cut(member, lost, now_us)
+                    member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
+        for gap in effect.frame.gaps:
+            for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
+                members = self.children.membership(group).members
+                if effect.node in gap.nodes and effect.node in members:
+                    never_read_again(members[effect.node])
+
     def _again(self, effect: Effect, parts: list[tuple[Group, GroupPart]], now_us: int) -> Iterator[Gap]:
-        """What a node that does not know its past may say twice, or has lost: of each group what its parent had."""
-        birth = None if effect.frame is None or effect.stale else effect.frame.birth
-        if birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple)):
+        """What a node that does not know its past may have lost, and what of its rows is a repeat or may be one."""
+        if _forgot(effect):
             for group, membership in self.children.memberships.items():
                 member = membership.members.get(effect.node)
                 if member is not None and member.frontier_us > NEVER_US:
-                    member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
                     start_us = max(min(member.frontier_us, now_us), 0)
-                    end_us = max(now_us, member.again_us) + 1
+                    end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
         for group, part in parts:
             member = self.children.membership(group).members.get(effect.node)
@@ -228,11 +256,12 @@ class ChildFrames:
             for section in (*part.sections, *part.late):
                 end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
-                if member.again_us == NEVER_US:
+                found = effect.counting.get(section.plan)
+                if found is None and member.again_us == NEVER_US:
                     continue
                 start_us = section.span_us[0]
-                before_us = end_us if effect.stale else min(end_us, member.again_us)
-                if start_us < before_us:
+                before_us = end_us if effect.stale or found is not None else min(end_us, member.again_us)
+                if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
                     yield Gap((group,), max(start_us, 0), before_us, -1, tuple(sorted(member.leaves)), READ_AGAIN)
 
     def _learn(self, key: EpochKey, frame: Frame) -> None:
@@ -345,7 +374,8 @@ class ChildFrames:
     def restore_memberships(self, state: Mapping[Group, MembershipState]) -> None:
         """From what `snapshot_memberships` returns."""
         for group, each in state.items():
-            self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
+            membership = self.children.memberships[group] = GroupMembership.restore(self.children.grace_us, each)
+            self._forgetful.update(n for n, m in membership.members.items() if m.since_us > NEVER_US or m.older)
 
     def snapshot(self, pack: Callable[[Frame | BadFrame], object]) -> dict[str, object]:
         """Everything as plain values, for an owner that writes it whole (the root's decision row)."""
@@ -382,6 +412,12 @@ class ChildFrames:
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]
         }
+
+
+def _forgot(effect: Effect) -> bool:
+    """Whether a birth takes effect that does not name what came before."""
+    birth = None if effect.frame is None or effect.stale else effect.frame.birth
+    return birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple))
 
 
 def evidence(payload: bytes) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.machines.downlink.received_seqs import ReceivedSeqs
+from edge_agent.machines.downlink.repeats import Counting
 from edge_agent.machines.events import BadFrame
 
 OTHERS_HERE = "flush of a restored spool: later frames are here already"
@@ -18,6 +20,7 @@ class Effect:
     """A frame that takes effect now. stale: its epoch was declared lost, so its data counts and nothing else does.
 
     frame is None where a bad body was settled or a flush dropped; `why` says which. copied: see EpochFrames.
+    counting: number of a plan -> which of its rows count, where some are repeats. unheard: see EpochFrames.
     """
 
     node: str
@@ -27,6 +30,8 @@ class Effect:
     stale: bool = False
     why: str = ""
     copied: bool = False
+    counting: Mapping[int, Counting] = field(default_factory=dict)
+    unheard: bool = False
 
 
 @dataclass(slots=True)
@@ -50,6 +55,7 @@ class EpochFrames:
     copied: bool = False  # its node went on from an older copy of its spool, or without its past (1.3)
     since_us: int | None = None  # when it first had to wait for another line to fall silent (1.4)
     blocked: bool = False  # the next one's numbers are unknown
+    unheard: bool = False  # lost before any frame of it took effect
     readings: int | None = 0
     refused: int = 0
 

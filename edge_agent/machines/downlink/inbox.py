@@ -285,13 +285,17 @@ class Inbox:
         self.changed_ended.add(key.node)
 
     def _lose(self, successor: EpochKey) -> Iterator[Effect]:
-        """What is here of other epochs, or comes of them, applies for its data only; births that wait go on waiting."""
-        for epoch, frames in list(self._lines.get(successor.node, {}).items()):
-            begun = frames.applied.next > 0  # others may be its successors, or were for another journal
-            if epoch != successor.epoch and begun and not frames.lost:
-                key = EpochKey(successor.node, epoch)
-                frames.lost = True
-                self.changed.add(key)
+        """What is here of older epochs, or comes of them, applies for its data only; births that wait go on waiting."""
+        older = set(self.epochs[successor].held or ()) - self.ended.get(successor.node, {}).keys()
+        for epoch in older - self._lines[successor.node].keys():  # its birth may come late: it is none of a newer line
+            self._open(EpochKey(successor.node, epoch), EpochFrames())
+        for epoch, frames in list(self._lines[successor.node].items()):
+            key, begun = EpochKey(successor.node, epoch), frames.applied.next > 0
+            if epoch == successor.epoch or frames.lost or not (begun or epoch in older):
+                continue  # others may be its successors, or were for another journal
+            frames.lost, frames.unheard = True, not begun
+            self.changed.add(key)
+            if begun:  # what comes first of the others, comes after the birth
                 yield from self._apply_lost(key, frames)
 
     def _run(self, key: EpochKey, frames: EpochFrames, *, force: bool = False) -> Iterator[Effect]:
@@ -316,7 +320,10 @@ class Inbox:
         return False
 
     def _apply_lost(self, key: EpochKey, frames: EpochFrames) -> Iterator[Effect]:
-        for seq in sorted(frames.waiting):
+        for seq in sorted(frames.waiting) if frames.born else ():  # a birth for this journal, else it is of another
+            message = frames.waiting[seq]
+            if isinstance(message, Frame) and not self._explains(key, message, frames.waiting):
+                continue  # it waits for what comes before it
             effect = self._effect(key, frames, seq, stale=True)
             frames.applied.add(seq)
             yield effect
@@ -329,7 +336,7 @@ class Inbox:
                 frames.note(message)
                 if not stale:  # one gap record may stand for several frames that were never published (3.5)
                     self._pass_over(key, frames, sum(gap.run - 1 for gap in message.gaps if gap.run > 1))
-                return Effect(*key, seq, message, stale, copied=frames.copied)
+                return Effect(*key, seq, message, stale, copied=frames.copied, unheard=frames.unheard)
         else:
             why = message.reason
             if not stale:
@@ -363,6 +370,10 @@ class Inbox:
             for node, epoch in self.current.items()
             if (key := EpochKey(node, epoch)) in self.epochs
         }
+
+    def lost_epochs(self, node: str) -> list[int]:
+        """Epochs of older lines, of which frames still count for their data."""
+        return [epoch for epoch, frames in self._lines.get(node, {}).items() if frames.lost]
 
     def reached(self, node: str, epoch: int, seq: int) -> bool:
         """Whether everything up to seq of the epoch in force took effect (a heartbeat holds then; 2.5)."""
@@ -399,6 +410,7 @@ class Inbox:
             flush=frames.flush,
             copied=frames.copied,
             since_us=frames.since_us,
+            unheard=frames.unheard,
         )
 
     def restore(self, key: EpochKey, state: EpochFramesState, waiting: Mapping[int, Frame | BadFrame]) -> None:
@@ -421,6 +433,7 @@ class Inbox:
             state.flush,
             state.copied,
             state.since_us,
+            unheard=state.unheard,
             readings=state.readings,
             refused=state.refused,
         )

@@ -32,6 +32,9 @@ class Member:
     ahead: bool = False  # its frontier was more than AHEAD_US after its receipt
     reach_us: int = NEVER_US  # the latest end of its rows
     again_us: int = NEVER_US  # rows that begin before it may have come in a line that it does not know any more (1.3)
+    since_us: int = NEVER_US  # of these, rows that begin before this are repeats: see repeats.py
+    older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> its rows that count
+    live: bool = False  # its source cannot be read again
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int) -> None:
@@ -167,6 +170,9 @@ class Member:
             self.again_us,
             [(leaf, *bounds, self.unlisted.get(leaf)) for leaf, bounds in self.reached.items()],
             fixed.ends,
+            self.since_us,
+            dict(self.older),
+            self.live,
         )
 
     @classmethod
@@ -185,6 +191,9 @@ class Member:
             state.ahead,
             state.reach_us,
             state.again_us,
+            state.since_us,
+            dict(state.older),
+            state.live,
         )
         for query, revision, leaf, start_us in state.begins or ():
             member.begins.setdefault(QueryKey(query, revision), {})[leaf] = start_us

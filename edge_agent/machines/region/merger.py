@@ -35,6 +35,7 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.machines.events import (
     Action,
     Arrived,
@@ -171,11 +172,13 @@ class Merger(Node):
         if frame is None:
             payload = message.payload if isinstance(message, BadFrame) else b""
             return [Quarantine(child, effect.why, payload)]
+        of = EpochKey(child, effect.epoch)
         for part in frame.groups:
-            for section in part.sections:
-                self.store.add(child, effect.epoch, applied.dictionary, section, late=effect.stale)
-            for section in part.late:
-                self.store.add(child, effect.epoch, applied.dictionary, section, late=True)
+            for late, sections in ((effect.stale, part.sections), (True, part.late)):
+                for section in sections:
+                    counting = effect.counting.get(section.plan, ALL)
+                    repeated = self.store.add(of, applied.dictionary, section, late=late, counting=counting)
+                    self.parent.received -= repeated
         self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # they stand for no frame of this node's
         if frame.define is not None:
             self._texts[0].update(dict.fromkeys(frame.define.queries))

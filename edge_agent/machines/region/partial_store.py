@@ -26,6 +26,7 @@ from edge_agent.algebra.windows.ordered import RAW
 from edge_agent.machines.checkpoint.slots import PLAN, STORE, NamedRows, StoreState, slot_name
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.repeats import ALL, Counting
 from edge_agent.machines.uplink.step import Hints, StepRows
 
 PlanKey = tuple[Group, bytes]
@@ -43,19 +44,25 @@ class PartialStore:
         self._late: dict[PlanKey, list[Partials]] = {}
         # raw rows of one child epoch and plan, put under our own numbers together: one numpy call for many frames
         self._raw: dict[tuple[str, int, int, bool], list[Partials]] = {}
-        self._dictionaries: dict[tuple[str, int], EpochDictionary] = {}
+        self._dictionaries: dict[EpochKey, EpochDictionary] = {}
         self._stale: list[str] = []  # slots of plans that had no rows at the restart
 
-    def add(self, node: str, epoch: int, dictionary: EpochDictionary, section: Section, *, late: bool) -> None:
-        """Take the rows of one section of a child's frame."""
+    def add(
+        self, of: EpochKey, dictionary: EpochDictionary, section: Section, *, late: bool, counting: Counting = ALL
+    ) -> int:
+        """Take the rows of one section of a child's frame that count. Returns how many readings do not."""
         _, plan = dictionary.plans[section.plan]
-        self._dictionaries[node, epoch] = dictionary
-        self._raw.setdefault((node, epoch, section.plan, late), []).append(section.rows(plan.basis))
+        rows = section.rows(plan.basis)
+        counted = counting.of(rows)
+        if len(counted):
+            self._dictionaries[of] = dictionary
+            self._raw.setdefault((*of, section.plan, late), []).append(counted)
+        return readings_in(rows) - readings_in(counted) if len(counted) < len(rows) else 0
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Put what was added under our own numbers, on time or late by the published frontier of its group."""
         for (node, epoch, number, late), raw in self._raw.items():
-            dictionary = self._dictionaries[node, epoch]
+            dictionary = self._dictionaries[EpochKey(node, epoch)]
             group, plan = dictionary.plans[number]
             key = (group, plan.hash)
             rows = self._numbers.rows(EpochKey(node, epoch), dictionary, concat(raw))

@@ -17,6 +17,7 @@ from edge_agent.algebra.windows import extent_us
 from edge_agent.config.definitions.definitions import query_of
 from edge_agent.errors import ConfigError
 from edge_agent.machines.downlink.epoch_frames import Effect
+from edge_agent.machines.downlink.repeats import Repeats
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision import ops_rows
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
@@ -43,7 +44,8 @@ class RootState:
     ranges. extent: lowest start and latest end of the rows applied. owners: (first batch, owner), in order. plans: by
     `identity`. pending: (after, upto] of window ends to be revised. needed_us: what gets its first row next starts
     there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
-    may stand where windows start below that (docs/protocol.md 6.3). readings: child -> those in its rows that took
+    may stand where windows start below that (docs/protocol.md 6.3). repeats: plan number of an epoch -> which rows
+    count, where not all do. readings: child -> those in its rows that took
     effect; None: not known from the first on. read_plan: the last one, and what it follows from.
     """
 
@@ -65,6 +67,7 @@ class RootState:
     markers: PunctuationQueries = field(default_factory=PunctuationQueries)
     nodes: ops_rows.NodeRows = field(default_factory=ops_rows.NodeRows)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
+    repeats: dict[EpochKey, dict[int, Repeats]] = field(default_factory=dict)
     readings: dict[str, int] | None = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
@@ -140,7 +143,11 @@ class RootState:
         return tuple(rows)
 
     def apply(self, effect: Effect) -> None:
-        _add(self.applied.setdefault(EpochKey(effect.node, effect.epoch), []), effect.seq)
+        epoch = EpochKey(effect.node, effect.epoch)
+        _add(self.applied.setdefault(epoch, []), effect.seq)
+        for plan, found in effect.counting.items():
+            known = self.repeats.setdefault(epoch, {})
+            known[plan] = known.get(plan, Repeats()).joined(found, effect.seq)
 
     def note(self, line: EpochKey, part: Part, group: Group, plan: Plan) -> None:
         """Where rows of a frame that took effect lie, and of which plan they are."""

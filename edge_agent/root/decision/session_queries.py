@@ -14,6 +14,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.root.completeness import Decision
 from edge_agent.root.decision.session_coverage import CoverageSources, grid
 from edge_agent.root.decision.session_tracker import (
@@ -48,7 +49,7 @@ class SessionQueries:
                 for section in (*part.sections, *part.late):
                     group, plan = dictionaries[line].plans[section.plan]
                     if plan.kind == "session":
-                        key, start, end = section.pieces()
+                        key, start, end = effect.counting.get(section.plan, ALL).of_pieces(*section.pieces())
                         pieces = (self.numbers.maps(line, dictionaries[line])[0][key], start, end)
                         for query in plan.keys:
                             came.setdefault(QueryPlace(*query, group.node), (group, []))[1].append(pieces)

@@ -13,6 +13,7 @@ from edge_agent.algebra.windows import extent_us
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.machines.downlink.renumbering import Renumbering
+from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.root.completeness import Decision, GroupView
 from edge_agent.root.decision.read_plan import KINDS
 from edge_agent.root.decision.root_state import RootState
@@ -54,7 +55,8 @@ class KeptRows:
                     group, plan = dictionary.plans[section.plan]
                     if plan.kind not in KINDS:
                         continue
-                    rows = self.numbers.rows(epoch, dictionary, section.rows(plan.basis))
+                    counted = effect.counting.get(section.plan, ALL).of(section.rows(plan.basis))
+                    rows = self.numbers.rows(epoch, dictionary, counted)
                     beyond = too_late.get((*epoch, effect.seq, number))
                     if beyond is not None:
                         rows = self._without(rows, beyond)

@@ -1,0 +1,104 @@
+"""Which rows of a child are repeats of what an older line of it has delivered (docs/protocol.md 1.2, 1.3).
+
+A child that does not know its past reads its sources again. What its parent had by then ends at a cut in event time:
+rows of the older line that end up to there count, rows of the newer one that begin there or later do. A row that
+reaches across counts in neither and is declared lost. So no reading counts twice, whatever comes in what order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge_agent.algebra.frame import NEVER_US, Plan
+from edge_agent.algebra.partials.arrays import Ints
+from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.span import FAR_US
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.member import AHEAD_US, Member
+
+if TYPE_CHECKING:
+    from edge_agent.machines.downlink.epoch_frames import Effect
+
+MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows before the present line count no more
+
+
+class Counting(NamedTuple):
+    """Rows of a line count that start at from_us or later and end at upto_us or earlier."""
+
+    from_us: int = NEVER_US
+    upto_us: int = FAR_US
+
+    def of(self, rows: Partials) -> Partials:
+        """The rows that count."""
+        wanted = (rows.start >= self.from_us) & (rows.end <= self.upto_us)
+        return rows if wanted.all() else rows.take(wanted)
+
+    def of_pieces(self, key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+        """The pieces of sessions that count."""
+        wanted = (start >= self.from_us) & (end <= self.upto_us)
+        return key[wanted], start[wanted], end[wanted]
+
+    def cuts(self, start_us: int, end_us: int) -> bool:
+        """Whether rows in that range may be repeats."""
+        return start_us < self.from_us or end_us > self.upto_us
+
+
+class Repeats(NamedTuple):
+    """What of one plan in one epoch counts: of frames below below_seq. They are decoded again and again at the root."""
+
+    counting: Counting = Counting()
+    below_seq: int = 0
+
+    def joined(self, found: Counting, seq: int) -> Repeats:
+        """With that of one more frame."""
+        from_us, upto_us = max(self.counting.from_us, found.from_us), min(self.counting.upto_us, found.upto_us)
+        return Repeats(Counting(from_us, upto_us), max(self.below_seq, seq + 1))
+
+    def of(self, rows: Partials, seq: int) -> Partials:
+        """The rows of a frame that count."""
+        return self.counting.of(rows) if seq < self.below_seq else rows
+
+
+ALL: Final = Counting()
+NONE: Final = Counting(FAR_US, NEVER_US)
+
+
+def cut(member: Member, lost: Iterable[int], now_us: int) -> None:
+    """A line begins that does not know what its child had sent. lost: epochs of the lines before.
+
+    What had come may lie far ahead by a clock that was wrong: no row more than AHEAD_US after now is held for a repeat.
+    """
+    at_us = max(member.since_us, member.frontier_us, min(member.reach_us, now_us + AHEAD_US))
+    for epoch in lost:
+        member.older.setdefault(epoch, (member.since_us, max(at_us, member.reach_us)))
+    while len(member.older) > MOST_OLDER:
+        del member.older[next(iter(member.older))]
+    member.since_us, member.live = at_us, False
+
+
+def never_read_again(member: Member) -> None:
+    """Its source cannot be read again, so that nothing of it is a repeat."""
+    member.since_us, member.again_us, member.live = NEVER_US, NEVER_US, True
+    member.older.clear()
+
+
+def counting(
+    effect: Effect, plans: Mapping[int, tuple[Group, Plan]], of: Mapping[Group, GroupMembership]
+) -> dict[int, Counting]:
+    """Of a frame: number of a plan -> which of its rows count, where not all do. Markers are the same if repeated."""
+    out = {}
+    for number, (group, plan) in plans.items():
+        member = of[group].members.get(effect.node) if group in of else None
+        if member is not None and plan.kind != "marker":
+            found = _counting(effect, member)
+            if found != ALL:
+                out[number] = found
+    return out
+
+
+def _counting(effect: Effect, member: Member) -> Counting:
+    if effect.unheard:  # a gateway that reads again sends all of it in its newer line
+        return NONE if effect.node in member.leaves and not member.live else ALL
+    return Counting(*member.older[effect.epoch]) if effect.epoch in member.older else Counting(member.since_us)

@@ -1,0 +1,130 @@
+"""Which rows of a child count that does not know its past (protocol 1.2, 1.3): each reading once, and no more lost than
+it must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edge_agent.algebra.frame import BEGAN, LOST, Frame, Gap
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Tumbling
+from edge_agent.machines.uplink.step import Step
+from edge_agent.root.numpy.executor import NumpyRoot
+from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
+from tests.support.machines.simulated_host import S
+
+QUERY = Query("q", 1, "s", Tumbling(5 * S), (Aggregate("count", "count"),), lateness_us=0)
+
+
+def lost(sender: Sender, *held: int) -> Frame:
+    """A birth that names no past. held: epochs of which the node still has frames."""
+    frame = sender.birth()
+    assert frame.birth is not None
+    return replace(frame, birth=replace(frame.birth, predecessor=LOST, held=held))
+
+
+def rows(sender: Sender, *starts: int, upto: int) -> Frame:
+    """A frame with a reading in each window that starts there. upto: its frontier."""
+    return sender.send(*((s * S, (s + 5) * S, "", 1.0) for s in starts), frontier_us=upto * S)
+
+
+class Tree:
+    """A root and its one gateway, which begins anew now and then."""
+
+    def __init__(self) -> None:
+        self.root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0)
+        self.found: dict[int, tuple[int, bool]] = {}
+
+    def hear(self, *frames: Frame, now: int) -> None:
+        for frame in frames:
+            self.root.take("a", frame, now * S)
+        for row in self.root.step(now * S):
+            self.found[row.start // S] = (row.readings, row.complete)
+
+    def counts(self) -> dict[int, int]:
+        return {start: readings for start, (readings, _) in self.found.items()}
+
+
+def test_a_line_that_reads_again_counts_from_where_the_older_one_had_come() -> None:
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    tree.hear(lost(new), rows(new, 0, 5, 10, upto=15), now=15)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
+    tree.hear(rows(new, 20, upto=25), now=60)
+    assert tree.found[20] == (1, True)
+
+
+def test_frames_of_the_older_line_that_come_late_count_up_to_the_cut() -> None:
+    """What they have beyond it, the newer line has read again."""
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    first, second, third = old.birth(), rows(old, 0, upto=10), rows(old, 5, upto=10)
+    fourth = rows(old, 10, upto=15)
+    tree.hear(first, second, now=10)
+    tree.hear(lost(new, first.epoch), now=15)
+    tree.hear(rows(new, 0, 5, 10, upto=15), third, fourth, now=16)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
+
+
+@pytest.mark.parametrize("birth_first", [False, True])
+def test_an_older_line_that_nobody_had_heard_is_left_to_the_newer_one(birth_first: bool) -> None:
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    before = [old.birth(), rows(old, 0, 5, upto=10)]
+    after = [lost(new, before[0].epoch), rows(new, 0, 5, 10, upto=15)]
+    tree.hear(*([*after, *before] if birth_first else [*after[:1], *before, *after[1:]]), now=16)
+    assert tree.counts() == {0: 1, 5: 1, 10: 1}
+    tree.hear(rows(new, 15, upto=20), now=60)
+    assert tree.found[15] == (1, True), "the older birth begins no line"
+
+
+def test_three_lines_count_each_for_its_own_time() -> None:
+    tree, lines = Tree(), [Sender("a", QUERY) for _ in range(3)]
+    for seed, line in enumerate(lines):
+        line.outbox.random.seed(seed)
+    births = [lines[0].birth(), lost(lines[1]), lost(lines[2])]
+    late = []
+    for n, (line, birth) in enumerate(zip(lines, births, strict=True)):
+        tree.hear(birth, rows(line, *range(0, 10 * n + 10, 5), upto=10 * n + 10), now=10 * n + 12)
+        late.append(rows(line, 0, 10, 20, upto=10 * n + 10))
+    assert tree.counts() == dict.fromkeys(range(0, 30, 5), 1)
+    tree.hear(*late, now=40)
+    assert tree.counts() == {0: 2, 5: 1, 10: 2, 15: 1, 20: 2, 25: 1}, "late readings of each line, in its own time only"
+
+
+def test_a_source_that_is_heard_from_its_beginning_only_repeats_nothing() -> None:
+    """protocol 3.1: its gap record says so."""
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, upto=5), rows(old, 5, upto=7), now=8)
+    birth = lost(new)
+    (began,) = new.outbox.put(Step(gaps=(Gap((QUERY.group,), 8 * S, 9 * S, -1, ("a",), BEGAN),)))
+    tree.hear(birth, began, rows(new, 5, upto=10), now=12)
+    assert tree.found[5] == (2, False)
+    tree.hear(rows(new, 10, upto=15), now=16)
+    tree.hear(rows(new, 15, upto=20), now=60)
+    assert tree.found[15] == (1, True)
+
+
+def test_a_merger_without_a_past_repeats_nothing() -> None:
+    """protocol 3.7: what its children never published to the lost journal comes now, below what had been promised."""
+    tree, old, new = Tree(), Sender("a", QUERY, leaves=("x", "y")), Sender("a", QUERY, leaves=("x", "y"))
+    new.outbox.random.seed(2)
+    tree.hear(old.birth(), rows(old, 0, 5, upto=10), now=10)
+    tree.hear(lost(new), rows(new, 0, 5, 10, upto=15), now=15)
+    assert tree.counts() == {0: 2, 5: 2, 10: 1}
+
+
+def test_a_clock_that_was_wrong_makes_no_later_reading_a_repeat() -> None:
+    """Rows far ahead had come: what is read at the right time counts."""
+    tree, old, new = Tree(), Sender("a", QUERY), Sender("a", QUERY)
+    new.outbox.random.seed(2)
+    far = 100_000
+    tree.hear(old.birth(), old.send((far * S, (far + 5) * S, "", 1.0)), rows(old, 0, upto=5), now=10)
+    tree.hear(lost(new), rows(new, 0, upto=5), now=11)
+    tree.hear(rows(new, 400, upto=405), now=406)
+    assert tree.counts() == {0: 1, 400: 1}
