@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_job.ingest.decode import READ, EpochView, Lookup, counted
+from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.aggregates import basis_of
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
-from edge_agent.algebra.query.query import Aggregate
-from edge_agent.algebra.windows import Sliding
-from edge_agent.root.decision.work import WindowRange
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.query import Aggregate, Query
+from edge_agent.algebra.windows import Sliding, Tumbling
+from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.repeats import Counting, Repeats
+from edge_agent.root.completeness import Decider
+from edge_agent.root.decision.root_state import RootLimits, RootState
+from edge_agent.root.decision.work import ReadRequest, WindowRange, identity
 from edge_agent.root.work_rows import windows_in
+from edge_agent.wire import frames, heads
 from tests.support.laws.sliced_partials import RANKS, assert_same, largest, sliced, slid
+from tests.support.machines.scripted_child import Sender
 
 ASKED = tuple(Aggregate(fn, fn) for fn in ("avg", "max", "stddev", "median"))
 
@@ -41,3 +51,36 @@ def test_a_task_forms_the_windows_of_a_span_from_slices_and_takes_whole_ones_as_
     whole = combine(in_windows(rows, [window]), basis, None, RANKS)
     longer = in_windows(rows, [Sliding(window.length_us + 1, window.slide_us, window.offset_us)])
     assert_same(windows_in(concat([longer, whole]), wanted, basis, RANKS, exact=True), some, largest(rows))
+
+
+def test_rows_that_are_repeats_are_not_read() -> None:
+    """protocol 1.2: of the frames below a seq, those that begin before the cut."""
+    sender, dictionary = Sender("a", Query("q", 1, "s", Tumbling(5), (Aggregate("sum", "sum"),))), EpochDictionary()
+    stored = []
+    for frame in (sender.birth(), sender.send((0, 5, "", 1.0), (5, 10, "", 2.0)), sender.send((0, 5, "", 4.0))):
+        bare, parts = heads.head(frames.envelope(frames.encode(frame)), {})
+        if bare.define is not None:
+            dictionary.learn(bare.define)
+        stored += [(0, "run", "a", frame.epoch, frame.seq, part.plan, part.late, part.body) for part in parts]
+    ((number, (group, plan)),) = dictionary.plans.items()
+    names, epoch = {number: identity(group, plan)}, EpochKey("a", sender.outbox.epoch)
+    order = ReadRequest(0, names[number], plan.kind, plan.basis, None, None)
+    columns = [pa.array(column) for column in zip(*stored, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, names=list(READ))
+
+    def read(repeats: dict[int, Repeats]) -> list[list[int]]:
+        view = EpochView(dictionary.keys, dictionary.nodes, names, [(0, 9)], repeats)
+        lookup = Lookup({epoch: view}, [(0, "run")], {names[number]: (order,)}, {}, {})
+        return [part.rows.start.tolist() for part in counted(lookup, iter([batch]))]
+
+    assert read({}) == [[0, 5], [0]]
+    assert read({number: Repeats(Counting(5), 9)}) == [[5]]
+    assert read({number: Repeats(Counting(upto_us=5), 9)}) == [[0], [0]]
+    assert read({number: Repeats(Counting(5), 2)}) == [[5], [0]], "what comes later cannot be a repeat"
+
+
+def test_the_checkpoint_of_a_decision_keeps_what_is_a_repeat() -> None:
+    state = RootState(RootLimits())
+    state.repeats[EpochKey("a", 7)] = {3: Repeats(Counting(5, 9), 4)}
+    read = decision_checkpoint.loads(decision_checkpoint.dumps(Decider(1, 1), state, {}), RootLimits(), 1)[1]
+    assert read.repeats == state.repeats

@@ -95,7 +95,9 @@ def test_a_spool_of_version_1_is_read_and_written_as_the_present_one(
 
 
 def test_slots_of_a_newer_headwater_are_refused_in_a_clear_line() -> None:
-    with pytest.raises(ConfigError, match="slots of version 99, this headwater reads up to 10: run the newer one again"):
+    with pytest.raises(
+        ConfigError, match="slots of version 99, this headwater reads up to 10: run the newer one again"
+    ):
         gateway(Restored(slots.LAYOUT.write(99)))
 
 
