@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cloud_job.ingest.decode import READ, EpochView, Lookup, counted
 from cloud_job.spark import decision_checkpoint
 from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.frame import Frame
 from edge_agent.algebra.partials.partial import assign_windows, combine, concat, in_windows
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Aggregate, Query
@@ -59,6 +60,7 @@ def test_rows_that_are_repeats_are_not_read() -> None:
     stored = []
     for frame in (sender.birth(), sender.send((0, 5, "", 1.0), (5, 10, "", 2.0)), sender.send((0, 5, "", 4.0))):
         bare, parts = heads.head(frames.envelope(frames.encode(frame)), {})
+        assert isinstance(bare, Frame)
         if bare.define is not None:
             dictionary.learn(bare.define)
         stored += [(0, "run", "a", frame.epoch, frame.seq, part.plan, part.late, part.body) for part in parts]

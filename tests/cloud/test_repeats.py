@@ -54,4 +54,3 @@ def test_rows_that_a_lost_line_had_delivered_count_once_also_when_they_are_read_
     assert (revised["readings"], revised["values"]["avg"]) == (2, 7.5)
     rows = {row["start"]: row for row in root.results().values()}
     assert not rows[at(1)]["complete"], "what may be a repeat does not count, and is declared"
-    assert rows[at(4)]["complete"]
