@@ -197,7 +197,8 @@ class ChildFrames:
         self._look_back(effect, received_us)
         if effect.unheard or effect.node in self._forgetful:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
-            effect = replace(effect, counting=counting(effect, plans, self.children.memberships))
+            found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
+            effect = replace(effect, counting=found)
         losses = tuple(self._again(effect, parts, received_us))
         if effect.stale:
             return Applied(effect, dictionary, losses)

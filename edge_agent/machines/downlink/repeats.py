@@ -8,18 +8,16 @@ reaches across counts in neither and is declared lost. So no reading counts twic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Partials
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.member import AHEAD_US, Member
-
-if TYPE_CHECKING:
-    from edge_agent.machines.downlink.epoch_frames import Effect
 
 MOST_OLDER: Final = 64  # epochs of older lines; of one before these, rows before the present line count no more
 
@@ -85,20 +83,24 @@ def never_read_again(member: Member) -> None:
 
 
 def counting(
-    effect: Effect, plans: Mapping[int, tuple[Group, Plan]], of: Mapping[Group, GroupMembership]
+    epoch: EpochKey, plans: Mapping[int, tuple[Group, Plan]], of: Mapping[Group, GroupMembership], *, unheard: bool
 ) -> dict[int, Counting]:
-    """Of a frame: number of a plan -> which of its rows count, where not all do. Markers are the same if repeated."""
+    """Of a frame: number of a plan -> which of its rows count, where not all do. Markers are the same if repeated.
+
+    unheard: see EpochFrames.
+    """
     out = {}
     for number, (group, plan) in plans.items():
-        member = of[group].members.get(effect.node) if group in of else None
+        member = of[group].members.get(epoch.node) if group in of else None
         if member is not None and plan.kind != "marker":
-            found = _counting(effect, member)
+            found = _counting(epoch, member, unheard=unheard)
             if found != ALL:
                 out[number] = found
     return out
 
 
-def _counting(effect: Effect, member: Member) -> Counting:
-    if effect.unheard:  # a gateway that reads again sends all of it in its newer line
-        return NONE if effect.node in member.leaves and not member.live else ALL
-    return Counting(*member.older[effect.epoch]) if effect.epoch in member.older else Counting(member.since_us)
+def _counting(epoch: EpochKey, member: Member, *, unheard: bool) -> Counting:
+    if unheard:  # a gateway that reads again sends all of it in its newer line
+        return NONE if epoch.node in member.leaves and not member.live else ALL
+    older = member.older.get(epoch.epoch)
+    return Counting(member.since_us) if older is None else Counting(*older)
