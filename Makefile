@@ -10,10 +10,11 @@ FRAMES ?= 200000
 TEXTS ?= 70000
 SEED ?= 1
 CUTS ?= 200
+FROM ?= HEAD~100
 
 DEBS ?= build/debs
 
-.PHONY: help deb deb-test demo test quick explore mutants simulate hostile storm fuzz powercut soak bench lint format docs setup lock clean
+.PHONY: help deb deb-test demo test quick explore mutants simulate hostile storm fuzz upgrade powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -25,6 +26,7 @@ help:
 	@echo "make hostile  damaged frames and texts, exceptions in every handler; good ones all count   (FRAMES=200000 TEXTS=70000)"
 	@echo "make storm  kills real processes and brokers, then compares every row with the readings             (KILLS=100)"
 	@echo "make fuzz   bad messages at the brokers of a running tree                (ARGS='--seconds 3600 --seed 2')"
+	@echo "make upgrade  a running tree from the code of a commit to this one, roots first  (FROM=v0.1.0)"
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
 	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
@@ -60,6 +62,9 @@ storm:
 
 fuzz:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.fuzz $(ARGS)
+
+upgrade:
+	@scripts/setup system python && exec .venv/bin/python -m tests.faults.upgrade $(FROM) $(ARGS)
 
 powercut:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS)

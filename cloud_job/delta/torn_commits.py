@@ -54,6 +54,9 @@ def _repair(folder: Path) -> int:
     for number in reversed(torn):
         for path in (_commit(folder, number), folder / LOG / f"{number:020d}.crc"):
             _set_aside(path)
+    for sums in (folder / LOG).glob(".*.crc"):  # of a name that is not there: Hadoop would believe them of the next one
+        if not sums.with_name(sums.name[1 : -len(".crc")]).exists():
+            sums.unlink()
     if torn:
         log.warning("root.torn_commits", extra={"table": str(folder), "from": first, "commits": len(torn)})
         if len(torn) == len(numbers):  # not even its first one: the table is made again

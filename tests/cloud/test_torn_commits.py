@@ -115,6 +115,14 @@ def test_checksums_that_are_cut_short_cost_themselves_only(results: Path) -> Non
     assert batches(results) == list(range(25))
 
 
+def test_checksums_of_a_commit_that_is_not_there_go_because_the_next_one_has_its_name(results: Path) -> None:
+    """Found by `make powercut`: the root could not read its own next commit."""
+    sums = with_sums(commit(results, 24))
+    commit(results, 24).unlink()
+    assert repair(Place(str(results.parents[1]))) == 0
+    assert not sums.exists()
+
+
 def test_a_file_that_a_later_commit_has_removed_may_be_gone(results: Path) -> None:
     gone = added(results, 24)
     write_deltalake(results, pa.table({"batch": pa.array([99], pa.int64())}), mode="overwrite")

@@ -6,6 +6,7 @@
 - restarts: 72 starts of a gateway without its parent, at the end of `make storm`
 - powercut: `make powercut`: traced writes, replayed up to any cut
 - fuzz: `make fuzz`: bad messages at the brokers of a running tree, between its good ones
+- upgrade: `make upgrade`: a running tree goes on with newer code, roots first
 - disk_image: a folder as it may look after a power cut
 - soak: `make soak`: memory, descriptors and disk of a running tree
 """
