@@ -10,4 +10,6 @@ root_host     lander and numpy root
 limits        limits of the protocol that a seed draws small
 fleets        trees, queries and readings; altered_fleets, marker_fleets, ordered_fleets: of other kinds
 programme     what a seed draws; runs and shrinks it
+large         ten thousand gateways below a hundred mergers: exact, and what a node costs; cost_plot draws it
+steady_gateways: stand-ins for the gateways there that do not fail
 """

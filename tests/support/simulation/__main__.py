@@ -46,6 +46,8 @@ def main() -> int:
             f"{name:16} {hits[name]:9} hits"
             + (f"   left out: {NOT_YET[name]}" if name in NOT_YET and name not in on else "")
         )
+    rarest = min(sorted(on), key=lambda name: hits[name])
+    print(f"each failpoint that may happen was hit at least {hits[rarest]} times ({rarest})")
     print(f"{time.monotonic() - began_s:.0f} s, {min(args.processes, args.seeds)} processes")
     print(f"seeds {args.seeds}, wrong answers {wrong}")
     return wrong > 0

@@ -142,7 +142,7 @@ class Fleet:
     ) -> None:
         """prefix: of all names of nodes, so that several fleets may have one root. limits: of the root."""
         random = Random(f"fleet {seed}")
-        self.seed, self.world = seed, World(seed, chaos)
+        self.seed, self.world = seed, self._world(seed, chaos)
         self.changes, self.sessions, self.limits = changes, sessions, limits
         self.frame_bytes = chaos.frame_bytes
         self.sensor = self._sensor()
@@ -155,6 +155,9 @@ class Fleet:
         self.truth: dict[str, list[Reading]] = {}
         self._grow(random, prefix)
         self.root_host.start(0)
+
+    def _world(self, seed: int, chaos: Chaos) -> World:
+        return World(seed, chaos)
 
     def _sensor(self) -> Sensor:
         return Sensor(
