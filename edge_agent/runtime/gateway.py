@@ -32,6 +32,7 @@ from edge_agent.ports.sensors.quality import REFUSALS
 from edge_agent.runtime.action_executor import RuntimeParts
 from edge_agent.runtime.fleet_commands import FleetCommands
 from edge_agent.runtime.node_loop import COMMANDS, NodeLoop
+from edge_agent.runtime.start_record import DEFINITIONS
 from edge_agent.runtime.status_and_commands import OperatorCommand, marker_of
 
 log = logging.getLogger("headwater")
@@ -83,8 +84,21 @@ class GatewayLoop(NodeLoop):
     def start(self) -> None:
         """What is in force from the last run and the local file counts before any broker is heard."""
         self._tell_clock()
+        starts = None if self.guard is None else self.guard.starts
+        if starts is not None and starts.careful:
+            starts.handling(DEFINITIONS)
         self._configure(self.clock.now_us())
+        if starts is not None and starts.careful:
+            starts.handling("")
         super().start()
+
+    def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
+        """A definition that is left out stands in `state` with the reason."""
+        topic = topics.parse(message[0])
+        if topic is not None and topic.what == "definition" and connection is self.up:
+            self.registry.leave_out(topic.scope, topic.kind, topic.other, why)
+            self._reported, self._unsaved = False, True
+        super()._left_out(connection, message, why, now_us)
 
     def _filters(self) -> tuple[str, ...]:
         return (*super()._filters(), *topics.definitions_for(self._node))

@@ -20,6 +20,7 @@ from edge_agent.errors import ConfigError
 from edge_agent.ports.clock import SystemClock
 from edge_agent.runtime.quarantine import QuarantineFile
 from edge_agent.runtime.refusals import Refusals
+from edge_agent.runtime.start_record import DEFINITIONS, NAME, SETTLED_S, StartRecord
 
 log = logging.getLogger("headwater")
 
@@ -29,6 +30,7 @@ MOST_UNKNOWN: Final = 5  # failures in a row without a message at fault; then th
 UNKNOWN_AT_START: Final = 3  # after so many before the first turn the definitions of the last run are left out
 MOST_OF_TOPIC: Final = 5  # messages of one topic at fault; then all of it is left out for a while
 MUTED_S: Final = 600.0
+FATAL: Final = "three starts in a row ended while it was handled"
 PAUSE_S: Final = 0.1  # doubled with every failure in a row
 
 
@@ -53,27 +55,47 @@ class Guard:
 
     def __init__(self, quarantine: QuarantineFile) -> None:
         self.quarantine, self.refusals = quarantine, Refusals()
+        self.starts = StartRecord(quarantine.path.with_name(NAME))
+        self._began_s: float | None = time.monotonic()  # None: it serves for long
         self.without_definitions = False  # those of the last run ended every start: they come again from the broker
         self.restarts = 0
         self._left_out: dict[bytes, str] = {}  # digest of topic and payload -> why
         self._faults: dict[str, int] = {}  # topic -> messages at fault
         self._muted: dict[str, float] = {}  # topic -> until when, by time.monotonic
-        self._one_by_one = 0
+        self._one_by_one = ONE_BY_ONE if self.starts.careful else 0
         self._unknown = 0
+        if self.starts.fatal == DEFINITIONS:
+            self.without_definitions = True
+        if self.starts.fatal:
+            log.error("start.left_out", extra={"what": self.starts.fatal, "why": FATAL})
+            self.refusals.add(FATAL, self.starts.fatal)
+
+    def turned(self) -> None:
+        """A turn ended; after a minute of them the start is over."""
+        if self._began_s is not None and time.monotonic() - self._began_s > SETTLED_S:
+            self._began_s = None
+            self.starts.settled()
 
     @property
     def calm(self) -> bool:
         """Whether messages can be handled in one go: nothing has failed, or not for long."""
-        return not (self._left_out or self._muted or self._one_by_one)
+        return not (self._left_out or self._muted or self._one_by_one or self.starts.fatal)
 
     @property
     def one_by_one(self) -> bool:
         """Whether each message has a commit of its own."""
         return self._one_by_one > 0
 
+    def begins(self, topic: str, payload: bytes) -> None:
+        """A message will be handled by itself."""
+        if self._began_s is not None and self.starts.careful:
+            self.starts.handling(f"{topic} {_digest(topic, payload).hex()}")
+
     def passed(self) -> None:
         """A message was handled, and what followed is committed."""
         self._one_by_one = max(0, self._one_by_one - 1)
+        if self._began_s is not None and self.starts.careful:
+            self.starts.handling("")
         self._unknown = 0
 
     def why_left_out(self, topic: str, payload: bytes) -> str:
@@ -82,7 +104,13 @@ class Guard:
         if until is not None and time.monotonic() >= until:
             del self._muted[topic], self._faults[topic]
             until = None
-        why = self._left_out.get(_digest(topic, payload), "")
+        digest = _digest(topic, payload)
+        why = self._left_out.get(digest, "")
+        if self.starts.fatal and self.starts.fatal == f"{topic} {digest.hex()}":
+            if not why:
+                self._leave_out(topic, payload, FATAL)
+                self.quarantine.put(time.time_ns() // 1000, topic, FATAL, payload)
+            why = FATAL
         if not why and until is not None:
             why = f"{MOST_OF_TOPIC} messages of this topic could not be handled"
         if why:
@@ -142,6 +170,13 @@ class Service:
 
     def run(self, until: Callable[[Any], bool] | None = None) -> None:
         """Serve until `stop`, or until `until` of the loop. Raises: what cannot be left out."""
+        try:
+            self._serve(until)
+            self._guard.starts.settled()
+        finally:
+            self._guard.starts.close()
+
+    def _serve(self, until: Callable[[Any], bool] | None) -> None:
         while not self._stopping:
             loop = self._loop = self._make(self._guard)
             loop.guard = self._guard

@@ -66,6 +66,8 @@ class Loop(ABC, Generic[E, A]):
             while not (self.stopping or (until is not None and until())):
                 self.turn()
                 self.turned = True
+                if self.guard is not None:
+                    self.guard.turned()
                 self._systemd.alive()
             self._systemd.stopping()
             self._finish(self.clock.now_us())
@@ -166,6 +168,7 @@ class Loop(ABC, Generic[E, A]):
                 self._left_out(connection, message, why, now_us)
             elif guard.one_by_one:
                 self.handling = message[:2]
+                guard.begins(*message[:2])
                 self._messages(connection, [message], now_us)
                 self.handling = message[:2]
                 self._make_durable(now_us)

@@ -98,6 +98,12 @@ class DefinitionRegistry:
         self._version += changed
         return changed
 
+    def leave_out(self, scope: str, kind: str, item: str, why: str) -> None:
+        """A definition that cannot be handled here: what was in force of it stays in force."""
+        slot = (scope, kind, item)
+        self._unconfirmed.discard(slot)
+        self._refuse(slot, Rejection(None, (Problem("", None, why, "change it, or report it with the log"),)))
+
     def connected(self) -> None:
         """The broker sends all retained definitions again: refusals that it does not repeat are of emptied topics."""
         self._unconfirmed = {slot for slot, refusal in self._refused.items() if refusal.definition is None}

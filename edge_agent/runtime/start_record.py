@@ -1,0 +1,82 @@
+"""What a process was handling when it was killed: by its watchdog, for want of memory, by a fault of a library.
+
+A small file beside the spool. A process that ended in order, or served for a minute, starts anew with nothing in it.
+After a start that ended otherwise messages are handled one by one and named here first; what three starts in a row
+ended with is left out. The page cache outlives a killed process: nothing is synced.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, Final
+
+log = logging.getLogger("headwater")
+
+NAME: Final = "starts.json"
+SETTLED_S: Final = 60.0  # served for so long: what follows has nothing to do with the start
+MOST_SAME: Final = 3  # starts that ended with the same message: kills at random moments never hit one so often
+SIZE_BYTES: Final = 4_096  # a record; the longest topic fits
+DEFINITIONS: Final = "definitions"  # what a gateway is handling while it takes up those of its last run
+
+
+class StartRecord:
+    """The record of one process. failed: starts in a row before this one that did not end in order."""
+
+    def __init__(self, path: Path) -> None:
+        before = _read(path)
+        self.failed = before["failed"] + 1 if before["open"] else 0
+        same = before["same"] + 1 if before["what"] and before["what"] == before["last"] else 1
+        self._last = before["what"] if self.failed else ""
+        self._same = same if self._last else 0
+        self.fatal = self._last if self._same >= MOST_SAME else ""  # what to leave out
+        self._what = ""
+        self._path = path
+        self._handle: int | None = None
+        self._write(is_open=True)
+
+    @property
+    def careful(self) -> bool:
+        """Whether messages are to be handled one by one."""
+        return self.failed > 0
+
+    def handling(self, what: str) -> None:
+        """Name what is handled from now on; '': nothing."""
+        self._what = what
+        self._write(is_open=True)
+
+    def settled(self) -> None:
+        """The process ended in order, or served for long."""
+        self.failed, self._what, self._last, self._same = 0, "", "", 0
+        self._write(is_open=False)
+
+    def _write(self, *, is_open: bool) -> None:
+        record = {"open": is_open, "failed": self.failed, "what": self._what, "last": self._last, "same": self._same}
+        text = json.dumps(record).encode()
+        try:
+            if self._handle is None:
+                self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
+                self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._handle, text.ljust(SIZE_BYTES)[:SIZE_BYTES], 0)
+        except OSError as err:  # a full disk: then a start that fails is as if it were the first
+            log.warning("start_record.failed", extra={"file": str(self._path), "why": err.strerror})
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The record of the process before; that of one that ended in order where there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {
+            "open": found["open"] is True,
+            **{name: int(found[name]) for name in ("failed", "same")},
+            **{name: str(found[name]) for name in ("what", "last")},
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"open": False, "failed": 0, "same": 0, "what": "", "last": ""}

@@ -1,0 +1,99 @@
+"""A process that is killed while it handles something: after three starts it is left out, and `state` says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from edge_agent.config import topics
+from edge_agent.config.in_force.registry import DefinitionRegistry
+from edge_agent.machines.region.merger import Merger
+from edge_agent.runtime.start_record import NAME, StartRecord
+from tests.hostile.stand_ins import Broker, Process
+
+GOOD = topics.definition("sensor", "good")
+BAD = topics.definition("sensor", "bad")
+SENSOR = json.dumps({"driver": "mqtt", "topic": "a/b", "revision": 1}).encode()
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nobody catches it, nothing is tidied up."""
+
+
+def starts(role: str, folder: Path, fill: Callable[[Broker, Process], None]) -> Process:
+    """Start the process until it lives. Returns the one that did."""
+    for _ in range(5):
+        broker = Broker()
+        process = Process(role, folder, broker)
+        fill(broker, process)
+        try:
+            process.run(30)
+        except Killed:
+            continue
+        return process
+    raise AssertionError("five starts were not enough")
+
+
+def test_a_definition_that_kills_the_gateway_is_left_out_after_three_starts_and_state_says_so(tmp_path: Path) -> None:
+    taken, attempts = DefinitionRegistry.take, []
+
+    def take(self: DefinitionRegistry, scope: str, kind: str, item: str, payload: bytes | str) -> bool:
+        if item == "bad":
+            attempts.append(item)
+            raise Killed
+        return taken(self, scope, kind, item, payload)
+
+    def fill(broker: Broker, _: Process) -> None:
+        broker.send("g", GOOD, SENSOR)
+        broker.send("g", BAD, SENSOR)
+
+    with mock.patch.object(DefinitionRegistry, "take", take):
+        process = starts("gateway", tmp_path, fill)
+    assert len(attempts) == 4  # what was handled is known from the second on
+    states = [json.loads(p) for t, p in process.broker.published if t == topics.state("g")]
+    assert states[-1]["items"]["sensor/good"]["ok"]
+    assert "three starts" in states[-1]["items"]["sensor/bad"]["errors"][0]["why"]
+    assert process.guard.quarantine.count == 1
+
+
+@pytest.mark.parametrize("payload", [b"no frame", b"\x84\x01\x05\x00\x40"])
+def test_a_frame_that_kills_the_merger_is_left_out_after_three_starts(payload: bytes, tmp_path: Path) -> None:
+    handled, attempts = Merger._handle, []
+
+    def handle(self: Merger, event: object, now_us: int) -> object:
+        messages = getattr(event, "messages", ())
+        if any(child == "bad" and "three starts" not in message.reason for child, message, _ in messages):
+            attempts.append(event)
+            raise Killed
+        return handled(self, event, now_us)  # type: ignore[arg-type]
+
+    def fill(broker: Broker, _: Process) -> None:
+        broker.send("m", topics.frames("bad", "m"), payload)
+        broker.send("m", topics.frames("good", "m"), b"another")
+
+    with mock.patch.object(Merger, "_handle", handle):
+        process = starts("region", tmp_path, fill)
+    assert len(attempts) == 4  # what was handled is known from the second on
+    assert process.broker.open("m") == []
+
+
+def test_a_process_that_ends_in_order_or_serves_for_long_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    for _ in range(5):
+        record = StartRecord(path)
+        assert not record.careful
+        record.handling("x")
+        record.settled()
+        record.close()
+    for n in range(5):  # killed, but never with the same
+        record = StartRecord(path)
+        assert record.careful == (n > 0)
+        assert not record.fatal
+        record.handling(f"x-{n}")
+        record.close()
+    path.write_text("damaged")
+    assert not StartRecord(path).careful
