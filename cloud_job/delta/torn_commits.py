@@ -51,9 +51,9 @@ def _repair(folder: Path) -> int:
             later |= {remove["path"] for remove in _of(actions, "remove")}
     torn = [number for number in numbers if number >= first]
     _checkpoints(folder / LOG, first)
+    _summaries(folder / LOG, first)
     for number in reversed(torn):
-        for path in (_commit(folder, number), folder / LOG / f"{number:020d}.crc"):
-            _set_aside(path)
+        _set_aside(_commit(folder, number))
     for sums in (folder / LOG).glob(".*.crc"):  # of a name that is not there: Hadoop would believe them of the next one
         if not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink()
@@ -79,6 +79,21 @@ def _checkpoints(folder: Path, first: int) -> None:
             known = False
         if not known:
             _set_aside(last)
+
+
+def _summaries(folder: Path, first: int) -> None:
+    """What Delta notes of each version in `N.crc`: delta-rs refuses a table with one that is torn or of no commit."""
+    for path in folder.glob("[0-9]*.crc"):
+        if path.stem.isdecimal() and (int(path.stem) >= first or not _sound(path) or not _is_json(path)):
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes()), dict)
+    except ValueError:
+        return False
 
 
 def _actions(path: Path) -> list[dict[str, Any]] | None:

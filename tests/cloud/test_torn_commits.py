@@ -123,6 +123,18 @@ def test_checksums_of_a_commit_that_is_not_there_go_because_the_next_one_has_its
     assert not sums.exists()
 
 
+def test_notes_of_versions_that_are_torn_or_not_there_go(results: Path) -> None:
+    """Found by `make powercut`: delta-rs refuses a table with a note of a version that is not there."""
+    last = commit(results, 24)
+    last.with_suffix(".crc").write_text("{}")
+    last.unlink()
+    half(with_sums(commit(results, 23)))
+    commit(results, 23).with_suffix(".crc").write_text('{"tableSizeBytes":')
+    repair(Place(str(results.parents[1])))
+    assert not [path for path in log(results).iterdir() if path.suffix == ".crc" and path.stem.isdecimal()]
+    assert batches(results) == list(range(24))
+
+
 def test_a_file_that_a_later_commit_has_removed_may_be_gone(results: Path) -> None:
     gone = added(results, 24)
     write_deltalake(results, pa.table({"batch": pa.array([99], pa.int64())}), mode="overwrite")
