@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import platform
 from pathlib import Path
+from typing import Final
 
 from edge_agent.config.topics import is_node_id
 from edge_agent.errors import ConfigError, PortError
@@ -21,6 +23,7 @@ EXAMPLES = """\
 
 exit codes: 0 written; 2 wrong use
 """
+PLUGINS: Final = Path(f"/usr/lib/{platform.machine()}-linux-gnu/mosquitto")  # where Debian has them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", type=Path, default=Path("/var/lib/mosquitto"), metavar="FOLDER", help="folder of its sessions"
     )
     parser.add_argument(
-        "--plugins", type=Path, default=Path("/usr/lib/mosquitto"), metavar="FOLDER", help="plugins of Mosquitto 2.1"
+        "--plugins", type=Path, default=PLUGINS, metavar="FOLDER", help=f"plugins of Mosquitto 2.1 ({PLUGINS})"
     )
     parser.add_argument("--user", help="user to run as (default: Mosquitto's own)")
 

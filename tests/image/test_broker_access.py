@@ -6,9 +6,11 @@ Whatever is refused must also not arrive: a listener with every right hears all 
 from __future__ import annotations
 
 import datetime
+import re
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -96,6 +98,14 @@ def listens(port: int) -> bool:
     return False
 
 
+def dialect() -> str:
+    """That of the Mosquitto which is installed: Debian trixie has 2.0, the next one 2.1."""
+    said = subprocess.run([mosquitto(), "-h"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"mosquitto version (\d+)\.(\d+)", said)
+    assert version is not None, said
+    return "2.0" if (int(version[1]), int(version[2])) < (2, 1) else "2.1"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """An authority, keys, and a broker whose files `headwater broker-config` has written."""
@@ -114,6 +124,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     assert main(["ca", "issue", str(folder / "ca"), "broker-1", "--host", "127.0.0.1", "--out", str(broker)]) == 0
     port = free_port()
     words = ["--address", "127.0.0.1", "--port", str(port), "--state", str(folder), "--user", "root"]
+    words += ["--dialect", dialect()]
     assert main(["broker-config", str(broker), "--parent", "region-1", "--operator", "ops", *words]) == 0
     process = ChildProcess("broker", [mosquitto(), "-c", str(broker / "mosquitto.conf")], folder)
     process.start()
