@@ -224,7 +224,7 @@ NODES: Final = Table(
         "behind_by": ("BIGINT", "by so many microseconds; null before a first reading"),
         "why": (
             "STRING",
-            "why it is behind or left out: silent since, clock, catching up, never heard; '' if it is not",
+            "why it is behind or left out: silent, clock, catching up, never heard; for a day: second device, copy",
         ),
         "group_frontier": ("BIGINT", "windows that end there or before are complete, microseconds; null as there"),
         "decided_us": ("BIGINT", "receive time of the lander up to which this holds"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +16,8 @@ from edge_agent.config import topics
 HELP = (
     "List the nodes that a broker knows: online or not, how far behind and why, what waits in their spools, "
     "version, and which definitions they refuse, with the reason. "
-    "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition or has a function that fails."
+    "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition, has a function that fails or a "
+    "child with an alarm."
 )
 EXAMPLES = """\
   headwater status
@@ -47,11 +49,13 @@ def main(args: argparse.Namespace) -> int:
         print(summary(nodes, now_us))
         print(table([row(name, node, now_us) for name, node in nodes.items()]))
         for name, node in nodes.items():
+            for text in alarms(node):
+                print(f"{name}: " + (f"\033[31m{text}\033[0m" if sys.stdout.isatty() else text))
             for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
-    return int(any(not online(node) or refusals(node) or failures(node) for node in nodes.values()))
+    return int(any(not online(node) or refusals(node) or failures(node) or alarms(node) for node in nodes.values()))
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -131,6 +135,12 @@ def losses(node: Mapping[str, Any]) -> list[str]:
             "quarantine.jsonl beside its spool, and their number is in ops.gaps"
         )
     return out
+
+
+def alarms(node: Mapping[str, Any]) -> list[str]:
+    """What its parent says of a child: two devices with its id, or a spool that was lost or copied (1.4)."""
+    found = node.get("status", {}).get("alarms")
+    return [f"ALARM: {child}: {text}" for child, text in found.items()] if isinstance(found, dict) else []
 
 
 def complaint(error: Mapping[str, Any]) -> str:

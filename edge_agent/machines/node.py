@@ -409,6 +409,11 @@ class Node(ABC):
             return Note("command.resend", {"frames": self.outbox.spooled})
         return Note("command.unknown", {"name": name})
 
+    @property
+    def alarms(self) -> Mapping[str, str]:
+        """Child -> what an operator must know of it (1.4)."""
+        return {}
+
     @abstractmethod
     def _ready(self) -> bool:
         """Whether the node may commit at all (it has been configured, it has a journal)."""

@@ -19,10 +19,12 @@ from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
 from edge_agent.root.lost_frames import LostFrames
 
+ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
 STILL_US: Final = 10_000_000  # ten times what lies between two ticks of a lander: it was down, or its clock stepped
 
 
@@ -92,6 +94,7 @@ class Decider:
         self.gaps: list[tuple[str, Gap]] = []  # all known, until the horizon lets them go
         self._new_gaps: list[tuple[str, Gap]] = []
         self._effects: list[Effect] = []
+        self.alarms: dict[str, tuple[str, int]] = {}  # child -> what an operator must know, and when it was seen
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
@@ -102,6 +105,11 @@ class Decider:
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
         """One message in the order of the landing files; received_us is the lander's time."""
         self._note(node, self.parent.take(node, message, received_us))
+        inbox = self.parent.inbox
+        if inbox.rivals or inbox.restored:
+            self.alarms.update((child, (text, received_us)) for child, text in alarms_of(inbox).items())
+            inbox.rivals.clear()
+            inbox.restored.clear()
 
     def _note(self, node: str, effects: Iterable[Applied]) -> None:
         for applied in effects:
@@ -201,6 +209,10 @@ class Decider:
                     out[leaf] = why if leaf == child else f"{child}: {why}"
                 elif leaves.get(leaf, frontier_us) < frontier_us:
                     out[leaf] = "behind, counted again once it has caught up"
+        for child in [child for child, (_, us) in self.alarms.items() if now_us - us < ALARM_US]:
+            for leaf in family.members[child].leaves if child in family.members else ():
+                text = self.alarms[child][0] if leaf == child else f"{child}: {self.alarms[child][0]}"
+                out[leaf] = f"{text}; {out[leaf]}" if leaf in out else text
         return out | {name: "named in the settings, never heard" for name in children.unheard() if name in leaves}
 
     def release(self, decision: Decision, horizon_us: int, reach: Callable[[QueryKey], int | None]) -> None:
@@ -246,6 +258,7 @@ class Decider:
             "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
             "texts": sorted(self._texts),
             "lost_frames": self.lost_frames.snapshot(),
+            "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
         }
 
     def restore(self, state: Mapping[str, Any], unpack: Callable[[Any], Frame | BadFrame]) -> None:
@@ -258,3 +271,4 @@ class Decider:
         self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
         self._texts = set(state["texts"])
         self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none
+        self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}

@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from edge_agent.algebra.frame import ParentTime
+from edge_agent.algebra.frame import Frame, ParentTime
+from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
+from edge_agent.machines.downlink.line_watch import LineWatch
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 from edge_agent.machines.lander import (
     Land,
@@ -121,6 +123,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         if settings.lower is None or settings.lower.broker is None:
             raise ConfigError("[lower] with broker is missing: the lander hears its children there")
         self._node, self._version = settings.node.id, version
+        self._watch = LineWatch()
         self.journal = Journal(Path(settings.lander.folder), self._node)
         self.folder = LandingFolder(self.journal.folder)
         limits = LanderSettings(
@@ -254,6 +257,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             try:
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
+                if seq == 0:
+                    self._birth(child, envelope)
             except WireError as err:
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
@@ -263,6 +268,19 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             if len(messages) > 1:
                 self.handling = None  # it may be any of them
             self.feed(MessagesArrived(tuple(came)), now_us)
+
+    def _birth(self, node: str, envelope: frames.Envelope) -> None:
+        """Look whether it is of a second device, or of a spool that is an older copy. Raises: WireError."""
+        frame = frames.decode_body(envelope)
+        birth = frame.birth if isinstance(frame, Frame) else None
+        if birth is None or birth.journal != self.journal.id:
+            return
+        before = birth.predecessor
+        known = self.machine.received.get(EpochKey(node, before[0])) if isinstance(before, tuple) else None
+        alarm = self._watch.birth(node, birth, None if known is None else known.next)
+        if alarm:
+            log.error("node.alarm", extra={"node": node, "what": alarm})
+            self.connection.publish(topics.status(self._node), self._status(online=True), retain=True)
 
     def _left_out(self, connection: Connection, message: Message, why: str, now_us: int) -> None:
         """A frame lands as it came, without a receipt: the root declares what is lost with it."""
@@ -314,6 +332,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
     def _status(self, *, online: bool) -> bytes:
         status: dict[str, object] = {"online": online, "role": "root", "version": self._version}
         status["journal"] = f"{self.journal.id:016x}"
+        if online and self._watch.alarms:
+            status["alarms"] = self._watch.alarms
         if online and self.refusals.total:
             status["refused"] = self.refusals.plain()
         return json.dumps(status, separators=(",", ":")).encode()

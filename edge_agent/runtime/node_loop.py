@@ -61,6 +61,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         self.executor = ActionExecutor(parts, self._slots, self._acknowledge, self._is_news)
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
+        self._alarms: Mapping[str, str] = {}
         self._noted_us = self._booked_us = 0
         self._sent_book: Mapping[str, object] = {}
         self._shown_us = self._refused_shown = 0  # when the status said last what was refused, and how many
@@ -132,6 +133,9 @@ class NodeLoop(Loop[Event, Action], ABC):
             for note in self._notes():
                 log_note(note)
             self._report_failures(now_us)
+        if self.machine.alarms != self._alarms:
+            self._alarms = self.machine.alarms
+            self.publish_status(now_us)
         if self.refusals.total != self._refused_shown and (
             now_us >= self._shown_us + REFUSED_EVERY_US or now_us < self._shown_us
         ):

@@ -99,6 +99,7 @@ class NodeStatus:
             "sensors": list(self.sensors),
             "clock": self._clock(clock),
             **({"parent_journals_lost": machine.outbox.changes} if machine.outbox.changes else {}),
+            **({"alarms": dict(machine.alarms)} if machine.alarms else {}),
             **({"failing": list(self.failing)} if self.failing else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),
         }

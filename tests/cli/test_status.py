@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.status import losses, row
+from edge_agent.cli.status import alarms, losses, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -21,3 +21,10 @@ def test_readings_without_a_time_are_told() -> None:
     assert losses({"status": {"online": True}, "books": {"undated": 0}}) == []
     (line,) = losses({"status": {"online": True}, "books": {"undated": 20}})
     assert line.startswith("LOSS: 20 readings are in no window, because their time was never known")
+
+
+def test_a_child_with_an_alarm_is_named() -> None:
+    """protocol 1.4"""
+    node = {"status": {"online": True, "alarms": {"gw-7": "two devices have this id"}}}
+    assert alarms(node) == ["ALARM: gw-7: two devices have this id"]
+    assert alarms({"status": {"online": True}}) == []

@@ -14,6 +14,7 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Aggregate, Query
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
+from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.machines.events import (
     Arrived,
     Beat,
@@ -171,6 +172,9 @@ def test_a_spool_from_an_older_copy_is_noticed_and_its_windows_are_marked(merger
     if parent.merger is not None:
         assert "node.went_back" in parent.notes
         assert parent.merger.machine.counters()["went_back"] == ["a"]
+        assert parent.merger.machine.alarms == {"a": WENT_BACK}
+    else:
+        assert parent.root.decider.alarms["a"][0] == WENT_BACK
 
 
 @pytest.mark.parametrize("merger", [False, True])
@@ -200,3 +204,6 @@ def test_of_two_devices_with_one_id_the_results_of_the_first_stay_right(merger: 
         assert not [start for start, (found, _) in parent.rows.items() if (found or 0) >= 1_000]
     if parent.merger is not None:
         assert "node.two_with_one_id" in parent.notes
+        assert parent.merger.machine.alarms == {"a": TWO_DEVICES}
+    else:
+        assert parent.root.decider.alarms["a"][0] == TWO_DEVICES

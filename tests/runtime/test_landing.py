@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from edge_agent.algebra.frame import Birth, Frame
 from edge_agent.config import topics
 from edge_agent.config.node_file.settings import parse
+from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.runtime.lander import LanderLoop
 from edge_agent.wire import frames, landing, receipts
 from tests.support.runtime.scripted import ScriptedClock, ScriptedConnection
@@ -173,3 +175,34 @@ def test_a_frame_that_comes_again_lands_once_and_is_receipted_again_also_by_the_
     assert again.landed() == [0, 2, 1]
     assert again.receipts[-1] == 3
     again.close()
+
+
+def test_two_devices_with_one_id_are_in_the_landers_status_at_once(lander: Lander) -> None:
+    """protocol 1.4: the second one's birth names the same predecessor, or none."""
+
+    def said(epoch: int, before: tuple[int, int] | None) -> dict[str, str]:
+        birth = Birth(epoch << 32, lander.loop.journal.id, before, "1")
+        lander.up.message(topics.frames("a", "root"), frames.encode(Frame(epoch, 0, birth)), 1_000 + epoch)
+        lander.turns(1)
+        found: dict[str, str] = json.loads(lander.up.sent(topics.status("root"))[-1]).get("alarms", {})
+        return found
+
+    lander.loop.connection.publish(topics.status("root"), b"{}")
+    lander.hears(0, 1, 2)
+    assert said(6, (EPOCH, 2)) == {}, "a restart"
+    assert said(6, (EPOCH, 2)) == {}, "its birth came twice"
+    assert said(7, (6, 0)) == {}
+    assert said(8, (EPOCH, 2)) == {"a": TWO_DEVICES}
+    assert said(9, (8, 0)) == {"a": TWO_DEVICES}
+
+
+@pytest.mark.parametrize("before", [None, (EPOCH, 0)])
+def test_a_spool_that_was_lost_or_is_an_older_copy_is_in_the_landers_status(
+    lander: Lander, before: tuple[int, int] | None
+) -> None:
+    """protocol 1.2, 1.3"""
+    lander.hears(0, 1, 2)
+    birth = Birth(6 << 32, lander.loop.journal.id, before, "1")
+    lander.up.message(topics.frames("a", "root"), frames.encode(Frame(6, 0, birth)), 999)
+    lander.turns(1)
+    assert json.loads(lander.up.sent(topics.status("root"))[-1])["alarms"] == {"a": WENT_BACK}

@@ -5,6 +5,7 @@
 - epoch_dictionary: the meaning of an epoch's numbers; renumbering: rows under the parent's own numbers
 - children: when each child was heard, and the membership of every group
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
+- line_watch: alarms about two devices with one id, and about copies
 - repeats: rows that a child which lost its past may send a second time
 - serving_agreement: the queries that members serve together
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -35,6 +36,7 @@ from edge_agent.machines.checkpoint.slots import (
 )
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
 from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.machines.events import (
     Action,
@@ -103,6 +105,7 @@ class Merger(Node):
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
         self._went_back: set[str] = set()  # nodes that went on without their past, since this process started
+        self._alarmed: dict[str, str] = {}
         self._turned_away = 0  # frames beyond the bounds, as noted
         self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
         self.groups: dict[Group, GroupState] = {}
@@ -146,6 +149,8 @@ class Merger(Node):
     def _alarms(self) -> list[Action]:
         """What an operator must hear of the children's lines: each thing once."""
         inbox, out = self.parent.inbox, list[Action]()
+        if inbox.rivals or inbox.restored:
+            self._alarmed = dict(islice({**self._alarmed, **alarms_of(inbox)}.items(), MOST_NAMED))
         for node, epochs in inbox.rivals.items():
             if self._rivals.get(node) != epochs:
                 self._rivals[node] = epochs
@@ -159,6 +164,10 @@ class Merger(Node):
             out.append(Note("frames.turned_away", {"frames": inbox.refused}))
         self._turned_away = inbox.refused
         return out
+
+    @property
+    def alarms(self) -> Mapping[str, str]:
+        return self._alarmed
 
     def _owe(self, child: str, message: Any) -> None:
         """Frames always get a receipt; a heartbeat only when it shows that the child knows less than it could."""

@@ -1,0 +1,56 @@
+"""Two devices with one id, and copies of a spool: alarms for an operator (docs/protocol.md 1.4). Pure.
+
+A merger and the root know of them by their inbox. At the top the root decides what counts, batch by batch; the lander
+hears every birth at once, and watches which epoch each one names as the one before.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge_agent.algebra.frame import Birth
+from edge_agent.machines.downlink.inbox import Inbox
+
+MOST_NAMED: Final = 100  # children with an alarm that a status names
+MOST_CHILDREN: Final = 20_000
+KEPT: Final = 64  # epochs of a child of which the successor is remembered
+TWO_DEVICES: Final = "two devices have this id, or one has a copy of the other's spool: give one of them another id"
+WENT_BACK: Final = "it forgot what it had sent: its spool was lost or is an older copy, or two devices have its id"
+
+
+def alarms_of(inbox: Inbox) -> dict[str, str]:
+    """Child -> what was noticed since its owner last cleared `rivals` and `restored`."""
+    return dict.fromkeys(inbox.rivals, TWO_DEVICES) | dict.fromkeys(inbox.restored, WENT_BACK)
+
+
+class LineWatch:
+    """alarms: child -> what an operator must know of it, since this process started."""
+
+    def __init__(self) -> None:
+        self.alarms: dict[str, str] = {}
+        self._next: dict[str, dict[int, int]] = {}  # child -> epoch -> the one that names it as the one before
+        self._newest: dict[str, int] = {}  # child -> epoch of its newest birth
+
+    def birth(self, node: str, birth: Birth, upto: int | None) -> str:
+        """A birth came. Returns a new alarm, or ''. upto: all frames of the epoch it names below that are here."""
+        epoch, before = birth.epoch_id >> 32, birth.predecessor
+        newest = self._newest.get(node)
+        if newest == epoch or (newest is None and len(self._newest) >= MOST_CHILDREN):
+            return ""
+        self._newest[node] = epoch
+        successors = self._next.setdefault(node, {})
+        if not isinstance(before, tuple):
+            return "" if newest is None else self._raise(node, WENT_BACK)
+        known = successors.setdefault(before[0], epoch)
+        while len(successors) > KEPT:
+            del successors[next(iter(successors))]
+        if known != epoch:
+            return self._raise(node, TWO_DEVICES)
+        return self._raise(node, WENT_BACK) if upto is not None and upto > before[1] + 1 else ""
+
+    def _raise(self, node: str, text: str) -> str:
+        known = self.alarms.get(node)
+        if known in (text, TWO_DEVICES) or (known is None and len(self.alarms) >= MOST_NAMED):
+            return ""
+        self.alarms[node] = text
+        return text
