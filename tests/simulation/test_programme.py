@@ -26,6 +26,7 @@ ONCE_WRONG = [
     (28, {"process.crash", "node.late", "disk.full", "frames.flush", "keys.many", "network.repeat"}),
     (236, LOSSY | {"keys.many"}),
     *((seed, LOSSY | {"disk.flip_slot"}) for seed in (218, 264, 266, 277)),
+    *((seed, LOSSY | {"disk.wiped"}) for seed in (1008, 1017, 1027)),
     (86, LOSSY | {"journal.new"}),
 ]
 

@@ -53,7 +53,7 @@ FAILPOINTS: Final[Mapping[str, str]] = {
 # What is wrong today, by failpoint: seeds of the gate leave these out until the rule is built.
 NOT_YET: Final[Mapping[str, str]] = {
     "disk.flip_frame": "the gap record of a damaged frame names no time, so no window is marked (protocol 3.5)",
-    "disk.older": "a copy that was restored is not recognised (protocol 1.3)",
+    "disk.older": "a merger that went back waits for frames that its children have let go (protocol 1.3)",
     "landing.cut": "late rows of a landing file that is lost are below the times that are declared (protocol 3.2)",
     "clock.step": "rows that a merger's clock made late are called complete too early, or stay behind (protocol 4.1)",
 }
