@@ -67,7 +67,8 @@ upgrade:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.upgrade $(FROM) $(ARGS)
 
 powercut:
-	@scripts/setup system python && exec .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS)
+	@scripts/setup && . scripts/env && .venv/bin/python -m tests.faults.powercut --cuts $(CUTS) $(ARGS) && \
+		exec .venv/bin/python -m tests.faults.powercut_root --cuts $(CUTS)
 
 soak:
 	@scripts/setup system python && . scripts/env && exec .venv/bin/python -m tests.faults.soak --minutes $(MINUTES) $(ARGS)

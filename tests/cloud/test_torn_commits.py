@@ -100,6 +100,19 @@ def test_a_commit_whose_files_are_torn_or_not_there_is_none(results: Path, damag
     assert batches(results) == list(range(24))
 
 
+def test_a_file_without_checksums_is_read(results: Path) -> None:
+    """Found by `make powercut`: its size and its ends were right."""
+    path = added(results, 24)
+    for each in (path, added(results, 23)):
+        with_sums(each).unlink()
+    assert repair(Place(str(results.parents[1]))) == 0
+    content = bytearray(path.read_bytes())
+    content[4:-8] = bytes(len(content) - 12)
+    path.write_bytes(content)
+    assert repair(Place(str(results.parents[1]))) == 1
+    assert batches(results) == list(range(24))
+
+
 def test_a_file_cut_at_the_end_of_a_line_is_known_by_its_checksums(results: Path) -> None:
     path = commit(results, 24)
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])

@@ -7,6 +7,7 @@
 - powercut: `make powercut`: traced writes, replayed up to any cut
 - fuzz: `make fuzz`: bad messages at the brokers of a running tree, between its good ones
 - upgrade: `make upgrade`: a running tree goes on with newer code, roots first
+- powercut_root: the root's part of it: what its fsyncs leave of Delta's files
 - disk_image: a folder as it may look after a power cut
 - soak: `make soak`: memory, descriptors and disk of a running tree
 """
