@@ -52,7 +52,7 @@ class LandingLoop:
             if self.once and not taken:
                 break
             if not self.once and taken == len(names):
-                self._wait(due_s if taken else min(due_s, time.monotonic() + POLL_S), alive)
+                self._wait(due_s if taken else time.monotonic() + POLL_S, alive)
         self.job.finish()
 
     def _wait(self, until_s: float, alive: Callable[[], None]) -> None:

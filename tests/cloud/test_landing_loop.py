@@ -1,0 +1,80 @@
+"""The root's loop over landing files: order, size of a batch, --once, and no haste where nothing comes (no Spark)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_job.ingest.landing_loop import LandingLoop
+from cloud_job.spark.job import JobSettings
+from edge_agent.errors import PortError
+
+
+class TakingJob:
+    """Takes files like a job; those of its last batch still lie there."""
+
+    def __init__(self, folder: str) -> None:
+        """folder: of the landing files."""
+        self.settings = JobSettings(folder)
+        self.batches: list[list[str]] = []
+        self.asked = self.finished = 0
+
+    def took(self, name: str) -> bool:
+        self.asked += 1
+        return bool(self.batches) and name in self.batches[-1]
+
+    def process(self, files: list[tuple[str, bytes]]) -> None:
+        for name in self.batches[-1] if self.batches else ():
+            (Path(self.settings.landing) / name).unlink()
+        self.batches.append([name for name, _ in files])
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def land(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_bytes(bytes(10))
+
+
+def loop(job: TakingJob, **limits: Any) -> LandingLoop:
+    return LandingLoop(job, **limits)  # type: ignore[arg-type]
+
+
+def test_files_are_taken_in_the_order_of_their_names_and_once_ends_with_those_that_were_there(tmp_path: Path) -> None:
+    """protocol 8.1"""
+    job = TakingJob(str(tmp_path))
+    land(tmp_path, "3.cborseq", "1.cborseq", ".4.cborseq.tmp", "notes.txt", "2.cborseq")
+    process = job.process
+
+    def more(files: list[tuple[str, bytes]]) -> None:
+        process(files)
+        land(tmp_path, "9.cborseq")  # a lander goes on writing
+
+    job.process = more  # type: ignore[method-assign]
+    loop(job, once=True, max_bytes=15).run()
+    assert job.batches == [["1.cborseq", "2.cborseq"], ["3.cborseq"]]
+    assert job.finished == 1
+
+
+def test_an_empty_folder_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    """Also with a trigger of 0 s, which means: as soon as there is something."""
+    job = TakingJob(str(tmp_path / "landing"))
+    running = loop(job, trigger_us=0)
+    land(tmp_path / "landing", "1.cborseq")
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    time.sleep(1.2)
+    running.stop()
+    thread.join(10)
+    assert job.batches == [["1.cborseq"]]
+    assert job.asked < 10
+
+
+def test_a_folder_that_cannot_be_listed_is_one_clear_line() -> None:
+    with pytest.raises(PortError, match="s3://here is none: mount it"):
+        loop(TakingJob("s3://here"))
