@@ -22,6 +22,7 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
+from edge_agent.root.definitions_said import DefinitionsSaid
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
@@ -98,7 +99,9 @@ class Decider:
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
-        self._texts: set[str] = set()
+        self._texts = DefinitionsSaid()
+        self._sensor_texts: set[str] = set()
+        self.parent.contradicts, self.parent.defined = self._texts.contradicts, self._defined
         self._new_queries: list[str] = []
         self._new_sensors: list[str] = []
 
@@ -120,14 +123,12 @@ class Decider:
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:
-                for texts, new in (
-                    (frame.define.queries, self._new_queries),
-                    (frame.define.sensors, self._new_sensors),
-                ):
-                    for text in texts:
-                        if text not in self._texts:
-                            self._texts.add(text)
-                            new.append(text)
+                self._new_sensors += [t for t in frame.define.sensors if t not in self._sensor_texts]
+                self._sensor_texts.update(frame.define.sensors)
+
+    def _defined(self, texts: Iterable[str]) -> None:
+        """Definitions of queries, before the rows of their frame are judged."""
+        self._new_queries += [text for text in texts if self._texts.add(text)]
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
         """What the lander says that it has received, after the file in which it says so (docs/protocol.md 3.2)."""
@@ -156,7 +157,11 @@ class Decider:
         families = self.parent.children.memberships
         frontiers = {group: family.published_us for group, family in families.items()}
         stated = {
-            group: {QueryKey(*key): serving for key, serving in family.serving(now_us).items()}
+            group: {
+                QueryKey(*key): serving
+                for key, serving in family.serving(now_us).items()
+                if self._texts.fits(QueryKey(*key), group)
+            }
             for group, family in families.items()
         }
         before, self._serving = self._serving, revision_handover.agreed(self._serving, stated, passed)
@@ -256,7 +261,8 @@ class Decider:
             "gaps": encode(self.gaps),
             "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
             "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
-            "texts": sorted(self._texts),
+            "texts": list(self._texts.texts),
+            "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
         }
@@ -269,6 +275,8 @@ class Decider:
         self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
         behind = decode(list[tuple[Group, str, int]], state["behind"])
         self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
-        self._texts = set(state["texts"])
+        self._texts = DefinitionsSaid(state["texts"])
+        self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together
+        self.parent.contradicts, self.parent.defined = self._texts.contradicts, self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}

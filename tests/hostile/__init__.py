@@ -5,6 +5,7 @@
 - test_injection: an exception in any function that a message runs through; stand_ins: processes and their broker
 - test_others: one gateway speaks for itself, and no row of it ends a merged one; fed_region: a merger fed with bytes
 - test_fuzz: the short part of fuzz, which is `make hostile`
+- test_contradictions: definitions and rows that do not fit each other
 - test_starts: what kills a process again and again
 - test_written_files: modes of what processes write
 """

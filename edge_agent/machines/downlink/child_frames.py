@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
@@ -68,6 +68,8 @@ class ChildFrames:
         gateways_only: children are gateways, and each speaks for itself alone.
         """
         self._gateways_only = gateways_only
+        self.contradicts: Callable[[Group, Plan], str] = lambda group, plan: ""  # what is not as queries are defined
+        self.defined: Callable[[Iterable[str]], None] = lambda texts: None  # told of the definitions of each frame
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
@@ -174,22 +176,12 @@ class ChildFrames:
             effect = replace(effect, frame=frame)
         try:
             self._learn(key, frame)
+            if frame.define is not None and frame.define.queries:
+                self.defined(frame.define.queries)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             self._check_names(effect.node, frame)
-            for part in frame.groups:
-                for section in (*part.sections, *part.late):
-                    if section.plan not in dictionary.plans:
-                        raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
-                    group, plan = dictionary.plans[section.plan]
-                    leaves = self._leaves(effect.node, group, frame)
-                    section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
-                    if plan.kind not in group.cut.plan_kinds:
-                        raise WireError(
-                            f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
-                        )
-                if any(number >= len(dictionary.keys) for number, _ in part.registers):
-                    raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
+            self._check_rows(effect, frame, dictionary)
         except WireError as err:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
         readings = frame.readings
@@ -297,6 +289,24 @@ class ChildFrames:
                 if number >= keys:
                     return False
         return all(change.group in groups for change in frame.members)
+
+    def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary) -> None:
+        """Refuse rows that are not what their definitions say. Raises: WireError."""
+        for part in frame.groups:
+            for section in (*part.sections, *part.late):
+                if section.plan not in dictionary.plans:
+                    raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
+                group, plan = dictionary.plans[section.plan]
+                leaves = self._leaves(effect.node, group, frame)
+                section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
+                if why := self.contradicts(group, plan):
+                    raise WireError(f"plan number {section.plan}: {why}")
+                if plan.kind not in group.cut.plan_kinds:
+                    raise WireError(
+                        f"plan number {section.plan} of kind {plan.kind} in a group of form {group.cut.text!r}"
+                    )
+            if any(number >= len(dictionary.keys) for number, _ in part.registers):
+                raise WireError(f"a register of a key that is not defined in epoch {effect.epoch}")
 
     def _check_names(self, node: str, frame: Frame) -> None:
         """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
