@@ -123,7 +123,7 @@ class Decider:
                 continue
             self._new_gaps += [(node, gap) for gap in frame.gaps]
             if frame.define is not None:
-                self._new_sensors += [t for t in frame.define.sensors if t not in self._sensor_texts]
+                self._new_sensors += [t for t in dict.fromkeys(frame.define.sensors) if t not in self._sensor_texts]
                 self._sensor_texts.update(frame.define.sensors)
 
     def _defined(self, texts: Iterable[str]) -> None:
