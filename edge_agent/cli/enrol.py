@@ -39,6 +39,8 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.folder}/ca.pem does not exist; copy it from the authority's folder")
     try:
         token = args.token_file.read_text().strip() if args.token_file is not None else None
+    except FileNotFoundError:
+        token = None  # used, and deleted: a renewal needs none
     except OSError as err:
         raise ConfigError(f"{args.token_file}: {err.strerror}") from err
     print(Device(args.folder, args.id).ensure(args.url, token))

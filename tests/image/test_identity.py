@@ -258,5 +258,7 @@ def test_a_node_that_cannot_enrol_says_what_to_do(tmp_path: Path, capsys: pytest
     assert "ca.pem does not exist; copy it" in capsys.readouterr().err
     (tmp_path / "ca.pem").write_bytes(b"no certificate")
     assert main([*words, "--id", "G 1"]) == 2
+    assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 2, "no token, and not enrolled"
+    assert "`headwater ca token` makes one" in capsys.readouterr().err
     (tmp_path / "token").write_text("t\n")
     assert main([*words, "--id", "g1", "--token-file", str(tmp_path / "token")]) == 3
