@@ -28,6 +28,7 @@ ONCE_WRONG = [
     *((seed, LOSSY | {"disk.flip_slot"}) for seed in (218, 264, 266, 277)),
     *((seed, LOSSY | {"disk.wiped"}) for seed in (1008, 1017, 1027)),
     (86, LOSSY | {"journal.new"}),
+    (1020, {"disk.full", "epochs.many", "journal.new", "node.late"}),
 ]
 
 

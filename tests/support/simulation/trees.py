@@ -187,6 +187,9 @@ class Tree(Fleet):
                 return False
             if isinstance(host, GatewayHost) and (host.position < len(host.readings) or host.behind):
                 return False
-        memberships = root.root.decider.parent.children.memberships.values()
+        parent = root.root.decider.parent
+        if any(frames.waiting for frames in parent.inbox.epochs.values()):  # a newer line waits for a grace time
+            return False
+        memberships = parent.children.memberships.values()
         fronts: list[Any] = [us for each in memberships for us, _ in each.leaf_frontiers().values()]
         return all(us >= end_us for us in fronts)
