@@ -22,7 +22,7 @@ from edge_agent.config.node_file.settings import DEFAULT_FILE
 from edge_agent.errors import ConfigError
 from edge_agent.machines.events import Configured, LinkUp, Tick
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.sensors.node_sensors import Sensors
 from edge_agent.recording.tree import JOURNAL, Host
 from edge_agent.root.numpy.executor import NumpyRoot

@@ -81,12 +81,19 @@ class Relieved:
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The connection to the parent's broker is ready. In flight from before are void."""
+    """The connection to the parent's broker is ready. In flight from before are void.
+
+    parent: which one; '': the present one, and all others on its broker.
+    """
+
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The connection to the parent's broker is lost."""
+    """The connection to the parent's broker is lost. parent: see LinkUp."""
+
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,11 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptLoss:
+    """An operator's word: parents that were left will not come back, and what waits for them is lost (1.5)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """An operator's marker for the punctuation windows of this node that take markers from commands."""
 
@@ -222,6 +234,7 @@ Event = (
     | LowerLink
     | Retire
     | Command
+    | AcceptLoss
     | Mark
     | Failed
     | Damaged
@@ -262,17 +275,19 @@ class Relieve:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send a spooled frame to the parent; the runtime has its bytes in the spool."""
+    """Send a spooled frame to the parent; the runtime has its bytes in the spool. to: a former one; '': the present."""
 
     epoch: int
     seq: int
+    to: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Send a heartbeat to the parent."""
+    """Send a heartbeat to the parent. to: another one, which is asked whether it is there."""
 
     heartbeat: Heartbeat
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,24 @@ acknowledged after it; it comes early when messages wait for that and none has c
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_HORIZON_US, MAX_KEYS, Frame, Gap
+from edge_agent.algebra.frame import (
+    MAX_HORIZON_US,
+    Frame,
+    Gap,
+)
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import ProtocolError
 from edge_agent.machines.checkpoint import slots
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.events import (
+    AcceptLoss,
     Ack,
     Action,
     Beat,
@@ -42,39 +47,20 @@ from edge_agent.machines.events import (
     Stop,
     Tick,
 )
+from edge_agent.machines.parents import NodeSettings, Parents
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted, exceeds
 from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import Step, halves, only_rows, without_promise, without_rows
 
 FAILED: Final = "a function failed"  # reason of a record of lost answers: of no group, for no reading is lost
 STEP_BACK_US: Final = 1_000_000  # more than slewing and the jitter of two readings of a clock
-LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have left the parent
 MOST_LATE: Final = 1_000  # sendings of late rows that are remembered
 MOVED_AT_ONCE: Final = 200  # frames moved to a new journal in one commit: bounds its memory
 QUIET_US: Final = 50_000  # waiting messages are acknowledged early once none has come for this long (3.1)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """Who a node is and how often it speaks. Durations in us.
-
-    quota_bytes: of the spool; beyond it frames are dropped (None: no limit). frontier_step_us: frontiers are multiples
-    of it where all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its
-    frames. max_keys: how many keys one of its epochs numbers.
-    """
-
-    node: str
-    version: str = "0"
-    commit_interval_us: int = 1_000_000
-    heartbeat_us: int = 1_000_000
-    in_flight: int = 20
-    frontier_step_us: int = 1_000
-    frame_bytes: int = MAX_FRAME_BYTES
-    max_keys: int = MAX_KEYS
-    quota_bytes: int | None = None
-
-
-class Node(ABC):
+class Node(Parents):
     """Frames to the parent and the times of commits."""
 
     def __init__(
@@ -111,6 +97,7 @@ class Node(ABC):
         self._reborn = True  # a new epoch begins with the next commit: at start, and when the clock stepped back (1.1)
         self._now_us: int | None = None
         self.clock = ClockChanged(known=True, boot="", offset_us=0)
+        self.wanted = ""  # the parent to send to; see ParentChoice
         self._told: list[Action] = []  # notes of the commit that is being made
         self._failed: list[Gap] = []  # lost answers of this node, for the next step
         slots.check_version(restored.state)
@@ -127,6 +114,10 @@ class Node(ABC):
             self.outbox.restore(outbox, numbering, restored.frames)
         elif restored.lost:
             self.outbox.take_over(restored.frames)
+        self.choice = ParentChoice(settings.parents, settings.away_us, settings.back_us)
+        if not self.outbox.parent and settings.parents:
+            self.outbox.parent = settings.parents[0]
+        self.wanted = self.outbox.parent
 
     def handle(self, event: Event, now_us: int) -> list[Action]:
         """One event in, what to do about it out. Raises: ProtocolError for an event this kind of node never gets."""
@@ -142,12 +133,14 @@ class Node(ABC):
                 out += self._after_commit()
             case Refused() | Relieved() | LinkUp() | LinkDown() | Sent():
                 out += self._uplink(event)
+            case Receipted(receipt) if receipt.epoch == self._probe_epoch:
+                self.choice.answered(now_us)
             case Receipted(receipt):
-                out += self.outbox.receipt(receipt, self._load)
-                self.horizon_us = receipt.horizon_us
-                self._dirty = self._dirty or bool(self.outbox.births) or self.outbox.outdated
+                out += self._receipted(receipt, now_us)
             case Command(name):
                 out.append(self._command(name))
+            case AcceptLoss():
+                out += self._accept_loss()
             case Damaged(epoch, seq):
                 out += self.outbox.damaged(epoch, seq)
                 self._dirty = True
@@ -159,6 +152,7 @@ class Node(ABC):
                 self._dirty = True
             case _:
                 out += self._handle(event, now_us)
+        out += self._choose(now_us)
         if self._may_commit(now_us):
             out += self._commit(now_us)
         out += self.outbox.publish(now_us)
@@ -175,8 +169,8 @@ class Node(ABC):
                 return [] if relief is None else [relief]
             case Relieved(marks):
                 self.outbox.relieved(marks)
-            case LinkUp() | LinkDown():
-                self.outbox.link(up=isinstance(event, LinkUp))
+            case LinkUp(parent) | LinkDown(parent):
+                self.outbox.link(up=isinstance(event, LinkUp), parent=parent)
             case Sent(epoch, seq):
                 self.outbox.sent(epoch, seq)
         return []
@@ -191,7 +185,7 @@ class Node(ABC):
             out.append(Note("clock.stepped_back", {"by_us": self._now_us - now_us}))
             self._reborn = self._dirty = True
             self._committed_us = None
-            self.outbox.link(up=self.outbox.link_up)
+            self.outbox.resend()
             self._stepped_back(now_us)
         self._now_us = now_us
         if isinstance(event, ClockChanged):
@@ -219,12 +213,24 @@ class Node(ABC):
     def _commit(self, now_us: int) -> list[Action]:
         frames: list[Frame] = []
         self._keep_quota()
+        for parent in tuple(self.outbox.lost_lines):
+            names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
+            self._declared += self.outbox.accept_loss(parent, names, self._load)
+            self._renew = True
+        moved, flush = False, Step()
+        if self.wanted != self.outbox.parent and not self.outbox.leaving and not self.outbox.outdated:
+            flush = self._flush_step(now_us) if self._reborn else flush
+            frames += self._move(now_us)
+            moved = bool(frames)
         if self.outbox.outdated or (self.outbox.leaving and not self._moving):
             frames += self._join_journal(now_us)
-        if self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
+        if self._reborn and moved:  # it has just begun: what was open goes to the new parent
+            self._reborn = self._renew = False
+            frames += self._put(without_promise(flush), now_us)
+        elif self._reborn:  # what was open leaves as the last frames of the epoch before (1.3)
             self._reborn = self._renew = False
             if self.outbox.epoch_id:
-                frames += self._flush(now_us)
+                frames += self._flush(flush if flush.groups or flush.gaps else self._flush_step(now_us), now_us)
             frames += self._open(now_us)
         elif self._renew:
             self._renew = False
@@ -287,34 +293,14 @@ class Node(ABC):
         withheld = self._declared or self._too_many_hints(step)
         return self.outbox.open(without_promise(step) if withheld else step)
 
-    def _join_journal(self, now_us: int) -> list[Frame]:
-        """The parent has a new journal: it gets a birth, what was never published, and then what is lost (3.7)."""
-        self._moving = True
-        nodes = self._leaf_names()
-        late = tuple(
-            Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
-            for sent_us, group, start_us, end_us in self._late
-            if now_us - sent_us < LATE_US
-        )
-        new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
-        for gap in declared:  # stated again should this journal be lost before it passed them on
-            if gap.reason == IN_DOUBT:
-                self._late.extend((now_us, group, gap.start_us, gap.end_us) for group in gap.groups)
-        self._declared = (*declared, *late)
-        if not new:
-            return []
-        self.outbox.draw(anew=True)
-        return self.outbox.open(without_promise(self._birth_step(now_us)))
-
     def _open_on_the_way(self, now_us: int) -> list[Frame]:
         """A new epoch while the process goes on: what is open stays open, and so does the promise of the old one."""
         self.outbox.draw()
         return self.outbox.open(without_promise(self._birth_step(now_us, goes_on=True)))
 
-    def _flush(self, now_us: int) -> list[Frame]:
+    def _flush(self, step: Step, now_us: int) -> list[Frame]:
         """All that is open, as the last frames of the epoch (1.3); in further epochs where its keys are used up."""
         frames: list[Frame] = []
-        step = self._flush_step(now_us)
         after = self.outbox.seq - 1
         for part in self._parts(without_promise(step) if self._too_many_hints(step) else step):
             try:
@@ -405,7 +391,7 @@ class Node(ABC):
             self._restate = self._dirty = True
             return Note("command.rebirth", {"epoch": self.outbox.epoch})
         if name == "resend":
-            self.outbox.link(up=self.outbox.link_up)
+            self.outbox.resend()
             return Note("command.resend", {"frames": self.outbox.spooled})
         return Note("command.unknown", {"name": name})
 
@@ -443,20 +429,8 @@ class Node(ABC):
         """The clock went back to now_us: no time remembered may lie after it."""
 
     @abstractmethod
-    def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
-        """The step of a birth: members, frontiers, definitions in force (1.2). goes_on: rows of a step may follow."""
-
-    @abstractmethod
     def _state(self, now_us: int) -> Mapping[str, object]:
         """Slots that changed."""
-
-    @abstractmethod
-    def _reached(self) -> Mapping[Group, int]:
-        """Of every group the end of all that can have been sent."""
-
-    @abstractmethod
-    def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
-        """Of every group the leaves whose readings are sent."""
 
     @abstractmethod
     def _frontiers(self) -> Mapping[Group, int]:

@@ -133,12 +133,14 @@ class Spool:
             ((self.bytes,),) = db.execute("SELECT coalesce(sum(length(payload)), 0) FROM frames")
         self._recent.clear()
         self._recent_bytes = 0
-        in_order = db.execute("SELECT epoch, seq, sent FROM frames ORDER BY id")
-        sent = {(epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order)}  # they are marked in order (3.3)
+        epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
+        sent: set[tuple[int, int]] = set()
+        for epoch, _ in epochs:  # within an epoch they are marked in order (3.3); another may be of a former parent
+            in_order = db.execute("SELECT epoch, seq, sent FROM frames WHERE epoch = ? ORDER BY seq", (epoch,))
+            sent.update((epoch, seq) for epoch, seq, _ in takewhile(itemgetter(2), in_order))
         begun: dict[int, int] = {}  # epoch -> one more than the last seq of it that was sent
         for epoch, seq in sent:
             begun[epoch] = max(begun.get(epoch, 0), seq + 1)
-        epochs = db.execute("SELECT epoch, min(id) FROM frames GROUP BY epoch ORDER BY 2").fetchall()
         for epoch, _ in epochs:
             rest = max(begun.get(epoch, 0), 1)  # 0 is the birth; from here on often one run, which SQLite counts faster
             ((low, high, count),) = db.execute(

@@ -39,7 +39,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.recording.parser import MS, Recording, names_of
 from edge_agent.recording.schedule import Add, portions

@@ -194,6 +194,8 @@ class Decider:
             tuple(group for group, family in families.items() if family.gone),
             revision_handover.narrowed(before, self._serving, frontiers),
         )
+        for family in families.values():
+            family.moves.reports.clear()  # there is nobody above
         for group in decision.ended:
             del families[group], self._serving[group]
             for leaf in [leaf for of, leaf in self._behind if of == group]:

@@ -81,7 +81,7 @@ class ActionExecutor:
         self.lower = parts.up  # where children hear us; a region may have another broker for that
         self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
         self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # for a child that asked
-        self._to_parent = topics.frames(parts.status.node, parts.status.parent)
+        self._status, self._machine = parts.status, parts.machine
         self._slots, self._acknowledge, self._is_news = slots, acknowledge, is_news
         self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
@@ -100,10 +100,10 @@ class ActionExecutor:
         match action:
             case Commit():
                 return self._commit(self._whole(action), now_us)
-            case Publish(epoch, seq):
-                return self._publish(epoch, seq)
-            case Beat(heartbeat):
-                self._up.publish(self._to_parent, frames.encode_heartbeat(heartbeat))
+            case Publish(epoch, seq, to):
+                return self._publish(epoch, seq, to)
+            case Beat(heartbeat, to):
+                self._connection(to).publish(self._topic(to), frames.encode_heartbeat(heartbeat))
             case SendReceipt(node, receipt):
                 self.lower.publish(topics.ack(node), receipts.encode(receipt, self.time_for(node)))
             case Ack(tokens):
@@ -189,9 +189,16 @@ class ActionExecutor:
         done, self._relief = self._relief, None
         return [Relieved(done.mark_sent)]
 
-    def _publish(self, epoch: int, seq: int) -> list[Event]:
+    def _topic(self, to: str) -> str:
+        """Where frames for a parent go; '': for the present one."""
+        return topics.frames(self._status.node, to or self._machine.outbox.parent or self._status.parent)
+
+    def _connection(self, to: str) -> Connection:
+        return self._up
+
+    def _publish(self, epoch: int, seq: int, to: str) -> list[Event]:
         try:
-            token = self._up.publish(self._to_parent, self._spool.payload(epoch, seq))
+            token = self._connection(to).publish(self._topic(to), self._spool.payload(epoch, seq))
         except DamagedError:
             return [Damaged(epoch, seq)]
         except MalformedError:

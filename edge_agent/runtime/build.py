@@ -15,7 +15,7 @@ from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.checkpoint.slots import COMMITTED, REGISTRY
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.sensors.file_access import FileAccess
@@ -55,6 +55,7 @@ def build(
         settings.uplink.heartbeat_us,
         settings.uplink.in_flight,
         quota_bytes=settings.spool.quota_bytes,
+        parents=(settings.uplink.parent,),
     )
 
     def load(epoch: int, seq: int) -> Frame:

@@ -12,7 +12,7 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.region import heard
 from edge_agent.wire import frames

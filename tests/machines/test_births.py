@@ -17,7 +17,7 @@ from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.events import Arrived, Beat, Configured, Damaged, LowerLink, Note, Read, Retire, Tick
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.step import Step
 from edge_agent.root.numpy.executor import NumpyRoot

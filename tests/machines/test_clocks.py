@@ -18,7 +18,7 @@ from edge_agent.config.definitions.definitions import canonical_query
 from edge_agent.machines.events import Action, Beat, ClockChanged, Configured, Quarantine, Read, Tick
 from edge_agent.machines.gateway import held_readings
 from edge_agent.machines.gateway.gateway import NEVER_KNOWN, Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.numpy.executor import NumpyRoot

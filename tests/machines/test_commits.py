@@ -23,7 +23,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.wire import snapshot
 from tests.support.machines.scripted_child import Sender

@@ -31,7 +31,7 @@ from edge_agent.machines.events import (
     SendReceipt,
     Tick,
 )
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from tests.support.machines.scripted_child import SUM, Sender, root_of
 from tests.support.machines.simulated_host import JOURNAL, QUERY, SENSOR, T0, S, SimulatedHost, gateway_host, read

@@ -15,7 +15,7 @@ from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.events import Action, Event, LinkUp, Mark, Note, Read, Tick
 from edge_agent.machines.gateway.value_changes import ValueChanges
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.slicing.slicer import Slicer
 from edge_agent.runtime.status_and_commands import marker_of, parse_command
 from tests.support.machines.simulated_host import Disk, gateway_host

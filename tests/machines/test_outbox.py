@@ -13,7 +13,8 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.events import Publish, Relieve, SpooledFrame
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder, KeysExhausted
-from edge_agent.machines.uplink.outbox import POISON_TRIES, RESEND_US, Outbox
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.pending_frames import POISON_TRIES, RESEND_US
 from edge_agent.machines.uplink.step import GroupStep, Step, StepRows
 from edge_agent.wire.frames import decode, encode
 

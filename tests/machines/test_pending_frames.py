@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from edge_agent.algebra.frame import Receipt
 from edge_agent.machines.events import SpooledFrame
-from edge_agent.machines.uplink.outbox import MARK_AHEAD, Outbox
+from edge_agent.machines.uplink.frame_queue import MARK_AHEAD
+from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.pending_frames import PendingFrames
 
 MONTH = 30 * 86_400

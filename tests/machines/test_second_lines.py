@@ -28,7 +28,7 @@ from edge_agent.machines.events import (
     Tick,
 )
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.numpy.executor import NumpyRoot
 from tests.support.machines.simulated_host import JOURNAL, SENSOR, T0, Disk, S, SimulatedHost

@@ -23,7 +23,7 @@ from edge_agent.machines.events import (
     Relieved,
     SendReceipt,
 )
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.runtime.action_executor import RETRY_US, ActionExecutor
 from edge_agent.runtime.region import RegionLoop

@@ -7,7 +7,7 @@ definitions only are slots apart. A slot with names has one row for each: `sourc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edge_agent.algebra.frame import NEVER_US, Leaf, Plan, Serving
@@ -24,8 +24,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
-# the epoch before, 10 repeats
-VERSION: Final = 10
+# the epoch before, 10 repeats, 11 parents that were left and leaves that moved
+VERSION: Final = 11
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -40,6 +40,15 @@ class BirthState:
     frames: int
 
 
+@dataclass(frozen=True, slots=True)
+class FormerLineState:
+    """What was sent to a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt."""
+
+    journal: int | None
+    end: tuple[int, int] | None
+    epochs: list[int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxState:
     """The epoch in use. predecessor: (epoch, last seq) of the one before, or `lost`; journal: of the parent.
@@ -47,7 +56,8 @@ class OutboxState:
     sent, lost, lost_frames: the books, see Outbox. whole: they are as old as the spool. births: of each epoch of which
     frames are in the spool.
     left: journals of the parent that are no more, newest last. leaving: the epoch of which frames are still to be moved
-    into the present one; 0: none. changes: of the parent's journal.
+    into the present one; 0: none. changes: of the parent's journal. parent: whom the epoch is for; '': not known.
+    former: parents that were left. moved_from: the epoch before the last move; 0: none. moved: the leaves that it had.
     """
 
     epoch_id: int
@@ -62,6 +72,10 @@ class OutboxState:
     left: list[int] = field(default_factory=list)
     leaving: int = 0
     changes: int = 0
+    parent: str = ""
+    former: dict[str, FormerLineState] = field(default_factory=dict)
+    moved_from: int = 0
+    moved: list[tuple[Group, list[Leaf]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,8 +329,18 @@ class MemberDefinitions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovesState:
+    """Leaves that have changed their parent; see Moves."""
+
+    left: dict[str, list[int]]
+    transit: dict[str, tuple[int, int, int, int]]
+    reports: list[tuple[Leaf | None, Leaf]]
+    carried: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipState:
-    """The members of one group. since, starts: see ServingAgreement; None: in the slot AGREEMENT."""
+    """The members of one group. since, starts: see ServingAgreement; None: in the slot AGREEMENT. moves: None: none."""
 
     published_us: int
     moved_us: int
@@ -324,6 +348,7 @@ class MembershipState:
     history: list[tuple[int, int, str, int]]
     since: dict[QueryKey, int] | None
     starts: dict[QueryKey, int | None] | None = field(metadata={WRITTEN: "told"})
+    moves: MovesState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,74 +432,6 @@ CHILD_KEYS: Final = "names"  # table for each node and epoch: its keys
 TEXTS: Final = Slot("texts", tuple[list[str], list[str]])  # definition texts of queries and sensors
 PLAN: Final = Slot("plan", Plan)
 STORE: Final = Slot("store", StoreState)
-
-
-class MembershipSlots:
-    """Memberships in slots: leaves and serving ranges change only with definitions or nodes, frontiers every second;
-    they are stored apart so that a commit does not rewrite both.
-    """
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        """state: the rows of a spool."""
-        # row -> its leaves, serving and begins: `Member.snapshot` returns the same lists while they are unchanged
-        self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
-
-    def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:
-        """The rows to commit."""
-        rows: dict[str, object] = {}
-        moving: dict[Group, MembershipState] = {}
-        there: dict[str, tuple[object, ...]] = {}
-        for group, each in memberships.items():
-            name, members = slot_name(group), {}
-            for node, member in each.members.items():
-                row, content = (
-                    f"{MEMBER.name}/{name}/{node}",
-                    (member.leaves, member.serving, member.begins, member.ends),
-                )
-                there[row] = content
-                known = self._rows.get(row, ())
-                if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
-                    rows[row] = encode(content)
-                members[node] = MemberState(
-                    member.frontier_us,
-                    None,
-                    member.exceptions,
-                    None,
-                    member.out,
-                    member.fresh,
-                    member.ahead,
-                    None,
-                    member.hints,
-                    member.reach_us,
-                    member.again_us,
-                    member.reached,
-                    None,
-                    member.since_us,
-                    member.older,
-                    member.live,
-                )
-            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
-            there |= {f"{AGREEMENT.name}/{name}": ()}
-            moving[group] = replace(each, members=members, since=None, starts=None)
-        gone, self._rows = self._rows.keys() - there.keys(), there
-        return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
-
-    @staticmethod
-    def read(state: Mapping[str, Any]) -> dict[Group, MembershipState]:
-        """The memberships among the rows of a spool."""
-        out = {}
-        for group, each in (MEMBERSHIPS.read(state) or {}).items():
-            name, members = slot_name(group), {}
-            for node, member in each.members.items():
-                known = MEMBER.read(state, name, node) or MemberDefinitions([], [], [])
-                members[node] = replace(
-                    member, leaves=known.leaves, serving=known.serving, begins=known.begins, ends=known.ends
-                )
-            agreed = AGREEMENT.read(state, name) or AgreementState({}, {})
-            out[group] = replace(each, members=members, since=agreed.since, starts=agreed.starts)
-        return out
 
 
 # --- the process around the machine --------------------------------------------------------------------------------

@@ -7,5 +7,6 @@
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
 - line_watch: alarms about two devices with one id, and about copies
 - repeats: rows that a child which lost its past may send a second time
+- moves: leaves that change their parent
 - serving_agreement: the queries that members serve together
 """

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Leaf, Plan
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.algebra.query.query import Group
@@ -204,11 +204,23 @@ class ChildFrames:
         if frame.birth is not None:
             self._born(effect.node, frame, anew=anew)
         for group, change in changes:
-            self.children.membership(group).member(effect.node).change(change)
+            self.children.membership(group).change(effect.node, change)
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
+        self._left(effect, frame.leave)
         return Applied(effect, dictionary, losses)
+
+    def _left(self, effect: Effect, successor: int | None) -> None:
+        """A child has gone to another parent, with all below it (1.5). successor: None: it has not."""
+        for membership in () if successor is None else self.children.memberships.values():
+            member = membership.members.get(effect.node)
+            for leaf in () if member is None else tuple(member.leaves.values()):
+                # below a merger they keep their epochs
+                epoch = successor if successor is not None and leaf.node == effect.node else leaf.epoch
+                membership.leave(effect.node, Leaf(leaf.node, epoch, effect.epoch))
+            if member is not None:  # what it had open goes on elsewhere
+                member.hints, member.held = {}, {}
 
     def _look_back(self, effect: Effect, now_us: int) -> None:
         """A birth of a node that does not know its past: it may send again what its parent had (1.2).

@@ -115,6 +115,7 @@ class Children:
         self.known.pop(node, None)
         for membership in self.memberships.values():
             membership.members.pop(node, None)
+            membership.moves.transit.pop(node, None)
             for member in membership.members.values():
                 member.drop(node)
 

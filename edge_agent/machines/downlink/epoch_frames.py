@@ -70,20 +70,25 @@ class EpochFrames:
     def refuses(self, frame: Frame) -> str:
         """Why a frame cannot be of this line; '' if it can. A flush takes effect whole or not at all (1.3)."""
         if frame.flush is None:
-            after = self.flush is not None and frame.seq > self.flush and not stands_in(frame)
+            after = self.flush is not None and frame.seq > self.flush and not apart(frame)
             return AFTER_FLUSH if after else ""
         waiting = (m for m in self.waiting.values() if isinstance(m, Frame))
-        others = any(m.seq > frame.flush and m.flush != frame.flush and not stands_in(m) for m in waiting)
+        others = any(m.seq > frame.flush and m.flush != frame.flush and not apart(m) for m in waiting)
         return OTHERS_HERE if others or self.ordinary > frame.flush else ""
 
     def note(self, frame: Frame) -> None:
         """A frame takes effect."""
         if frame.flush is not None:
             self.flush = frame.flush
-        elif not stands_in(frame):
+        elif not apart(frame):
             self.ordinary = frame.seq
 
 
 def stands_in(frame: Frame) -> bool:
     """Whether a frame is a gap record in the place of frames that could not be sent (3.5)."""
     return any(gap.run for gap in frame.gaps)
+
+
+def apart(frame: Frame) -> bool:
+    """Whether a frame may stand behind a flush: it adds nothing to what that said, or ends the line (1.5)."""
+    return stands_in(frame) or frame.leave is not None

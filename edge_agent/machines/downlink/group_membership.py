@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
-from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Serving
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import AHEAD_US, Member
+from edge_agent.machines.downlink.moves import Moves, lowest
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
 
 
@@ -30,12 +32,33 @@ class GroupMembership:
         # (now, lowest, whose, second lowest) frontier, newest last: what rule 4.4 means by "a grace time ago"
         self._history: deque[tuple[int, int, str, int]] = deque()
         self._agreement = ServingAgreement(grace_us)
+        self.moves = Moves()
 
     # --- members -------------------------------------------------------------------------------------------------
 
     def member(self, node: str) -> Member:
         """The member of that name, made when it is new."""
         return self.members.setdefault(node, Member())
+
+    def change(self, node: str, change: Members) -> None:
+        """A definition section of a child. A leaf that is listed and dropped in one has left for another parent."""
+        gone = [leaf for leaf in change.leaves if leaf.node in change.dropped and leaf.before_move is not None]
+        if gone:
+            names = {leaf.node for leaf in gone}
+            leaves = tuple(leaf for leaf in change.leaves if leaf.node not in names)
+            change = replace(change, leaves=leaves, dropped=tuple(n for n in change.dropped if n not in names))
+        member = self.member(node)
+        before = {leaf.node: member.leaves.get(leaf.node) for leaf in change.leaves}
+        member.change(change)
+        for leaf in change.leaves:
+            self.moves.listed(leaf, before[leaf.node])
+        for leaf in gone:
+            self.leave(node, leaf)
+
+    def leave(self, node: str, report: Leaf) -> None:
+        """A leaf below a child has left for another parent. report: its successor, and the epoch that it left."""
+        others = (member for name, member in self.members.items() if name != node)
+        self.moves.leave(self.member(node), others, report)
 
     def expected(self) -> dict[str, Member]:
         """Members that list leaves; a child that lists none is not counted (4.6)."""
@@ -44,7 +67,9 @@ class GroupMembership:
     @property
     def gone(self) -> bool:
         """Whether all who were here have left: their last query of the group is removed, and no row can change."""
-        return any(m.frontier_us > NEVER_US for m in self.members.values()) and not self.expected()
+        if self.moves.transit or self.expected():
+            return False
+        return any(m.frontier_us > NEVER_US for m in self.members.values()) or bool(self.moves.left)
 
     # --- the frontier --------------------------------------------------------------------------------------------
 
@@ -114,12 +139,27 @@ class GroupMembership:
     # --- for the tier above ---------------------------------------------------------------------------------------
 
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
-        """Every expected leaf -> (frontier, session bound) as its member's frames say."""
+        """Every expected leaf -> (frontier, session bound) as its member's frames say; the least of several members."""
         out: dict[str, tuple[int, int]] = {}
-        expected = self.expected()
+        twice: set[str] = set()
+        expected, awaited = self.expected(), set[str]()
         for node, member in expected.items():
-            own = member.leaf_frontiers()
-            out.update({leaf: us for leaf, us in own.items() if not self._speaks_for_itself(expected, leaf, node)})
+            found = member.leaf_frontiers().items()
+            own = {leaf: us for leaf, us in found if not self._speaks_for_itself(expected, leaf, node)}
+            awaited.update(leaf for leaf in member.moved & own.keys() if self.moves.awaited(member.leaves[leaf]))
+            for leaf in out.keys() & own.keys():
+                own[leaf] = min(own[leaf][0], out[leaf][0]), min(own[leaf][1], out[leaf][1])
+                twice.add(leaf)
+            out.update(own)
+        self.moves.bounds(out, awaited - twice)
+        return out
+
+    def leaves(self) -> dict[str, Leaf]:
+        """Every leaf that a member lists, as it is passed on."""
+        out: dict[str, Leaf] = {}
+        for member in self.expected().values():
+            twice = out.keys() & member.leaves.keys()
+            out.update({**member.leaves, **{n: self.moves.of_several(out[n], member.leaves[n]) for n in twice}})
         return out
 
     @staticmethod
@@ -129,22 +169,33 @@ class GroupMembership:
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
         """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
+        out: dict[str, ExcludedLeaf] = {}
+        seen: set[str] = set()
+        twice: set[str] = set()
         expected = self.expected()
-        out = [
-            each
-            for node, member in expected.items()
-            for each in member.exceptions_at(frontier_us)
-            if not self._speaks_for_itself(expected, each.node, node)
-        ]
-        return tuple(sorted(out, key=lambda e: e.node))
+        speaking = {leaf for leaf in expected if leaf in expected[leaf].leaves}
+        for node, member in expected.items():
+            own = member.leaves.keys() - (speaking - {node})
+            out.update((each.node, each) for each in member.exceptions_at(frontier_us) if each.node in own)
+            twice |= seen & own
+            seen |= own
+        if twice:  # on a move: what both members have of it counts
+            found = self.leaf_frontiers()
+            lows = [member.lowest_us for member in self.expected().values() if twice & member.leaves.keys()]
+            for leaf in twice:
+                own_us, bound_us = found[leaf]
+                if own_us < frontier_us or leaf in out:
+                    out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *lows))
+        return tuple(sorted(out.values(), key=lambda e: e.node))
 
     def registers(self) -> dict[str, dict[str, int]]:
         """Leaf -> the registers of its member, left out or not: what coverage looks at (4.7)."""
-        out = {}
+        out: dict[str, dict[str, int]] = {}
         for member in self.expected().values():
             if member.hints or member.held:
                 own = {key: member.hint(key) for key in (*member.hints, *member.held)}
-                out.update(dict.fromkeys(member.leaves, own))
+                twice = out.keys() & member.leaves.keys()
+                out.update({**dict.fromkeys(member.leaves, own), **{leaf: lowest(out[leaf], own) for leaf in twice}})
         return out
 
     def hints(self) -> dict[str, int]:
@@ -181,6 +232,7 @@ class GroupMembership:
             history=list(self._history),
             since=agreed.since,
             starts=agreed.starts,
+            moves=self.moves.snapshot(),
         )
 
     @classmethod
@@ -189,6 +241,7 @@ class GroupMembership:
         membership.published_us, membership.moved_us = state.published_us, state.moved_us
         membership.members = {node: Member.restore(member) for node, member in state.members.items()}
         membership._history = deque(state.history)
+        membership.moves = Moves.restore(state.moves)
         membership._agreement = ServingAgreement.restore(
             grace_us, AgreementState(state.since or {}, state.starts or {})
         )

@@ -35,6 +35,7 @@ class Member:
     since_us: int = NEVER_US  # of these, rows that begin before this are repeats: see repeats.py
     older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> its rows that count
     live: bool = False  # its source cannot be read again
+    moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int) -> None:
@@ -56,6 +57,7 @@ class Member:
         self._definitions = None
         for leaf in change.leaves:
             self.leaves[leaf.node] = leaf
+            (self.moved.discard if leaf.before_move is None else self.moved.add)(leaf.node)
             if leaf.node in self.unlisted:
                 self.unlisted[leaf.node] = True
         for name in change.dropped:
@@ -80,6 +82,7 @@ class Member:
         """A leaf is below it no more."""
         self._definitions = None
         self.leaves.pop(leaf, None)
+        self.moved.discard(leaf)
         self.exceptions.pop(leaf, None)
         self.reached.pop(leaf, None)
         self.unlisted.pop(leaf, None)
@@ -195,6 +198,7 @@ class Member:
             dict(state.older),
             state.live,
         )
+        member.moved = {leaf.node for leaf in state.leaves or () if leaf.before_move is not None}
         for query, revision, leaf, start_us in state.begins or ():
             member.begins.setdefault(QueryKey(query, revision), {})[leaf] = start_us
         for query, revision, leaf, end_us in state.ends or ():

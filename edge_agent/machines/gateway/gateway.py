@@ -33,7 +33,8 @@ from edge_agent.machines.gateway.group_state import GroupState
 from edge_agent.machines.gateway.held_readings import HeldReadings
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.gateway.undated import UndatedRecords
-from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.node import Node, refuse
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.slicing.slicer import Slicer, off
 from edge_agent.machines.uplink.step import GroupStep, Hints, Step
 
@@ -333,7 +334,6 @@ class Gateway(Node):
         del goes_on
         if self._anew:
             self._promise_anew(now_us)
-        leaf = Leaf(self.settings.node, self.outbox.epoch)
         steps = []
         for group, state in self.groups.items():
             state.sent = state.serving
@@ -343,7 +343,7 @@ class Gateway(Node):
                 GroupStep(
                     group,
                     promised,
-                    leaves=(leaf,),
+                    leaves=(self._leaf(group),),
                     serving=state.serving,
                     promised_us=state.frontier_us,
                     hints=hints,
@@ -366,7 +366,7 @@ class Gateway(Node):
             state.changed = state.changed or bool(rows)
             sent = frozenset(state.sent or ())
             news = tuple(each for each in state.serving if each not in sent)
-            leaves = () if state.sent is not None else (Leaf(self.settings.node, self.outbox.epoch),)
+            leaves = () if state.sent is not None else (self._leaf(group),)
             state.sent = state.serving
             promise = state.frontier_us if state.frontier_us > before else None
             hints = self._hints(group, state.slicer)
@@ -446,6 +446,14 @@ class Gateway(Node):
             source = self.sources.get(group.source)
             out[group] = max(state.frontier_us, NEVER_US if source is None else source.newest_us + 1)
         return out
+
+    def _leaf(self, group: Group) -> Leaf:
+        """This gateway in a group, with the epoch before its last move if the group was there then (1.5)."""
+        epoch, leaves = self.outbox.moved_from
+        return Leaf(self.settings.node, self.outbox.epoch, epoch if group in leaves else None)
+
+    def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
+        return {group: (self._leaf(group),) for group in self.groups}
 
     def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
         return dict.fromkeys(self.groups, (self.settings.node,))

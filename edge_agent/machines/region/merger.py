@@ -8,7 +8,7 @@ who is below (4.6); gap records and definitions are passed on unchanged (3.5, 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
@@ -19,6 +19,7 @@ from edge_agent.algebra.query.key import EpochKey, QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.machines.checkpoint.append_only import AppendOnlyTable
 from edge_agent.machines.checkpoint.damage import journal_of
+from edge_agent.machines.checkpoint.membership_slots import MembershipSlots
 from edge_agent.machines.checkpoint.slots import (
     CHILD_KEYS,
     CHILDREN,
@@ -31,11 +32,11 @@ from edge_agent.machines.checkpoint.slots import (
     RECEIVED,
     TEXTS,
     WAITING,
-    MembershipSlots,
     epoch_key,
 )
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
+from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
 from edge_agent.machines.downlink.repeats import ALL
 from edge_agent.machines.events import (
@@ -52,7 +53,8 @@ from edge_agent.machines.events import (
     Retire,
     SendReceipt,
 )
-from edge_agent.machines.node import Node, NodeSettings, refuse
+from edge_agent.machines.node import Node, refuse
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.partial_store import PartialStore
 from edge_agent.machines.uplink.step import GroupStep, Step
 
@@ -237,8 +239,8 @@ class Merger(Node):
         return self.groups.setdefault(group, GroupState())
 
     def _leaves(self, group: Group) -> dict[str, Leaf]:
-        members = self.parent.children.memberships[group].expected().values()
-        return {name: leaf for member in members for name, leaf in member.leaves.items()}
+        found = self.parent.children.memberships[group].leaves()
+        return {name: self.outbox.as_moved(group, leaf) for name, leaf in found.items()}
 
     def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
         """The range of each query for all nodes below, and for each leaf that begins later or ends earlier."""
@@ -282,19 +284,32 @@ class Merger(Node):
         ]
         retired = dict.fromkeys(sorted(self._retired.pop(group, ())))
         below = membership.hints() if group.cut.gap_us else {}
-        rows = self.store.release(group, frontier_us, below)  # hints are of the rows that stay
+        left = self._left(membership)
+        gone = {leaf.node: None for _, leaf in left}
+        # what is held goes no later than the report of a leave (1.5); hints are of the rows that stay
+        rows = self.store.flush(group) if left else self.store.release(group, frontier_us, below)
         return GroupStep(
             group,
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
             None if before.exceptions == after.exceptions == after.excepted else after.exceptions,
             tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
-            tuple(name for name in {**before.leaves, **retired} if name not in after.leaves),
+            tuple(n for n in {**before.leaves, **retired} if n not in after.leaves and n not in gone),
             (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),
             frontier_us,
             self.store.hints(group, below),
             after.excepted,
+            left=left,
+            stay=tuple(after.leaves[name] for name in gone if name in after.leaves),
         )
+
+    @staticmethod
+    def _left(membership: GroupMembership) -> tuple[tuple[Leaf | None, Leaf], ...]:
+        """The leaves that have left for another parent, to be passed on."""
+        moves = membership.moves
+        reports, moves.reports = moves.reports, []
+        moves.transit.clear()  # they are expected above from here on
+        return tuple(reports)
 
     def _after_commit(self) -> list[Action]:
         receipts, self._receipts = self._receipts, []
@@ -393,6 +408,10 @@ class Merger(Node):
             frontiers = [member.frontier_us for member in membership.expected().values()]
             out[group] = max([self._group(group).frontier_us, *frontiers])
         return out
+
+    def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
+        memberships = self.parent.children.memberships.items()
+        return {group: tuple(membership.leaves().values()) for group, membership in memberships}
 
     def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
         return {group: tuple(sorted(self._leaves(group))) for group in self.parent.children.memberships}

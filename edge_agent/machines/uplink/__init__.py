@@ -1,7 +1,9 @@
 """Frames to the parent.
 
 - step: everything that one commit sends
-- outbox: epochs, publishing, receipts; pending_frames: what waits for a receipt
+- frame_queue: epochs, publishing; pending_frames: what waits for a receipt
+- outbox: receipts, another journal of the parent, another parent, quota
+- parent_choice: which of several parents; former_lines: frames to those that were left
 - epoch_encoder: steps to frames; frame_packer: frames within the size limit; size_bounds: bytes of their parts
 - promises: what the end of a step states, in as many frames as it needs
 - quota: the gap record for frames that a full spool drops; gap_records: the one for a frame that is given up

@@ -1,15 +1,8 @@
-"""Sends frames to the parent: numbers them, publishes them from the spool until the receipt, then deletes them.
+"""What becomes of the frames of a `FrameQueue`: receipts, another journal of the parent, another parent, damage, quota.
 
-Rules (docs/protocol.md): an epoch has a random 64-bit id and frames numbered from 0 without a hole (1.1); frame 0 is
-the birth, written when the parent's journal is known, nothing is published before (1.2, 3.7); an epoch ends by a flush
-that names the last seq before it (1.3); a broker's PUBACK only makes room in flight (3);
-receipted frames are deleted, the rest sent again with jittered back-off, `sent` is committed before the first publish
-(3.3); a frame that the parent refuses to receipt while it receipts later ones becomes a gap record after 5 re-sendings
-(3.6); heartbeats are neither spooled nor receipted (2.5); a new journal of the parent is a new parent (3.7,
-journal_change.py).
-
-    SPOOLED --mark--> MARKED --publish--> SENT --receipt--> gone
-                        ^------ link down / back-off ---'
+Rules (docs/protocol.md): receipted frames are deleted (3.3); a frame that the parent refuses to receipt while it
+receipts later ones becomes a gap record after 5 re-sendings (3.6); a new journal of the parent is a new parent (3.7,
+journal_change.py); what was sent to a parent that is left stays with it, and ends by a `leave` (1.5, former_lines.py).
 """
 
 from __future__ import annotations
@@ -19,26 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from random import Random
 from typing import Final
 
-from edge_agent.algebra.frame import (
-    LOST,
-    MAX_FRAME_BYTES,
-    MAX_KEYS,
-    NEVER_US,
-    Birth,
-    Frame,
-    Gap,
-    Heartbeat,
-    Receipt,
-)
+from edge_agent.algebra.frame import Birth, Frame, Gap, Leaf, Receipt
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import PortError, WireError
-from edge_agent.machines.checkpoint.slots import BirthState, OutboxState
-from edge_agent.machines.events import Note, Publish, Relieve, SpooledFrame
-from edge_agent.machines.uplink import promises, quota
+from edge_agent.machines.checkpoint.slots import OutboxState
+from edge_agent.machines.events import Note, SpooledFrame
+from edge_agent.machines.uplink import quota
 from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+from edge_agent.machines.uplink.former_lines import OTHER_JOURNALS, FormerLine, leave_frames
+from edge_agent.machines.uplink.frame_queue import FrameQueue
 from edge_agent.machines.uplink.gap_records import gap_of, promises_of
 from edge_agent.machines.uplink.journal_change import (
     Load,
@@ -51,230 +35,136 @@ from edge_agent.machines.uplink.journal_change import (
 from edge_agent.machines.uplink.pending_frames import Pending, PendingFrames
 from edge_agent.machines.uplink.step import Step
 
-RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
-RESEND_MOST_US: Final = 60_000_000
-POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
 KEPT_JOURNALS: Final = 8  # journals that were left: their receipts may still be under way
 OLD_RECEIPTS: Final = 5  # of a journal that was left, with none of the new one between: its parent was restored
 LOOKED_AHEAD: Final = 50  # frames that are searched for the first frontier of each group
-MARK_AHEAD: Final = 1_000  # frames marked `sent` and published without a receipt; bounds what a duplicate storm costs
 
 
-class Outbox:
-    """One node's frames to its parent."""
-
-    def __init__(
-        self,
-        node: str,
-        random: Random,
-        *,
-        version: str,
-        in_flight: int = 20,
-        frame_bytes: int = MAX_FRAME_BYTES,
-        max_keys: int = MAX_KEYS,
-        lost: bool = False,
-    ) -> None:
-        """random: draws epoch ids and jitter. in_flight: publishes that the broker has not confirmed. frame_bytes,
-        max_keys: see EpochEncoder. lost: nothing is known of epochs before (1.2).
-        """
-        self.node, self.version, self.in_flight = node, version, in_flight
-        self.frame_bytes, self.max_keys = frame_bytes, max_keys
-        self.random = random
-        self.journal: int | None = None
-        self.epoch_id = 0
-        self.seq = 0
-        self.predecessor: tuple[int, int] | str | None = LOST if lost else None
-        self.encoder = self.new_encoder()
-        self.pending = PendingFrames()
-        self.forget: list[tuple[int, int]] = []
-        self.replaced: list[Frame] = []
-        self.births: dict[int, Frame] = {}  # of epochs opened before the journal was known, written when it is
-        self.former: tuple[int, EpochEncoder] = (0, self.encoder)  # the epoch before, and its numbers
-        self.outdated = False  # the parent has another journal: nothing leaves until the node has joined it (3.7)
-        self.left: list[int] = []  # journals of the parent that are no more, newest last
-        self.changes = 0  # of the parent's journal
-        self.leaving = 0  # the epoch of which frames are still to be moved into the present one
-        self._to_move: deque[tuple[int, int]] = deque()
-        self._left_encoder = self.encoder  # of that epoch
-        self._old_receipts = 0
-        self._born: dict[int, BirthState] = {}  # of epochs of which frames are in the spool
-        self.withheld: frozenset[Group] = frozenset()  # groups whose frontier would need more registers than there are
-        self.link_up = False
-        self._flying: set[tuple[int, int]] = set()
-        self._uncommitted: list[tuple[int, int]] = []
-        self.spoke_us = NEVER_US
-        # the books (9.1): readings in all frames numbered, without those that a gap record replaced; frames replaced
-        # whose readings are not known; False: the spool is older than its books
-        self.sent_readings = self.lost_readings = self.lost_frames = 0
-        self.whole_books = True
-
-    @property
-    def epoch(self) -> int:
-        """What frames of the present epoch carry: its first 32 bits (1.1)."""
-        return self.epoch_id >> 32
-
-    def draw(self, *, anew: bool = False) -> None:
-        """Draw the id of a new epoch; `open` comes next, with a birth that knows it. anew: for a new journal (3.7)."""
-        if anew:
-            self.predecessor = None
-        elif self.epoch_id:
-            self.predecessor = (self.epoch, self.seq - 1)
-        used = self.pending.epochs() | {self.epoch}
-        self.former = (self.epoch, self.encoder)
-        while self.epoch in used:
-            self.epoch_id = self.random.getrandbits(64) or 1
-        self.encoder, self.seq = self.new_encoder(None if anew else self.encoder), 0
-
-    def new_encoder(self, before: EpochEncoder | None = None) -> EpochEncoder:
-        """An encoder with the limits of this node. before: that of the epoch which goes on."""
-        return EpochEncoder(frame_bytes=self.frame_bytes, max_keys=self.max_keys, before=before)
-
-    def open(self, step: Step) -> list[Frame]:
-        """Begin the epoch drawn: the birth and what does not fit into it. step: members, frontiers, definitions."""
-        held = tuple(sorted(self.pending.epochs()))
-        birth = Birth(self.epoch_id, self.journal or 0, self.predecessor, self.version, held=held)
-        frames = self._add(self.encoder.encode_step(self.epoch, 0, step, birth))
-        self._born = {epoch: each for epoch, each in self._born.items() if epoch in held}
-        self._born[self.epoch] = BirthState(self.epoch_id, self.predecessor, len(frames))
-        if self.journal is None:
-            self.births[self.epoch] = frames[0]
-        return frames
-
-    def put(self, step: Step) -> list[Frame]:
-        """The frames of a step in the present epoch, to be committed. Raises: KeysExhausted (nothing was numbered)."""
-        return self._add(self.encoder.encode_step(self.epoch, self.seq, step))
-
-    def flush(self, step: Step, after: int | None = None) -> list[Frame]:
-        """The last frames of the present epoch (1.3). after: the last seq before the first of them, if not the last."""
-        return self.put(replace(step, flush=self.seq - 1 if after is None else after))
-
-    def restate(self) -> list[Frame]:
-        """Frames that repeat what the numbers of this epoch mean (2.4)."""
-        return self._add(self.encoder.restate(self.epoch, self.seq))
-
-    def _add(self, frames: list[Frame]) -> list[Frame]:
-        for frame in frames:
-            self.sent_readings += frame.readings
-            self.pending.add(frame.epoch, frame.seq)
-            self._uncommitted.append((frame.epoch, frame.seq))
-        self.seq += len(frames)
-        return frames
-
-    def marks(self) -> list[tuple[int, int]]:
-        """Frames to mark as sent in the commit that is being made: those about to be published for the first time."""
-        if not self.link_up or self.journal is None:
-            return []
-        fresh = self.pending.mark(self._markable)
-        self._uncommitted += fresh
-        return fresh
-
-    @property
-    def _markable(self) -> int:
-        return max(MARK_AHEAD - len(self.pending.marked), 0)
-
-    def relieve(self) -> Relieve | None:
-        """What lets frames go, and further ones be published, while a full disk refuses the commit under way."""
-        fresh: list[tuple[int, int]] = []
-        if self.link_up and self.journal is not None and not self.births:
-            fresh = self.pending.mark(self._markable, frozenset(self._uncommitted))
-            self._uncommitted += fresh
-        forget = self.take_forgotten()
-        return Relieve(tuple(forget), tuple(fresh)) if forget or fresh else None
-
-    def relieved(self, marks: Iterable[tuple[int, int]]) -> None:
-        """These are marked durably and may be published."""
-        gone = set(marks)
-        self._uncommitted = [key for key in self._uncommitted if key not in gone]
-
-    def committed(self) -> None:
-        """What was put before is durable now and may be published."""
-        self._uncommitted.clear()
-
-    def learnt_journal(self) -> list[Frame]:
-        """Births that wait for the journal, now with it, as replacements in the spool; none when none waits."""
-        if self.journal is None:
-            return []
-        births = [
-            replace(frame, birth=replace(frame.birth, journal=self.journal))
-            for frame in self.births.values()
-            if frame.birth is not None
-        ]
-        self._uncommitted += [(frame.epoch, frame.seq) for frame in births]
-        self.births.clear()
-        return births
-
-    def take_replaced(self) -> list[Frame]:
-        """Gap records that stand in for given-up frames since the last call, for the commit that is being made."""
-        out, self.replaced = self.replaced, []
-        self._uncommitted += [(frame.epoch, frame.seq) for frame in out]
-        return out
-
-    def take_forgotten(self) -> list[tuple[int, int]]:
-        """Receipted frames since the last call, for the commit that is being made."""
-        out, self.forget = self.forget, []
-        return out
-
-    def publish(self, now_us: int) -> list[Publish]:
-        """What to send now: marked frames in order while there is room, and those whose receipt is overdue."""
-        if not self.link_up or self.journal is None or self.births or self.outdated:
-            return []
-        out, room = list[Publish](), self.in_flight - len(self._flying)
-        if room <= 0:
-            return out
-        waiting, soon_us = set(self._uncommitted), now_us - RESEND_US * 3 // 4  # no back-off is shorter
-        for key, pending in self.pending.marked.items():
-            sent_us = pending.sent_us
-            if (sent_us is not None and sent_us > soon_us) or key in self._flying or key in waiting:
-                continue
-            if room <= len(out):
-                break
-            if sent_us is not None:
-                backoff_us, waited_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US), now_us - sent_us
-                if waited_us < backoff_us * 0.75 or waited_us < backoff_us * (0.75 + 0.5 * self.random.random()):
-                    continue
-            pending.sent_us = now_us
-            pending.tries += 1
-            out.append(Publish(*key))
-        self._flying.update((p.epoch, p.seq) for p in out)
-        if out:
-            self.spoke_us = now_us
-        return out
-
-    def sent(self, epoch: int, seq: int) -> None:
-        """The broker took it: room for another."""
-        self._flying.discard((epoch, seq))
-
-    def link(self, *, up: bool) -> None:
-        """The connection came or went; what was in flight may be lost and is sent again."""
-        self.link_up = up
-        self.spoke_us = NEVER_US
-        self._flying.clear()
-        for pending in self.pending.marked.values():
-            pending.sent_us, pending.tries = None, 0
+class Outbox(FrameQueue):
+    """One node's frames and what its parents answer."""
 
     def receipt(self, receipt: Receipt, load: Callable[[int, int], Frame]) -> list[Note]:
         """Let go what the parent has. load: a spooled frame's content, asked for only when it is given up (3.6)."""
         notes: list[Note] = []
+        former = self.former_lines.line_of(receipt)
+        if former is not None:
+            return self._former_receipt(*former, receipt, load)
+        if receipt.journal != self.journal and self.former_lines.lines and not self._for_us(receipt):
+            return []  # of a parent that was left, and late
         if self.journal is None:
             self.journal = receipt.journal
             notes.append(Note("parent.journal", {"journal": receipt.journal}))
         elif receipt.journal != self.journal:
             return self._other_journal(receipt.journal)
         self._old_receipts = 0
-        top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
-        for key in [k for k in self.pending.marked if k[0] == receipt.epoch]:  # no other was sent
-            seq, pending = key[1], self.pending.marked[key]
-            if seq < receipt.upto or any(low <= seq <= high for low, high in receipt.above):
-                del self.pending[key]
-                self._flying.discard(key)
-                self.forget.append(key)
-            elif seq < top and pending.tries > pending.refused + 1:
-                pending.refused = pending.tries - 1
-                if pending.refused >= POISON_TRIES:
-                    notes.append(self._give_up(key, load(*key)))
+        gone, poison = self.pending.receipted(receipt, self._flying)
+        self.forget += gone
+        notes += [self._give_up(key, load(*key)) for key in poison]
         if receipt.quarantined:
             notes.append(Note("frame.quarantined", {"epoch": receipt.epoch, "seqs": list(receipt.quarantined)}))
         return notes
+
+    # --- another parent (1.5) ---------------------------------------------------------------------------------------
+
+    def _former_receipt(self, parent: str, line: FormerLine, receipt: Receipt, load: Load) -> list[Note]:
+        """A parent that was left has some of its frames, or has lost its journal and with it what it had."""
+        if receipt.journal != line.journal:
+            line.others += 1
+            if line.others < OTHER_JOURNALS or parent in self.lost_lines:
+                return []
+            self.lost_lines.append(parent)
+            return [Note("parent.journal_lost", {"parent": parent, "frames": len(line.pending)})]
+        line.others = 0
+        gone, poison = line.pending.receipted(receipt, line.flying)
+        self.forget += gone
+        notes = [self._give_up(key, load(*key)) for key in poison]
+        if gone and not len(line.pending):
+            notes.append(Note("parent.left", {"parent": parent}))
+        return notes
+
+    def _for_us(self, receipt: Receipt) -> bool:
+        """Whether a receipt of another journal is of the present parent, now that there were others before."""
+        if self.former_lines.knows(receipt.journal):
+            return False
+        present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
+        return present or receipt.epoch == self.ask_epoch
+
+    def end_line(self, parent: str, load: Load) -> FormerLine | None:
+        """Address all that comes to another parent. Returns the line that ends; None where nothing was ever published.
+
+        What was published, or is of an epoch before, stays with the old parent; frames of the present epoch that were
+        never published move into the next one, which must be drawn now.
+        """
+        old, self.parent = self.parent, parent
+        self._asked += 1
+        unsent = [key for key in self.pending.unmarked() if key[0] == self.epoch]
+        first = next(iter(self.pending), None)
+        born = None if first is None else self._born.get(first[0])
+        never = first is not None and first[1] == 0 and not self.pending.marked and born is not None
+        back = self.former_lines.lines.get(parent)
+        if self.journal is None or (never and born is not None and not isinstance(born.predecessor, tuple)):
+            self.former_lines.leave(old, self.journal, None, (), up=self.link_up)
+            self._readdress_all(back, load)
+            return None
+        if (self.epoch, 0) not in self.pending or (self.epoch, 0) in self.pending.marked:
+            end = (self.epoch, unsent[0][1] - 1 if unsent else self.seq - 1)
+        else:
+            assert isinstance(self.predecessor, tuple)
+            end = self.predecessor
+        moving = set(unsent)
+        doubtful = [(key, key in self.pending.marked) for key in self.pending if key not in moving]
+        line = self.former_lines.leave(old, self.journal, end, doubtful, up=self.link_up)
+        for key in list(self.pending):
+            del self.pending[key]
+        self._flying.clear()
+        self._to_move, self.leaving, self._left_encoder = deque(unsent), self.epoch if unsent else 0, self.encoder
+        self.journal = None if back is None else back.journal
+        self.births.clear()
+        return line
+
+    def leave(self, line: FormerLine, leaves: Mapping[Group, Iterable[Leaf]]) -> list[Frame]:
+        """The end of a line, after the epoch that comes next was drawn. leaves: of each group; see `leave_frames`."""
+        line_end = line.end
+        assert line_end is not None
+        back = self.former_lines.lines.get(self.parent)
+        self.predecessor = None if back is None else back.end
+        frames = list(leave_frames((line_end[0], line_end[1] + 1), self.epoch, leaves, self.frame_bytes))
+        for frame in frames:
+            line.pending.add(frame.epoch, frame.seq)
+            self._uncommitted.append((frame.epoch, frame.seq))
+        line.end = (line_end[0], frames[-1].seq)
+        self.moved_from = line_end[0], {group: {leaf.node: leaf for leaf in listed} for group, listed in leaves.items()}
+        return frames
+
+    def _readdress_all(self, back: FormerLine | None, load: Load) -> None:
+        """Nothing was ever published to the old parent: its epochs go to the new one as they are."""
+        self.journal = None if back is None else back.journal
+        for i, epoch in enumerate(dict.fromkeys(epoch for epoch, seq in self.pending if seq == 0)):
+            frame = self.births.pop(epoch, None) or load(epoch, 0)
+            assert frame.birth is not None
+            predecessor = frame.birth.predecessor
+            if i == 0 and (back is not None or isinstance(predecessor, tuple)):
+                predecessor = None if back is None else back.end
+            frame = replace(frame, birth=replace(frame.birth, journal=self.journal or 0, predecessor=predecessor))
+            if epoch in self._born:
+                self._born[epoch] = replace(self._born[epoch], predecessor=predecessor)
+            if epoch == self.epoch:
+                self.predecessor = predecessor
+            if self.journal is None:
+                self.births[epoch] = frame
+            self.replaced.append(frame)
+
+    def accept_loss(self, parent: str, nodes: tuple[str, ...], load: Load) -> tuple[Gap, ...]:
+        """Give up what a parent that was left has not receipted. Returns what is declared. nodes: the leaves here."""
+        line = self.former_lines.lines[parent]
+        keys = list(line.pending)
+        self.forget += keys
+        line.pending, line.flying = PendingFrames(), set()
+        del self.former_lines.lines[parent]
+        self.lost_lines = [each for each in self.lost_lines if each != parent]
+        ends = [line.end for line in self.former_lines.lines.values() if line.end is not None]
+        self.moved_from = (ends[-1][0], self.moved_from[1]) if ends else (0, {})  # the line before that one
+        return self._in_doubt(keys, nodes, load)
 
     # --- another journal of the parent (3.7) ------------------------------------------------------------------------
 
@@ -299,10 +189,11 @@ class Outbox:
         """
         everyone = tuple(sorted({name for names in nodes.values() for name in names}))
         if not self.outdated:  # the process ended while frames moved: nobody knows any more what their numbers mean
-            rest, self.leaving = list(self._to_move), 0
+            rest, left, self.leaving = list(self._to_move), self.leaving, 0
             self._to_move.clear()
             self.forget += rest
-            return False, (*self._in_doubt(rest, everyone, load), *lost_with_journal(reached, nodes))
+            gaps = self._in_doubt(rest, everyone, load)
+            return False, gaps if left == self.moved_from[0] else (*gaps, *lost_with_journal(reached, nodes))
         self.outdated, self.changes = False, self.changes + 1
         spooled = sort_out(((key, key in self.pending.marked) for key in self.pending), self.epoch)
         gaps = self._in_doubt([*spooled.doubtful, *self._to_move], everyone, load)
@@ -358,6 +249,8 @@ class Outbox:
             self.leaving = 0
         return out
 
+    # --- frames that are given up -----------------------------------------------------------------------------------
+
     def _give_up(self, key: tuple[int, int], frame: Frame) -> Note:
         """3.6: a gap record takes the frame's place, with what an honest reader needs of it."""
         gap = gap_of(frame, self.encoder, "poison")
@@ -375,7 +268,7 @@ class Outbox:
                 frame.flush,
             )
         )
-        self.pending.marked[key] = Pending()
+        (self.former_lines.of(key) or self.pending).marked[key] = Pending()
         self.sent_readings -= frame.readings
         self.lost_readings += frame.readings
         return Note("frame.given_up", {"epoch": key[0], "seq": key[1], "readings": gap.readings})
@@ -386,7 +279,8 @@ class Outbox:
         It says what the numbers of the epoch mean, for the frame may have said so first (2.4).
         """
         key = (epoch, seq)
-        if key not in self.pending.marked:
+        pending = self.former_lines.of(key) or self.pending
+        if key not in pending.marked:
             return []
         gap = Gap(tuple(self.encoder.groups), 0, 0, -1, (), "damaged", 1, "sha256")
         known = self.encoder if epoch == self.epoch else self.former[1] if epoch == self.former[0] else None
@@ -396,8 +290,8 @@ class Outbox:
         if seq == 0 and born is not None:
             birth = Birth(born.epoch_id, self.journal or 0, born.predecessor, self.version, born.frames)
         self.replaced.append(Frame(epoch, seq, birth, define, gaps=(gap,)))
-        self._flying.discard(key)
-        self.pending.marked[key] = Pending()
+        self.sent(*key)
+        pending.marked[key] = Pending()
         self.lost_frames += 1
         return [Note("frame.damaged", {"epoch": epoch, "seq": seq})]
 
@@ -436,21 +330,7 @@ class Outbox:
         groups = None if known is None else {number: group for group, number in known.groups.items()}
         return quota.record_of(frames, groups, self.encoder.groups)
 
-    def beat(self, now_us: int, interval_us: int, frontiers: Mapping[Group, int]) -> Heartbeat | None:
-        """A heartbeat if nothing was sent for an interval. Before the journal is known it asks for a receipt."""
-        if not self.link_up or now_us - self.spoke_us < interval_us:
-            return None
-        self.spoke_us = now_us
-        if self.journal is None or self.births or self.outdated or self.leaving:
-            return Heartbeat(self.epoch, -1, ())
-        groups = self.encoder.groups.keys() - self.withheld
-        known = [(self.encoder.groups[g], f) for g, f in frontiers.items() if g in groups and f > NEVER_US]
-        return Heartbeat(self.epoch, self.seq - 1, promises.turn(known, self.frame_bytes, now_us, interval_us))
-
-    @property
-    def spooled(self) -> int:
-        """Frames without a receipt."""
-        return len(self.pending)
+    # --- the spool --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> OutboxState:
         """The epoch in use; its numbers are in slots of their own, for they are larger and change less."""
@@ -467,6 +347,10 @@ class Outbox:
             left=list(self.left),
             leaving=self.leaving,
             changes=self.changes,
+            parent=self.parent,
+            former=self.former_lines.snapshot(),
+            moved_from=self.moved_from[0],
+            moved=[(group, list(leaves.values())) for group, leaves in self.moved_from[1].items()],
         )
 
     def restore(self, state: OutboxState, encoder: EpochEncoder, frames: tuple[SpooledFrame, ...]) -> None:
@@ -476,25 +360,23 @@ class Outbox:
         self.sent_readings, self.lost_readings, self.lost_frames = state.sent, state.lost, state.lost_frames
         self.whole_books = state.whole
         self.left, self.leaving, self.changes = list(state.left), state.leaving, state.changes
+        moved = {group: {leaf.node: leaf for leaf in leaves} for group, leaves in state.moved}
+        self.parent, self.moved_from = state.parent, (state.moved_from, moved)
+        self.former_lines.restore(state.former)
         self.take_over(frames)
 
     def take_over(self, frames: tuple[SpooledFrame, ...]) -> None:
         """The frames of a spool, to be sent; without `restore` where its slots are lost (1.2)."""
         for spooled in frames:
-            if spooled.epoch == self.leaving != 0:
+            pending = self.former_lines.home(spooled.epoch, spooled.seq)
+            if pending is None and spooled.epoch == self.leaving != 0:
                 self._to_move.extend((spooled.epoch, spooled.seq + i) for i in range(spooled.run))
                 continue
+            pending = self.pending if pending is None else pending
             if spooled.sent:
-                self.pending.marked[spooled.epoch, spooled.seq] = Pending()
+                pending.marked[spooled.epoch, spooled.seq] = Pending()
             else:
-                self.pending.add(spooled.epoch, spooled.seq, spooled.run)
+                pending.add(spooled.epoch, spooled.seq, spooled.run)
             frame = spooled.frame
             if frame is not None and frame.birth is not None and frame.birth.journal == 0:
                 self.births[frame.epoch] = frame
-
-    def check(self) -> None:
-        """Invariants, for tests: in flight is spooled and bounded; nothing flies before the journal is known."""
-        assert self._flying <= self.pending.marked.keys()
-        assert len(self._flying) <= self.in_flight
-        assert self.journal is not None or not self._flying
-        assert self.pending.highest(self.epoch) < self.seq

@@ -7,8 +7,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from edge_agent.algebra.frame import Receipt
 
 FrameKey = tuple[int, int]  # epoch, seq
+
+
+RESEND_US: Final = 5_000_000  # several commit intervals of the parent: a receipt that is only slow costs no re-sending
+RESEND_MOST_US: Final = 60_000_000
+POISON_TRIES: Final = 5  # re-sendings before a frame that later frames overtake is replaced (3.6)
 
 
 @dataclass(slots=True)
@@ -50,6 +59,55 @@ class PendingFrames:
             del self[key]
             self.marked[key] = Pending()
         return out
+
+    def due(
+        self, now_us: int, room: int, flying: set[FrameKey], waiting: Set[FrameKey], random: Random
+    ) -> list[FrameKey]:
+        """Marked frames to publish now, in order while there is room, and those whose receipt is overdue (3.3).
+
+        flying: published and not confirmed by the broker; what is due is added. waiting: not committed yet.
+        """
+        out: list[FrameKey] = []
+        if room - len(flying) <= 0:
+            return out
+        soon_us = now_us - RESEND_US * 3 // 4  # no back-off is shorter
+        for key, pending in self.marked.items():
+            sent_us = pending.sent_us
+            if (sent_us is not None and sent_us > soon_us) or key in flying or key in waiting:
+                continue
+            if room - len(flying) <= 0:
+                break
+            if sent_us is not None:
+                backoff_us, waited_us = min(RESEND_US << min(pending.tries - 1, 8), RESEND_MOST_US), now_us - sent_us
+                if waited_us < backoff_us * 0.75 or waited_us < backoff_us * (0.75 + 0.5 * random.random()):
+                    continue
+            pending.sent_us = now_us
+            pending.tries += 1
+            flying.add(key)
+            out.append(key)
+        return out
+
+    def receipted(self, receipt: Receipt, flying: set[FrameKey]) -> tuple[list[FrameKey], list[FrameKey]]:
+        """Let go what a receipt names. Returns (these frames, those to be given up: later ones overtook them; 3.6)."""
+        gone: list[FrameKey] = []
+        poison: list[FrameKey] = []
+        top = receipt.above[-1][1] if receipt.above else receipt.upto - 1
+        for key in [k for k in self.marked if k[0] == receipt.epoch]:  # no other was sent
+            seq, pending = key[1], self.marked[key]
+            if seq < receipt.upto or any(low <= seq <= high for low, high in receipt.above):
+                del self[key]
+                flying.discard(key)
+                gone.append(key)
+            elif seq < top and pending.tries > pending.refused + 1:
+                pending.refused = pending.tries - 1
+                if pending.refused >= POISON_TRIES:
+                    poison.append(key)
+        return gone, poison
+
+    def void(self) -> None:
+        """The connection came or went: what was published may be lost."""
+        for pending in self.marked.values():
+            pending.sent_us, pending.tries = None, 0
 
     def unmarked(self) -> Iterator[FrameKey]:
         """Those never sent, in order; nothing may change while it runs."""

@@ -21,6 +21,7 @@ GROUP_BYTES: Final = 24  # number and frontier of a group, and the heads of its 
 EXCEPTION_BYTES: Final = 22  # of an exception beside its name
 REGISTER_BYTES: Final = 12  # a key and a start at their longest
 BEAT_BYTES: Final = 16  # of a group in a heartbeat, at most
+LEFT_BYTES: Final = 96  # of a leaf that left, its name twice
 GAP_BYTES: Final = 48  # of a gap record without its texts
 
 
@@ -37,7 +38,8 @@ class Promises:
 def size_of(step: Step) -> int:
     """How many bytes the promises of a step take, without registers: an upper estimate."""
     parts = sum(_part_bytes(each) for each in step.groups if _states(each) or each.hints is not None)
-    return parts + sum(map(_gap_bytes, step.gaps)) + sum(_names_bytes(each.dropped) for each in step.groups)
+    names = sum(_names_bytes(each.dropped) + LEFT_BYTES * 3 * len(each.left) for each in step.groups)
+    return parts + sum(map(_gap_bytes, step.gaps)) + names
 
 
 def pages(
@@ -64,6 +66,12 @@ def pages(
         if _states(each) or own:
             part = GroupPart(number, each.frontier_us, exceptions=each.exceptions, registers=own)
             page(_part_bytes(each) + REGISTER_BYTES * len(own)).parts.append(part)
+        for listed, leaf in each.left:
+            if listed is not None:
+                page(LEFT_BYTES).members.append(Members(number, (listed,)))
+            page(LEFT_BYTES).members.append(Members(number, (leaf,), (leaf.node,)))
+        for leaf in each.stay:
+            page(LEFT_BYTES).members.append(Members(number, (leaf,)))
         for some in _chunks(each.dropped, most_bytes):
             page(_names_bytes(some)).members.append(Members(number, (), some))
     return out

@@ -47,6 +47,8 @@ class GroupStep:
     promised_us: the frontier that holds with this step, whether the frame carries it or not. hints: of a group of
     sessions, all of them. excepted: the exceptions that hold until the last frame of the step, from the first that
     lists a leaf.
+    left: leaves that went to another parent: as they were listed, and with their next epoch and the one they left
+    (docs/protocol.md 1.5), which on the wire is listed and dropped in one section. stay: of these, still listed.
     """
 
     group: Group
@@ -59,6 +61,8 @@ class GroupStep:
     promised_us: int = NEVER_US
     hints: Hints | None = None
     excepted: tuple[ExcludedLeaf, ...] = ()
+    left: tuple[tuple[Leaf | None, Leaf], ...] = ()
+    stay: tuple[Leaf, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ from edge_agent.machines.events import (
     SpooledFrame,
 )
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import Node, NodeSettings
+from edge_agent.machines.node import Node
+from edge_agent.machines.parents import NodeSettings
 
 N = TypeVar("N", bound=Node)
 JOURNAL = 7

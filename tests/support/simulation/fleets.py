@@ -18,7 +18,7 @@ from edge_agent.config.definitions.definitions import canonical_query, canonical
 from edge_agent.machines.downlink.member import AHEAD_US
 from edge_agent.machines.events import Configured, Read, Restored
 from edge_agent.machines.gateway.gateway import Gateway
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.numpy.executor import NumpyRoot

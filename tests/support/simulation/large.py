@@ -22,7 +22,7 @@ import numpy as np
 from edge_agent.algebra.query.query import Aggregate, Query, Sensor
 from edge_agent.algebra.windows import Tumbling
 from edge_agent.machines.events import Arrived, Restored
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from edge_agent.machines.region.merger import Merger
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row

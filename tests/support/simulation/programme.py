@@ -42,6 +42,9 @@ CHANCES: Final = {
     "source.live": (1.0,),
     "source.tokens": (1.0,),
     "node.late": (0.5,),
+    "node.move": (0.01, 0.03),
+    "merger.move": (0.01, 0.03),
+    "parent.away": (0.01, 0.03),
     "root.killed": (0.05, 0.3),
 }
 SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is said
@@ -49,6 +52,8 @@ SHARES: Final = {  # of the worlds that have a failpoint; 0.3 where nothing is s
     **dict.fromkeys(("disk.flip_frame", "landing.cut", "epochs.many", "source.live", "source.tokens"), 0.1),
 }
 AT_STARTS: Final = ("disk.flip", "disk.older", "disk.wiped", "source.")  # which take a process that dies
+FORGETFUL: Final = ("disk.flip_slot", "disk.older", "disk.wiped")  # after which a node does not know where it was
+MOVES: Final = ("node.move", "merger.move", "parent.away")
 FRAME_BYTES: Final = (333, 500, 1_500, 5_000, 131_072)
 DELAYS_US: Final = (20 * MS, 500 * MS, 5 * SECOND)
 
@@ -75,6 +80,8 @@ def chaos_of(seed: int, on: Collection[str]) -> Chaos:
         chances.setdefault("process.crash", 0.01)
     if "source.live" in chances:  # what was lost is declared by the node's clock
         chances = {name: chance for name, chance in chances.items() if not name.startswith("clock.")}
+    if any(name in chances for name in FORGETFUL):  # what another parent has, nobody below the root knows (1.5)
+        chances = {name: chance for name, chance in chances.items() if name not in MOVES}
     random = Random(f"world {seed}")
     return Chaos.of(chances, random.choice(DELAYS_US), random.choice(FRAME_BYTES))
 

@@ -10,11 +10,12 @@ from typing import Any, Final
 from edge_agent.algebra.frame import MAX_KEYS
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.machines.events import Commit, Read
-from edge_agent.machines.node import NodeSettings
+from edge_agent.machines.parents import NodeSettings
 from tests.support.simulation import verdict
 from tests.support.simulation.failpoints import MS, SECOND
 from tests.support.simulation.fleets import REMOVED_US, START, Fleet, GatewayHost, Reading
 from tests.support.simulation.limits import drawn
+from tests.support.simulation.moves import AWAY_US, BACK_US, Moves
 from tests.support.simulation.world import Chaos, Host, MergerHost
 
 HEAL_US: Final = 240 * SECOND  # after that much calm what has not arrived is stuck
@@ -113,6 +114,7 @@ class Tree(Fleet):
         super().__init__(seed, chaos, changes=changes, sessions=sessions)
         self.problems: list[str] = []
         self._checked = 0
+        self.moves = Moves(self)
 
     # --- what it is made of -----------------------------------------------------------------------------------------
 
@@ -145,7 +147,16 @@ class Tree(Fleet):
 
     def settings(self, name: str) -> NodeSettings:
         keys = FEW_KEYS if self._few_keys else MAX_KEYS
-        return NodeSettings(name, "sim", 500 * MS if self.seed % 2 else SECOND, SECOND, max_keys=keys)
+        return NodeSettings(
+            name,
+            "sim",
+            500 * MS if self.seed % 2 else SECOND,
+            SECOND,
+            max_keys=keys,
+            parents=self.moves.parents(name),
+            away_us=AWAY_US,
+            back_us=BACK_US,
+        )
 
     # --- a run ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +165,7 @@ class Tree(Fleet):
         with drawn(self.world.faults, self.frame_bytes):
             world = self.world
             world.now_us = START
-            world.run(START + self.length_us, self.check)
+            world.run(START + self.length_us, self._step)
             world.calm()
             until_us = world.now_us + HEAL_US
             calm_us = 0
@@ -163,6 +174,10 @@ class Tree(Fleet):
                 calm_us = calm_us + 2 * SECOND if self.settled_down() else 0
             self.root_host.flush()
         return [*self.problems, *verdict.of(self)]
+
+    def _step(self, now_us: int) -> None:
+        self.moves.step(now_us)
+        self.check(now_us)
 
     def check(self, now_us: int) -> None:
         """What holds after every step: nothing is counted twice."""

@@ -1,0 +1,88 @@
+"""The memberships of a merger in slots of its spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.codec import encode
+from edge_agent.machines.checkpoint.slots import (
+    AGREEMENT,
+    MEMBER,
+    MEMBERSHIPS,
+    AgreementState,
+    MemberDefinitions,
+    MembershipState,
+    MemberState,
+    slot_name,
+)
+
+
+class MembershipSlots:
+    """Memberships in slots: leaves and serving ranges change only with definitions or nodes, frontiers every second;
+    they are stored apart so that a commit does not rewrite both.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        """state: the rows of a spool."""
+        # row -> its leaves, serving and begins: `Member.snapshot` returns the same lists while they are unchanged
+        self._rows: dict[str, tuple[object, ...]] = {row: () for row in state if row.startswith(f"{MEMBER.name}/")}
+
+    def changes(self, memberships: Mapping[Group, MembershipState]) -> dict[str, object]:
+        """The rows to commit."""
+        rows: dict[str, object] = {}
+        moving: dict[Group, MembershipState] = {}
+        there: dict[str, tuple[object, ...]] = {}
+        for group, each in memberships.items():
+            name, members = slot_name(group), {}
+            for node, member in each.members.items():
+                row, content = (
+                    f"{MEMBER.name}/{name}/{node}",
+                    (member.leaves, member.serving, member.begins, member.ends),
+                )
+                there[row] = content
+                known = self._rows.get(row, ())
+                if len(known) < len(content) or any(a is not b for a, b in zip(known, content, strict=True)):
+                    rows[row] = encode(content)
+                members[node] = MemberState(
+                    member.frontier_us,
+                    None,
+                    member.exceptions,
+                    None,
+                    member.out,
+                    member.fresh,
+                    member.ahead,
+                    None,
+                    member.hints,
+                    member.reach_us,
+                    member.again_us,
+                    member.reached,
+                    None,
+                    member.since_us,
+                    member.older,
+                    member.live,
+                )
+            rows |= AGREEMENT.write(AgreementState(each.since or {}, each.starts or {}), name)
+            there |= {f"{AGREEMENT.name}/{name}": ()}
+            moving[group] = replace(each, members=members, since=None, starts=None)
+        gone, self._rows = self._rows.keys() - there.keys(), there
+        return {**dict.fromkeys(gone), **rows, **MEMBERSHIPS.write(moving)}
+
+    @staticmethod
+    def read(state: Mapping[str, Any]) -> dict[Group, MembershipState]:
+        """The memberships among the rows of a spool."""
+        out = {}
+        for group, each in (MEMBERSHIPS.read(state) or {}).items():
+            name, members = slot_name(group), {}
+            for node, member in each.members.items():
+                known = MEMBER.read(state, name, node) or MemberDefinitions([], [], [])
+                members[node] = replace(
+                    member, leaves=known.leaves, serving=known.serving, begins=known.begins, ends=known.ends
+                )
+            agreed = AGREEMENT.read(state, name) or AgreementState({}, {})
+            out[group] = replace(each, members=members, since=agreed.since, starts=agreed.starts)
+        return out

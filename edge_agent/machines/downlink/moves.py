@@ -1,0 +1,108 @@
+"""Leaves of one group that change their parent, as a parent of both sees it (docs/protocol.md 1.5).
+
+A node that moves is listed below its new parent with the epoch that it left at the old one. Its windows count as
+complete only once the old parent has reported that epoch's `leave`, behind all that it held of the node. Where the
+report comes first, the leaf stays expected, at the frontier it had, until it is listed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from edge_agent.algebra.frame import NEVER_US, Leaf
+from edge_agent.machines.checkpoint.slots import MovesState
+from edge_agent.machines.downlink.member import Member
+
+KEPT_LEAVES: Final = 64  # of a leaf: the epoch before its last move is listed with every birth
+Bounds = tuple[int, int]  # frontier, session bound
+
+
+@dataclass(slots=True)
+class Moves:
+    """left: leaf -> epochs whose leave has come. transit: leaf -> (successor, epoch left, frontier, bound) of those
+    that nobody lists. reports: what the tier above must hear: the entry that ended, and (leaf, next epoch, epoch left).
+    carried: leaf -> epochs whose leave has not come, of entries that ended.
+    """
+
+    left: dict[str, list[int]] = field(default_factory=dict)
+    transit: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
+    carried: dict[str, list[int]] = field(default_factory=dict)
+
+    def listed(self, leaf: Leaf, before: Leaf | None) -> None:
+        """A member lists a leaf: it has arrived, unless this is of a line that has not been the last.
+
+        before: the entry that this replaces; of a leaf that moved, its epoch has gone on by now.
+        """
+        if leaf.before_move is not None and before is not None and before.epoch != leaf.epoch:
+            self._has_left(leaf.node, before.epoch)
+        if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
+            self._has_left(leaf.node, leaf.before_move)  # the newest are kept
+        known = self.transit.get(leaf.node)
+        if known is not None and (leaf.epoch == known[0] or leaf.before_move == known[1]):
+            del self.transit[leaf.node]
+
+    def leave(self, member: Member, others: Iterable[Member], report: Leaf) -> None:
+        """A member says that a leaf has left. report: with its next epoch, and the one that it left, or its merger."""
+        name, epoch = report.node, report.before_move
+        assert epoch is not None
+        own, listed = member.leaf_frontiers().get(name), member.leaves.get(name)
+        self.reports.append((listed, report))
+        self._has_left(name, epoch)
+        if listed is not None:
+            if listed.before_move is not None and self.awaited(listed):
+                self.carried.setdefault(name, []).append(listed.before_move)
+            member.drop(name)
+            member.fresh = True
+        awaited = [each for each in self.carried.pop(name, ()) if each not in self.left[name]]
+        if awaited:
+            self.carried[name] = awaited
+        known = self.transit.get(name)
+        if known is not None and known[0] == epoch:
+            del self.transit[name]
+        elsewhere = [each.leaves[name] for each in others if name in each.leaves]
+        here = any(leaf.epoch == report.epoch or leaf.before_move == epoch for leaf in elsewhere)
+        if not here and report.epoch not in self.left[name]:  # else it has gone on from there
+            frontier_us, bound_us = own or (NEVER_US, NEVER_US)
+            self.transit[name] = (report.epoch, epoch, frontier_us, min(bound_us, member.lowest_us))
+
+    def _has_left(self, name: str, epoch: int) -> None:
+        self.left[name] = [*[each for each in self.left.get(name, ()) if each != epoch][1 - KEPT_LEAVES :], epoch]
+
+    def awaited(self, leaf: Leaf) -> bool:
+        """Whether the leave of the epoch that a leaf was in before has not come."""
+        return leaf.before_move is not None and leaf.before_move not in self.left.get(leaf.node, ())
+
+    def bounds(self, found: dict[str, Bounds], awaited: Iterable[str]) -> None:
+        """Lower what leaves on a move have come to. found: by leaf. awaited: whose former parent is not heard."""
+        for name, (_, _, frontier_us, bound_us) in self.transit.items():
+            own = found.get(name, (frontier_us, bound_us))
+            found[name] = min(own[0], frontier_us), min(own[1], bound_us)
+        for name in {*self.carried, *awaited} & found.keys() - self.transit.keys():
+            found[name] = NEVER_US, NEVER_US
+
+    def of_several(self, one: Leaf, other: Leaf) -> Leaf:
+        """The entry to pass on of two: the one that the other came from, until that has left."""
+        if other.before_move == one.epoch or (self.awaited(other) and not self.awaited(one)):
+            return one
+        return other
+
+    def snapshot(self) -> MovesState | None:
+        if not (self.left or self.transit or self.reports):
+            return None
+        return MovesState(
+            left=dict(self.left), transit=dict(self.transit), reports=list(self.reports), carried=dict(self.carried)
+        )
+
+    @classmethod
+    def restore(cls, state: MovesState | None) -> Moves:
+        if state is None:
+            return cls()
+        return cls(dict(state.left), dict(state.transit), list(state.reports), dict(state.carried))
+
+
+def lowest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Registers of two members, the lesser of each key."""
+    return {key: min(one.get(key, us), other.get(key, us)) for key, us in {**one, **other}.items()}

@@ -1,0 +1,144 @@
+"""How a node deals with its parents: which it sends to, a change of parent, a new journal of the parent.
+
+Rules (docs/protocol.md): a move ends the line to the old parent by a `leave`, and what was sent to it stays with it
+(1.5); a parent with a new journal is a new parent, and what the old journal may have held is declared (3.7).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_KEYS, Frame, Gap, Heartbeat, Leaf, Receipt
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.events import Action, Beat, Note
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.step import Step, without_promise
+
+LATE_US: Final = 900_000_000  # late rows sent this long ago are taken to have left the parent
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Who a node is and how often it speaks. Durations in us.
+
+    quota_bytes: of the spool; beyond it frames are dropped (None: no limit). frontier_step_us: frontiers are multiples
+    of it where all window edges are, which keeps frames short (schemas/frame.cddl). frame_bytes: size limit of its
+    frames. max_keys: how many keys one of its epochs numbers. parents: whom it sends to, best first; (): the runtime
+    knows. away_us, back_us: see ParentChoice.
+    """
+
+    node: str
+    version: str = "0"
+    commit_interval_us: int = 1_000_000
+    heartbeat_us: int = 1_000_000
+    in_flight: int = 20
+    frontier_step_us: int = 1_000
+    frame_bytes: int = MAX_FRAME_BYTES
+    max_keys: int = MAX_KEYS
+    quota_bytes: int | None = None
+    parents: tuple[str, ...] = ()
+    away_us: int = 120_000_000
+    back_us: int = 300_000_000
+
+
+class Parents(ABC):
+    """The part of a node that chooses its parent. _declared: losses for the next step; _late: when late rows of a group
+    were sent, from when to when they lie; _moving: this process has begun to move frames to another parent or journal.
+    """
+
+    settings: NodeSettings
+    outbox: Outbox
+    choice: ParentChoice
+    wanted: str
+    _load: Callable[[int, int], Frame]
+    _dirty: bool
+    _renew: bool
+    _moving: bool
+    _declared: tuple[Gap, ...]
+    _late: deque[tuple[int, Group, int, int]]
+
+    def _receipted(self, receipt: Receipt, now_us: int) -> list[Note]:
+        notes = self.outbox.receipt(receipt, self._load)
+        if receipt.journal == self.outbox.journal:
+            self.choice.well(now_us)
+            self.horizon_us = receipt.horizon_us
+        self._dirty = self._dirty or bool(self.outbox.births or self.outbox.lost_lines) or self.outbox.outdated
+        return notes
+
+    def _choose(self, now_us: int) -> list[Action]:
+        """Another parent where the present one is away, or is none of ours any more (1.5)."""
+        outbox = self.outbox
+        asked = self.choice.asks(outbox.parent, now_us)
+        out: list[Action] = [Beat(Heartbeat(self._probe_epoch, -1, ()), asked)] if asked else []
+        waits = not outbox.link_up or outbox.owed
+        wanted = self.choice.wanted(outbox.parent, now_us, waits=waits, unfinished=outbox.former_lines.waiting())
+        if wanted != self.wanted:
+            out.append(Note("parent.changes", {"from": outbox.parent, "to": wanted, "frames": len(outbox.pending)}))
+            self.wanted, self._dirty = wanted, True
+        return out
+
+    @property
+    def _probe_epoch(self) -> int:
+        """In whose name another parent is asked whether it is there: of the present life of this node, and no epoch."""
+        return ~self.outbox.epoch_id & 0xFFFFFFFF
+
+    def _move(self, now_us: int) -> list[Frame]:
+        """The line to the present parent ends by a leave, and one to another begins (1.5)."""
+        leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
+        line = self.outbox.end_line(self.wanted, self._load)
+        self._moving = True
+        if line is None:
+            return []
+        self.outbox.draw(anew=True)
+        frames = self.outbox.leave(line, leaves)
+        return frames + self.outbox.open(without_promise(self._birth_step(now_us)))
+
+    def _accept_loss(self) -> list[Action]:
+        """An operator gives up what parents that were left may not have: it is declared lost."""
+        names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
+        lines = self.outbox.former_lines.waiting()
+        for parent in lines:
+            self._declared += self.outbox.accept_loss(parent, names, self._load)
+        self._renew = self._renew or bool(lines)  # the next birth names no line before it
+        self._dirty = True
+        return [Note("parent.loss_accepted", {"parents": " ".join(lines), "frames": sum(lines.values())})]
+
+    def _join_journal(self, now_us: int) -> list[Frame]:
+        """The parent has a new journal: it gets a birth, what was never published, and then what is lost (3.7)."""
+        self._moving = True
+        nodes = self._leaf_names()
+        late = tuple(
+            Gap((group,), start_us, end_us, -1, nodes.get(group, ()), IN_DOUBT)
+            for sent_us, group, start_us, end_us in self._late
+            if now_us - sent_us < LATE_US
+        )
+        new, declared = self.outbox.join_journal(self._load, self._reached(), nodes)
+        for gap in declared:  # stated again should this journal be lost before it passed them on
+            if gap.reason == IN_DOUBT:
+                self._late.extend((now_us, group, gap.start_us, gap.end_us) for group in gap.groups)
+        self._declared = (*declared, *late)
+        if not new:
+            return []
+        self.outbox.draw(anew=True)
+        return self.outbox.open(without_promise(self._birth_step(now_us)))
+
+    @abstractmethod
+    def _birth_step(self, now_us: int, *, goes_on: bool = False) -> Step:
+        """The step of a birth: members, frontiers, definitions in force (1.2). goes_on: rows of a step may follow."""
+
+    @abstractmethod
+    def _reached(self) -> Mapping[Group, int]:
+        """Of every group the end of all that can have been sent."""
+
+    @abstractmethod
+    def _listed(self) -> Mapping[Group, Sequence[Leaf]]:
+        """Of every group the leaves below this node, or itself, as the present epoch lists them."""
+
+    @abstractmethod
+    def _leaf_names(self) -> Mapping[Group, tuple[str, ...]]:
+        """Of every group the leaves whose readings are sent."""

@@ -1,0 +1,168 @@
+"""Parents that this node has left: what was sent to them stays with them, `leave` at the end (docs/protocol.md 1.5).
+
+A line is all that a node sends to one parent. Its frames are sent again until that parent has receipted them, whether
+it is away for long or not; no other parent gets them, so that nothing counts twice. A parent that answers for such a
+frame with another journal has lost what it had: then the frames are in doubt (3.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from edge_agent.algebra.frame import Frame, Leaf, Receipt
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.checkpoint.slots import FormerLineState
+from edge_agent.machines.events import Publish
+from edge_agent.machines.uplink.frame_packer import FramePacker
+from edge_agent.machines.uplink.pending_frames import FrameKey, Pending, PendingFrames
+
+LAST_GROUP: Final = 2**16 - 1  # numbers of groups in leave frames count down from it: those of the epoch count up
+MARK_AHEAD: Final = 1_000  # frames of a line marked `sent` and published without a receipt
+OTHER_JOURNALS: Final = 3  # receipts in a row that name another journal: a late one names an older one
+
+
+@dataclass(slots=True)
+class FormerLine:
+    """The line to one parent. end: its last epoch and seq, the leave; None: the parent was never sent anything.
+
+    journal: None: it has never answered. up: whether the parent can be reached.
+    """
+
+    journal: int | None
+    end: FrameKey | None
+    pending: PendingFrames = field(default_factory=PendingFrames)
+    up: bool = False
+    flying: set[FrameKey] = field(default_factory=set)
+    others: int = 0
+
+
+class FormerLines:
+    """The lines to all parents that were left. One stays here when it is done: the node may come back (1.2)."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, FormerLine] = {}
+
+    def leave(
+        self,
+        parent: str,
+        journal: int | None,
+        end: FrameKey | None,
+        doubtful: Iterable[tuple[FrameKey, bool]],
+        *,
+        up: bool,
+    ) -> FormerLine:
+        """The line to a parent is left. doubtful: its frames without a receipt, in order; whether ever sent."""
+        known = self.lines.pop(parent, None)
+        pending = PendingFrames() if known is None else known.pending
+        for key, sent in doubtful:
+            if sent:
+                pending.marked[key] = Pending()
+            else:
+                pending.add(*key)
+        if known is not None:
+            journal, end = (known.journal if journal is None else journal), end or known.end
+        self.lines[parent] = line = FormerLine(journal, end, pending, up)
+        return line
+
+    def waiting(self) -> dict[str, int]:
+        """Parent -> frames that it has not receipted, where there are any."""
+        return {parent: len(line.pending) for parent, line in self.lines.items() if len(line.pending)}
+
+    def epochs(self) -> set[int]:
+        """Those of which frames are here."""
+        return {epoch for line in self.lines.values() for epoch in line.pending.epochs()}
+
+    def of(self, key: FrameKey) -> PendingFrames | None:
+        """The frames among which one is."""
+        return next((line.pending for line in self.lines.values() if key in line.pending), None)
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def link(self, parent: str, *, up: bool) -> None:
+        """A parent can be reached, or not; '': all of them."""
+        for name, line in self.lines.items():
+            if parent in ("", name):
+                line.up = up
+                line.flying.clear()
+                line.pending.void()
+
+    def marks(self) -> list[FrameKey]:
+        """Frames to mark as sent in the commit that is being made (3.3)."""
+        return [
+            key
+            for line in self.lines.values()
+            if line.up
+            for key in line.pending.mark(max(MARK_AHEAD - len(line.pending.marked), 0))
+        ]
+
+    def publish(self, now_us: int, in_flight: int, waiting: Set[FrameKey], random: Random) -> list[Publish]:
+        """What to send now, to whom it was written for."""
+        return [
+            Publish(*key, to=parent)
+            for parent, line in self.lines.items()
+            if line.up
+            for key in line.pending.due(now_us, in_flight, line.flying, waiting, random)
+        ]
+
+    def sent(self, key: FrameKey) -> None:
+        """The broker took it."""
+        for line in self.lines.values():
+            line.flying.discard(key)
+
+    # --- receipts ---------------------------------------------------------------------------------------------------
+
+    def line_of(self, receipt: Receipt) -> tuple[str, FormerLine] | None:
+        """The line that a receipt is about, if it is about one of these."""
+        for parent, line in self.lines.items():
+            if receipt.epoch in line.pending.epochs():
+                return parent, line
+        return None
+
+    def knows(self, journal: int) -> bool:
+        """Whether it is the journal of a parent that was left: its receipts may be late."""
+        return any(line.journal == journal for line in self.lines.values())
+
+    # --- the spool --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, FormerLineState]:
+        return {
+            parent: FormerLineState(line.journal, line.end, sorted(line.pending.epochs()))
+            for parent, line in self.lines.items()
+        }
+
+    def restore(self, state: Mapping[str, FormerLineState]) -> None:
+        """From what `snapshot` returns; `home` says whose the frames of the spool are."""
+        self.lines = {parent: FormerLine(each.journal, each.end) for parent, each in state.items()}
+        self._epochs = {epoch: parent for parent, each in state.items() for epoch in each.epochs}
+
+    _epochs: Mapping[int, str] = {}
+
+    def home(self, epoch: int, seq: int) -> PendingFrames | None:
+        """The pending frames of the line to which a spooled frame belongs; None: of the present one.
+
+        Of the epoch in which a line ends, what lies beyond its end is on its way to the next parent.
+        """
+        parent = self._epochs.get(epoch)
+        if parent is None:
+            return None
+        line = self.lines[parent]
+        return None if line.end is not None and epoch == line.end[0] and seq > line.end[1] else line.pending
+
+
+def leave_frames(
+    end: FrameKey, successor: int, leaves: Mapping[Group, Iterable[Leaf]], frame_bytes: int
+) -> Iterator[Frame]:
+    """The frames that end a line, from seq end[1] on. Each says `leave`, as a rule there is one.
+
+    They list all leaves once more, for the frames that listed them may never have been sent: so every group that the
+    successor names is one of which the old parent reports the leave.
+    """
+    packer = FramePacker(frame_bytes)
+    for i, (group, listed) in enumerate(leaves.items()):
+        packer.define_group(LAST_GROUP - i, group)
+        packer.list_leaves(LAST_GROUP - i, tuple(listed))
+    for frame in packer.frames(*end, {}, {}):
+        yield replace(frame, leave=successor)

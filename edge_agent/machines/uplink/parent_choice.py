@@ -1,0 +1,76 @@
+"""Which of several parents a node sends to: the next one while one is away, back when the first is there again.
+
+Pure: it is told what happens, and asked at every event. The present parent is away when for some time the connection
+was down, or something waited for a receipt and none came. A parent before it in the list is asked by a heartbeat of an
+epoch that nobody knows, which any parent answers with a receipt (docs/protocol.md 3.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+PROBE_US: Final = 5_000_000  # between two questions to a parent that is preferred
+MISSED: Final = 3  # questions without an answer, after which it is taken to be away again
+
+
+class ParentChoice:
+    """The choice among the parents of a node, best first."""
+
+    def __init__(self, parents: tuple[str, ...], away_us: int, back_us: int) -> None:
+        """away_us: how long the present one may be silent. back_us: how long a better one must have answered."""
+        self.parents, self.away_us, self.back_us = parents, away_us, back_us
+        self._well_us: int | None = None  # when the present one was last known to be there, or nothing was asked of it
+        self._asked_us: int | None = None
+        self._answered: tuple[int, int] | None = None  # the best one answered first, and last, without a break
+
+    def well(self, now_us: int) -> None:
+        """The present parent answered."""
+        self._well_us = now_us
+
+    def answered(self, now_us: int) -> None:
+        """The best parent answered a question."""
+        first_us = now_us if self._answered is None else self._answered[0]
+        self._answered = first_us, now_us
+
+    def shift(self, by_us: int) -> None:
+        """The clock stepped: no time has passed."""
+        self._well_us = None if self._well_us is None else self._well_us + by_us
+        self._asked_us = None if self._asked_us is None else self._asked_us + by_us
+        self._answered = None if self._answered is None else (self._answered[0] + by_us, self._answered[1] + by_us)
+
+    def asks(self, present: str, now_us: int) -> str:
+        """The parent to be asked now whether it is there; '': none."""
+        if len(self.parents) < 2 or present == self.parents[0]:
+            return ""
+        if self._asked_us is not None and 0 <= now_us - self._asked_us < PROBE_US:
+            return ""
+        self._asked_us = now_us
+        if self._answered is not None and now_us - self._answered[1] > MISSED * PROBE_US:
+            self._answered = None
+        return self.parents[0]
+
+    def wanted(self, present: str, now_us: int, *, waits: bool, unfinished: Collection[str]) -> str:
+        """The parent to send to from now on.
+
+        waits: the connection to the present one is down, or it owes a receipt. unfinished: parents that were left and
+        have not received all that was sent to them.
+        """
+        if not self.parents or present not in self.parents:
+            return self.parents[0] if self.parents else present
+        if len(self.parents) < 2:
+            return present
+        if not waits or self._well_us is None or now_us < self._well_us:
+            self._well_us = now_us
+        best = self.parents[0]
+        if present != best and self._answered is not None and best not in unfinished:
+            first_us, last_us = self._answered
+            if last_us - first_us >= self.back_us and now_us - last_us <= MISSED * PROBE_US:
+                return self._change(best, now_us)
+        if now_us - self._well_us > self.away_us:
+            return self._change(self.parents[(self.parents.index(present) + 1) % len(self.parents)], now_us)
+        return present
+
+    def _change(self, parent: str, now_us: int) -> str:
+        self._well_us, self._asked_us, self._answered = now_us, None, None
+        return parent

@@ -1,0 +1,251 @@
+"""A node that gets another parent: what was sent stays with the old one, and all counts once (protocol 1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import NEVER_US, Frame, Leaf, Members, Receipt
+from edge_agent.algebra.query.query import Group
+from edge_agent.machines.downlink.group_membership import GroupMembership
+from edge_agent.machines.events import Publish
+from edge_agent.machines.uplink.outbox import Outbox
+from edge_agent.machines.uplink.parent_choice import ParentChoice
+from edge_agent.machines.uplink.step import GroupStep, Step
+
+S = 1_000_000
+GROUP = Group("s", "", (), 0)
+OLD, NEW, ASKS = 7, 8, 0
+
+
+class Spooled(dict[tuple[int, int], Frame]):
+    """Frames by (epoch, seq)."""
+
+    def add(self, frames: list[Frame]) -> list[Frame]:
+        self.update({(frame.epoch, frame.seq): frame for frame in frames})
+        return frames
+
+
+def listing(number: int) -> Step:
+    return Step((GroupStep(GROUP, number * S, leaves=(Leaf("g", number),)),))
+
+
+def outbox(spool: Spooled, sent: int, unsent: int) -> Outbox:
+    """One with a parent that has receipted its birth, and frames that were published, or not."""
+    box = Outbox("g", Random(1), version="1")
+    box.parent = "region-1"
+    box.draw()
+    spool.add(box.open(listing(1)))
+    box.receipt(Receipt(0, OLD, 0), load(spool))
+    box.learnt_journal()
+    box.link(up=True)
+    for number in range(sent):
+        spool.add(box.put(listing(number + 2)))
+    box.marks()
+    box.committed()
+    box.publish(0)
+    box.receipt(Receipt(box.epoch, OLD, 1), load(spool))
+    for number in range(unsent):
+        spool.add(box.put(listing(number + 50)))
+    return box
+
+
+def load(spool: Spooled) -> Callable[[int, int], Frame]:
+    return lambda epoch, seq: spool[epoch, seq]
+
+
+def move(box: Outbox, spool: Spooled, parent: str) -> list[Frame]:
+    line = box.end_line(parent, load(spool))
+    assert line is not None
+    box.draw(anew=True)
+    left = spool.add(box.leave(line, {GROUP: (Leaf("g", 1),)}))
+    spool.add(box.open(Step()))
+    return left
+
+
+def test_what_was_sent_stays_with_the_old_parent_and_ends_by_a_leave_that_names_the_successor() -> None:
+    """protocol 1.5: what was never sent goes to the new one."""
+    spool = Spooled()
+    box = outbox(spool, sent=2, unsent=3)
+    old = box.epoch
+    (left,) = move(box, spool, "region-2")
+    assert (left.epoch, left.seq, left.leave) == (old, 3, box.epoch)
+    assert [leaf for change in left.members for leaf in change.leaves] == [Leaf("g", 1)]
+    assert len(box.moved_steps(load(spool), 100)) == 3
+    assert box.former_lines.waiting() == {"region-1": 3}
+    box.marks()
+    box.committed()
+    out = box.publish(100 * S)
+    assert out == [Publish(old, 1), Publish(old, 2), Publish(old, 3)]
+    assert {publish.to for publish in out} == {"region-1"}
+    assert box.journal is None  # nothing goes to the new parent before its journal is known
+    box.receipt(Receipt(old, OLD, 4), load(spool))
+    assert box.former_lines.waiting() == {}
+
+
+def test_a_late_receipt_of_the_old_parent_is_not_taken_for_the_journal_of_the_new_one() -> None:
+    """protocol 1.5, 3.7"""
+    spool = Spooled()
+    box = outbox(spool, sent=1, unsent=0)
+    move(box, spool, "region-2")
+    box.receipt(Receipt(0, OLD, 0), load(spool))
+    box.receipt(Receipt(box.epoch, 99, 0), load(spool))  # of a third one that was asked once
+    assert box.journal is None
+    beat = box.beat(10 * S, S, {})
+    assert beat is not None
+    box.receipt(Receipt(beat.epoch, NEW, 0), load(spool))
+    assert box.journal == NEW
+
+
+def test_back_at_a_former_parent_the_birth_follows_the_leave_there() -> None:
+    """protocol 1.2, 1.5"""
+    spool = Spooled()
+    box = outbox(spool, sent=1, unsent=0)
+    (left,) = move(box, spool, "region-2")
+    box.receipt(Receipt(box.ask_epoch, NEW, 0), load(spool))
+    spool.add(box.learnt_journal())
+    box.marks()
+    box.committed()
+    box.publish(0)
+    (again,) = move(box, spool, "region-1")
+    assert again.leave == box.epoch
+    birth = spool[box.epoch, 0].birth
+    assert birth is not None
+    assert (birth.journal, birth.predecessor) == (OLD, (left.epoch, left.seq))
+
+
+def test_frames_that_nobody_got_go_to_the_new_parent_as_they_are() -> None:
+    """protocol 1.5: a parent that never answered is left without a word."""
+    spool = Spooled()
+    box = Outbox("g", Random(1), version="1")
+    box.parent = "region-1"
+    box.draw()
+    spool.add(box.open(listing(1)))
+    assert box.end_line("region-2", load(spool)) is None
+    box.receipt(Receipt(box.ask_epoch, NEW, 0), load(spool))
+    (birth,) = box.learnt_journal()
+    assert birth.birth is not None
+    assert (birth.birth.journal, birth.birth.predecessor) == (NEW, None)
+
+
+def test_an_old_parent_with_another_journal_makes_what_was_sent_to_it_doubtful() -> None:
+    """protocol 3.7"""
+    spool = Spooled()
+    box = outbox(spool, sent=2, unsent=0)
+    old = box.epoch
+    move(box, spool, "region-2")
+    for _ in range(3):
+        assert box.lost_lines == []
+        box.receipt(Receipt(old, 99, 0), load(spool))
+    assert box.lost_lines == ["region-1"]
+    box.accept_loss("region-1", ("g",), load(spool))
+    assert box.former_lines.waiting() == {}
+    assert box.moved_from == (0, {})
+
+
+# --- a parent of both -------------------------------------------------------------------------------------------------
+
+
+def family(**frontiers: int) -> GroupMembership:
+    """Children that list g with the epoch of their own number, 1, 2, …"""
+    out = GroupMembership(60 * S)
+    for number, (name, frontier_us) in enumerate(frontiers.items(), 1):
+        out.change(name, Members(0, (Leaf("g", number, number - 1 or None),)))
+        out.member(name).promise(frontier_us, frontier_us)
+    return out
+
+
+def left(successor: int, epoch: int) -> Members:
+    return Members(0, (Leaf("g", successor, epoch),), ("g",))
+
+
+def test_a_leaf_has_come_as_far_as_its_old_parent_until_that_reports_the_leave() -> None:
+    """protocol 1.5"""
+    group = family(a=10 * S, b=30 * S)
+    assert group.leaf_frontiers() == {"g": (10 * S, 10 * S)}
+    assert group.leaves() == {"g": Leaf("g", 1)}  # the tier above learns of the move with the leave
+    assert [each.frontier_us for each in group.exceptions_at(20 * S)] == [10 * S]
+    group.change("a", left(2, 1))
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+    assert group.leaves() == {"g": Leaf("g", 2, 1)}
+    assert list(group.expected()) == ["b"]
+
+
+def test_a_leaf_that_left_stays_expected_where_it_was_until_it_is_listed() -> None:
+    """protocol 1.5"""
+    group = family(a=10 * S)
+    group.change("a", left(2, 1))
+    assert group.leaf_frontiers() == {"g": (10 * S, 10 * S)}
+    assert not group.gone
+    group.change("b", Members(0, (Leaf("g", 2, 1),)))
+    group.member("b").promise(30 * S, 30 * S)
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+def test_a_leaf_whose_old_parent_has_not_been_heard_is_missing_for_every_window() -> None:
+    """protocol 1.5"""
+    group = GroupMembership(60 * S)
+    group.change("b", Members(0, (Leaf("g", 2, 1),)))
+    group.member("b").promise(30 * S, 30 * S)
+    assert group.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    restored = GroupMembership.restore(60 * S, group.snapshot())
+    assert restored.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    restored.change("a", left(2, 1))
+    assert restored.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+def test_leaves_that_come_together_all_count() -> None:
+    """protocol 1.5: leaves that come out of order."""
+    group = family(a=10 * S)
+    group.change("c", Members(0, (Leaf("g", 3, 2),)))
+    group.member("c").promise(30 * S, 30 * S)
+    group.change("b", left(3, 2))
+    group.change("a", left(2, 1))
+    assert group.moves.left == {"g": [2, 1]}
+    assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+# --- which parent -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def choice() -> ParentChoice:
+    return ParentChoice(("region-1", "region-2"), 60 * S, 30 * S)
+
+
+def test_another_parent_after_a_time_and_back_when_the_first_has_answered_for_a_while(choice: ParentChoice) -> None:
+    """protocol 1.5"""
+
+    def wanted(present: str, at_s: int, *, waits: bool, unfinished: tuple[str, ...] = ()) -> str:
+        return choice.wanted(present, at_s * S, waits=waits, unfinished=unfinished)
+
+    assert wanted("region-1", 0, waits=True) == "region-1"
+    assert wanted("region-1", 60, waits=True) == "region-1"
+    choice.well(60 * S)
+    assert wanted("region-1", 119, waits=True) == "region-1"
+    assert wanted("region-1", 121, waits=True) == "region-2"
+    assert choice.asks("region-1", 121 * S) == ""
+    for at_s in range(125, 175, 5):
+        assert choice.asks("region-2", at_s * S) == "region-1"
+        assert choice.asks("region-2", at_s * S) == ""
+        choice.answered(at_s * S)
+        assert wanted("region-2", at_s, waits=False, unfinished=("region-1",)) == "region-2"  # not all is there yet
+        want = "region-2" if at_s < 155 else "region-1"
+        if at_s < 155:
+            assert wanted("region-2", at_s, waits=False) == want
+    assert wanted("region-2", 171, waits=False) == "region-1"
+
+
+def test_a_first_parent_that_comes_and_goes_is_not_gone_back_to(choice: ParentChoice) -> None:
+    """protocol 1.5"""
+    for at_s in range(0, 300, 5):
+        if choice.asks("region-2", at_s * S) and at_s % 50 < 25:
+            choice.answered(at_s * S)
+        assert choice.wanted("region-2", at_s * S, waits=False, unfinished=()) == "region-2"
+
+
+def test_a_parent_that_is_not_configured_any_more_is_left(choice: ParentChoice) -> None:
+    assert choice.wanted("region-9", 0, waits=False, unfinished=()) == "region-1"
+    assert ParentChoice((), 1, 1).wanted("region-9", 0, waits=True, unfinished=()) == "region-9"

@@ -1,0 +1,75 @@
+"""Nodes of simulated trees that get another parent: every row is the oracle's, nothing counts twice (protocol 1.5)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.effort import seeds
+from tests.support.simulation import programme
+from tests.support.simulation.trees import Shape, Tree
+from tests.support.simulation.world import Chaos
+
+ROUGH = {"network.drop": 0.1, "network.repeat": 0.1, "process.crash": 0.005}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def hits(first: int, count: int, chances: dict[str, float]) -> Counter[str]:
+    """Trees with these faults, each of which must be right. Returns how often each fault happened."""
+    found = Counter[str]()
+    for seed in seeds(first, count):
+        tree = Tree(seed, Chaos.of(chances, 20_000, 131_072), Shape.of(seed))
+        assert tree.run() == [], seed
+        found += tree.world.faults.hits
+    return found
+
+
+@pytest.mark.seeded
+def test_a_node_that_is_configured_for_another_parent_loses_nothing_and_counts_once() -> None:
+    """protocol 1.5"""
+    assert hits(0, 8, {"node.move": 0.03})["node.move"] > 8
+
+
+@pytest.mark.seeded
+def test_a_node_whose_parent_is_away_goes_to_another_and_back() -> None:
+    """protocol 1.5: what was sent to the first one waits for it."""
+    assert hits(20, 8, {"parent.away": 0.03})["parent.away"] > 8
+
+
+@pytest.mark.seeded
+def test_the_same_on_links_that_lose_and_repeat_with_crashes() -> None:
+    """protocol 1.5, 1.2"""
+    assert hits(40, 6, {"parent.away": 0.02, "node.move": 0.02, **ROUGH})["node.move"] > 2
+
+
+AGAIN = {"parent.away": 0.03, "merger.move": 1e-9}  # mergers have a second parent too
+
+
+@pytest.mark.parametrize("seed", [16, 24])
+def test_worlds_whose_mergers_go_to_another_parent_and_showed_a_hole(seed: int) -> None:
+    """Registers that a leaf left behind; a subtree that nobody above had heard of."""
+    assert hits(seed, 1, AGAIN)["parent.away"] > 0
+
+
+def test_a_gateway_that_goes_to_another_tier_is_still_called_complete_too_early() -> None:
+    """protocol 1.5. Where this fails the hole is mended: move `node.move` and `parent.away` into the gate."""
+    on = {"broker.restart", "network.drop", "parent.away"}
+    wrong = programme.run(149, on, Shape(tiers=4, gateways=2, seconds=8, share=0.5)).wrong
+    assert wrong
+    assert all(line.startswith("complete, yet") for line in wrong)
+
+
+def test_a_gateway_and_its_mergers_that_move_together_are_still_called_complete_too_early() -> None:
+    """protocol 1.5, 5.2. Where this fails the hole is mended: move `merger.move` into the gate."""
+    wrong = Tree(23, Chaos.of(AGAIN, 20_000, 131_072), Shape.of(23)).run()
+    assert wrong
+    assert all(line.startswith("complete, yet") for line in wrong)
