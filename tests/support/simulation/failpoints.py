@@ -44,6 +44,8 @@ FAILPOINTS: Final[Mapping[str, str]] = {
     "clock.skew": "the clocks of nodes differ by up to two seconds",
     "clock.step": "a node's clock steps, by seconds, an hour or a month, and back",
     "clock.unset": "a node starts in 1970 and learns the time five seconds later",
+    "clock.lander": "the lander's clock steps, by seconds, an hour or a month, and back",
+    "command.sent": "an operator tells a node to say its numbers again, or to send again",
     "source.live": "the sensors cannot be read again",
     "source.tokens": "the sensors' messages are acknowledged after the commit, and come again otherwise",
     "node.late": "a gateway starts when others have gone on",

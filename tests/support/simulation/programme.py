@@ -39,6 +39,8 @@ CHANCES: Final = {
     "clock.skew": (0.7,),
     "clock.step": (0.01, 0.03),
     "clock.unset": (0.5,),
+    "clock.lander": (0.01,),
+    "command.sent": (0.01, 0.05),
     "source.live": (1.0,),
     "source.tokens": (1.0,),
     "node.late": (0.5,),

@@ -34,8 +34,9 @@ class RootHost:
         self.journal = world.random.getrandbits(60) | 1
         self.landed: list[Landing] = []
         self.received: dict[str, Any] = {}
+        self.offset_us = self._right_us = 0  # of the lander's clock, and when it is set
         self.damaged = 0  # files that could not be read to their end
-        self._newest_us = 0
+        self._newest_us = 0  # the time of the lander's last record
         self._older: list[dict[str, Any]] = []  # what a journal may come back as
         self.lander: Lander | None = None
         self._build = build
@@ -78,14 +79,15 @@ class RootHost:
                     case _:
                         pass
         except CrashError:
-            self.down(now_us + 2 * SECOND)
+            self.down(self.world.now_us + 2 * SECOND)
 
     def down(self, until_us: int) -> None:
         """The process dies, and is started again at that time."""
         self.lander, self.down_until_us = None, until_us
 
     def heal(self) -> None:
-        """Nothing is wrong with it that goes on."""
+        """Its clock is right from now on."""
+        self._right_us = self.world.now_us
 
     def _land(self, land: Land) -> None:
         found = [record for record in land.objects if isinstance(record, bytes)]
@@ -100,6 +102,7 @@ class RootHost:
         self.received.update(copy.deepcopy(dict(land.received)))
 
     def deliver(self, message: Message, now_us: int) -> None:
+        now_us += self.offset_us
         record = landing.encode(message.topic, now_us, message.payload)
         epoch: int | None = None
         seq: int | None = None
@@ -112,9 +115,18 @@ class RootHost:
         self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:
-        self.do(Tick(), now_us)
+        self._turn_clock(now_us)
+        self.do(Tick(), now_us + self.offset_us)
         if self.world.random.random() < 0.5:
             self.batch()
+
+    def _turn_clock(self, now_us: int) -> None:
+        if self.world.faults.happens("clock.lander"):
+            random = self.world.faults.stream("clock.lander")
+            self.offset_us = random.choice((-30, -3, 3, 30, 3_600, 30 * 86_400)) * SECOND
+            self._right_us = now_us + random.choice((1, 5, 20)) * SECOND
+        elif now_us >= self._right_us:
+            self.offset_us = 0
 
     # --- the root ---------------------------------------------------------------------------------------------------
 
@@ -149,24 +161,23 @@ class RootHost:
 
     def _read(self, content: bytes) -> None:
         """A landing file, as far as it can be read."""
-        decider, newest_us = self.root.decider, 0
+        decider = self.root.decider
         stated: tuple[tuple[str, Receipt], ...] = ()
         try:
             for topic, received_us, payload in landing.iterate(content):
-                newest_us = received_us
                 if topic == landing.TICK_TOPIC:
                     tick = landing.tick(payload)
                     stated = tick.received
                     decider.parent.inbox.journal = tick.journal
-                    decider.parent.children.link(received_us, up=tick.connected)
+                    decider.tick(received_us, self._newest_us or None, connected=tick.connected)
+                    self._newest_us = received_us
                     continue
                 found, message = topics.parse(topic), heard(payload)
                 if found is not None and not isinstance(message, BadEnvelope):
-                    self.root.take(found.node, message, received_us)
+                    self.root.take(found.node, message, min(received_us, self._newest_us))
         except WireError:
             self.damaged += 1
-        decider.stated(stated, max(newest_us, self._newest_us))
-        self._newest_us = max(newest_us, self._newest_us)
+        decider.stated(stated, self._newest_us)
 
 
 def records(content: bytes) -> list[Record]:

@@ -69,6 +69,7 @@ class SourceHost(GatewayHost):
             super().start(now_us)
 
     def started(self, now_us: int) -> None:
+        self.position = self._durable  # what the process before had read is in no commit of this one
         super().started(now_us)
         if self.kind == "tokens":
             self.position = self._durable

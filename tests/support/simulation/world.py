@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from edge_agent.machines.events import (
     Action,
     Arrived,
+    Command,
     Commit,
     Event,
     LinkDown,
@@ -195,6 +196,8 @@ class Host:
         elif self.executor.stuck:
             for event in self.executor.retry(now_us + self.offset_us):
                 self.do(event, now_us)
+        elif faults.happens("command.sent"):
+            self.do(Command(self.rng.choice(["rebirth", "resend"])), now_us)
         elif faults.happens("link.down"):
             self.executor.void()
             self.do(LinkDown(), now_us)
