@@ -101,7 +101,7 @@ def build(
         load,
         grace_us=settings.grace_us,
         named=named,
-        gateways_only=(settings.lower.tiers or 1) == 1,
+        gateways_only=None if settings.lower.tiers is None else settings.lower.tiers == 1,
         pack=pack,
         unpack=unpack,
     )

@@ -25,8 +25,8 @@ GROUP = Group("s", "", (), 0, "revise")
 class Region:
     """A merger of gateways, fed with bytes; what it sends is read as its parent reads it."""
 
-    def __init__(self) -> None:
-        self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, gateways_only=True)
+    def __init__(self, *, gateways_only: bool | None = True) -> None:
+        self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, gateways_only=gateways_only)
         self.sent: list[Frame] = []
         self.quarantined: list[str] = []
         self.now_us = NOW_US

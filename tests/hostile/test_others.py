@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edge_agent.algebra.frame import (
     LEAF_READINGS,
     ExcludedLeaf,
+    Frame,
     Gap,
     GroupPart,
     Leaf,
@@ -108,6 +109,19 @@ def test_a_gateway_that_speaks_for_others_is_not_heard_and_they_are(what: str) -
     assert leaves == {"good"}
     lost = {node for frame in region.sent for gap in frame.gaps for node in gap.nodes}
     assert lost <= {"bad"}
+
+
+def test_where_nobody_says_what_children_are_one_that_has_named_itself_names_no_other() -> None:
+    region = Region(gateways_only=None)
+    region.hears("good", region.birth("good", COUNTED))
+    region.hears("below", region.birth("leaf", COUNTED))  # a region from its first word
+    region.hears("good", Frame(7, 1, gaps=(Gap((GROUP,), 0, NOW_US, 5, ("leaf",), "quota"),)))
+    assert len(region.quarantined) == 1
+    assert "is a gateway itself" in region.quarantined[0]
+    region.hears("below", Frame(7, 1, members=(Members(0, (Leaf("leaf-2", 1),), (), ()),)))
+    assert len(region.quarantined) == 1
+    leaves = {leaf.node for frame in region.sent for change in frame.members for leaf in change.leaves}
+    assert leaves == {"good", "leaf", "leaf-2"}
 
 
 def test_a_state_with_an_invented_number_leaves_the_next_one_to_the_operator() -> None:

@@ -95,7 +95,8 @@ class LowerTable(LinkTable):
     tiers: int | None = setting(
         Number(1, 8, whole=True),
         None,
-        "tiers below: 1 are gateways, and a region lets each of them speak for itself only; a region 1, the root 2",
+        "tiers below; with 1 a region lets each child speak for itself only, without it each that is a gateway by what "
+        "it said first; the grace time follows from it, as if it were 1 at a region and 2 at the root",
     )
     grace_us: int | None = setting(
         Duration(100 * MS, 7 * DAY),

@@ -61,11 +61,11 @@ class ChildFrames:
         named: Iterable[str] = (),
         *,
         bounded: bool = True,
-        gateways_only: bool = False,
+        gateways_only: bool | None = False,
     ) -> None:
         """journal: id of this parent's durable state. grace_us, named: see Children. bounded: see Inbox.
 
-        gateways_only: children are gateways, and each speaks for itself alone.
+        gateways_only: children are gateways, and each speaks for itself alone; None: those that have named themselves.
         """
         self._gateways_only = gateways_only
         self.contradicts: Callable[[Group, Plan], str] = lambda group, plan: ""  # what is not as queries are defined
@@ -322,7 +322,7 @@ class ChildFrames:
 
     def _check_names(self, node: str, frame: Frame) -> None:
         """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
-        if not self._gateways_only:
+        if self._gateways_only is False:
             return
         named = {leaf.node for change in frame.members for leaf in change.leaves}
         named.update(name for change in frame.members for name in change.dropped)
@@ -330,10 +330,16 @@ class ChildFrames:
         named.update(name for gap in frame.gaps for name in gap.nodes)
         named.update(each.node for part in frame.groups for each in part.exceptions or ())
         foreign = sorted(named - {node})
-        if foreign:
-            raise WireError(
-                f"speaks for {', '.join(foreign[:3])}, and [lower] tiers says that children here are gateways"
+        if foreign and (self._gateways_only or node in named or self._is_gateway(node)):
+            says = (
+                "[lower] tiers says that children here are gateways" if self._gateways_only else "is a gateway itself"
             )
+            raise WireError(f"speaks for {', '.join(foreign[:3])}, and {says}")
+
+    def _is_gateway(self, node: str) -> bool:
+        """Whether a child has listed itself, as a region never does."""
+        members = (each.members.get(node) for each in self.children.memberships.values())
+        return any(member is not None and node in member.leaves for member in members)
 
     def _leaves(self, node: str, group: Group, frame: Frame) -> int:
         """How many gateways a frame's rows may be of: those below its sender, those that the frame lists included."""

@@ -82,11 +82,11 @@ class Merger(Node):
         *,
         grace_us: int,
         named: Iterable[str] = (),
-        gateways_only: bool = False,
+        gateways_only: bool | None = False,
         pack: Callable[[Frame | BadFrame], object] = lambda f: f,
         unpack: Callable[[Any], Frame | BadFrame] = lambda f: f,
     ) -> None:
-        """named: children expected before they are heard. gateways_only: children are no regions.
+        """named: children expected before they are heard. gateways_only: as ChildFrames.
 
         pack, unpack: a waiting frame to a plain value and back.
         """
