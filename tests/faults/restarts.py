@@ -66,8 +66,10 @@ class Forks:
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
         """All are killed."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(10)
+        self._process.stdout.close()
 
 
 def serve(arguments: Sequence[str]) -> int:
