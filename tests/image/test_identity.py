@@ -74,6 +74,19 @@ def test_a_device_gets_a_certificate_for_the_key_it_made(
     assert certificate(gateway).serial_number == found.serial_number
 
 
+def test_a_device_enrols_where_no_owner_may_be_changed(
+    url: str, authority: Authority, device: Callable[..., Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox of headwater-enrol.service refuses every system call of the set @chown."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refused)
+    gateway = device("g1")
+    assert gateway.ensure(url, authority.token("g1")).startswith("g1 got a certificate, until ")
+
+
 def test_a_token_is_good_once_and_not_for_long(url: str, authority: Authority, device: Callable[..., Device]) -> None:
     token = authority.token("g1")
     device("g1").ensure(url, token)
