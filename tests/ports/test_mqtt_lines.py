@@ -205,6 +205,35 @@ def test_a_certificate_is_who_one_is(net: Net, brokers: Callable[..., Mosquitto]
     assert not net.of(nobody, Up)
 
 
+def test_a_certificate_that_comes_later_is_found_soon(
+    net: Net, brokers: Callable[..., Mosquitto], certificates: Path, tmp_path: Path
+) -> None:
+    """A gateway starts before it is enrolled: pauses that double would keep it away long after."""
+    broker = brokers(
+        f"cafile {certificates}/ca.pem",
+        f"certfile {certificates}/server.pem",
+        f"keyfile {certificates}/server.key",
+        "require_certificate true",
+    )
+    link = Link(
+        f"mqtts://127.0.0.1:{broker.port}",
+        "gw-1",
+        ca_file=certificates / "ca.pem",
+        cert_file=tmp_path / "gw-1.pem",
+        key_file=certificates / "gw-1.key",
+        backoff_s=(0.05, 60.0),
+    )
+    connection = Connection(link, seed=1)
+    net.open.append(connection)
+    net.reports[connection] = []
+    connection.open()
+    net.until(lambda: net.count(connection, Down) >= 8)
+    assert all(down.retry_s <= 0.05 for down in net.of(connection, Down))
+    assert str(tmp_path / "gw-1.pem") in net.of(connection, Down)[0].why
+    shutil.copy(certificates / "gw-1.pem", tmp_path)
+    net.until(lambda: net.count(connection, Up))
+
+
 # --- the waiter -------------------------------------------------------------------------------------------------------
 
 

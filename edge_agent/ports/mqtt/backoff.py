@@ -28,6 +28,10 @@ class Backoff:
         self._short_lives += 1
         return self._short_lives > 1
 
+    def first_pause_s(self) -> float:
+        """The pause after a failure that no broker noticed. It does not count as an attempt."""
+        return self._first_s * self._random.uniform(0.5, 1.0)
+
     def pause_s(self) -> float:
         """The pause before the next attempt. Counts the attempt."""
         doubled_s: float = self._first_s * 2 ** min(self._attempts, 16)

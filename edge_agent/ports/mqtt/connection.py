@@ -137,7 +137,7 @@ class Connection:
         assert dial is not None
         sock = dial.take()
         if sock is None:
-            self._failed(dial.why, was_up=False)
+            self._failed(dial.why, was_up=False, local=dial.local)
             return
         link = self.link
         self._generation += 1
@@ -186,8 +186,9 @@ class Connection:
             why += f", again {lasted_s:.1f} s after connecting: does another client use {self.link.client_id!r}?"
         self._failed(why, was_up=was_up)
 
-    def _failed(self, why: str, *, was_up: bool) -> None:
-        pause_s = self._backoff.pause_s()
+    def _failed(self, why: str, *, was_up: bool, local: bool = False) -> None:
+        # A certificate that is not there yet troubles no broker: it is looked for again soon, however long it took.
+        pause_s = self._backoff.first_pause_s() if local else self._backoff.pause_s()
         self._due = self._now() + pause_s
         self._reports.append(Down(why, pause_s, was_up))
 

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import threading
+from pathlib import Path
 from typing import Any
 
 from edge_agent.ports.mqtt.link import Link
@@ -16,6 +17,7 @@ class Dial:
 
     def __init__(self, link: Link) -> None:
         self.why = ""
+        self.local = False  # it failed for want of a file here; nobody else has noticed
         self._link = link
         self._sock: socket.socket | None = None
         self._done = self._abandoned = False
@@ -56,6 +58,12 @@ class Dial:
             self.why = f"{self._link.url}: the certificate is not accepted: {err.verify_message}"
         except ssl.SSLError as err:
             self.why = f"{self._link.url}: TLS: {err.reason or err}"
+        except FileNotFoundError as err:  # which has no file name
+            link = self._link
+            files = (file for file in (link.ca_file, link.cert_file, link.key_file) if file is not None)
+            missing = next((file for file in files if not Path(file).exists()), None)
+            self.local = missing is not None
+            self.why = f"{missing}: {err.strerror}" if missing else f"{link.url}: {err.strerror}"
         except OSError as err:
             self.why = f"{self._link.url}: {err.strerror or err}"
         except Exception as err:  # a name that no resolver takes, a key that is none: the thread must end with a word
@@ -69,18 +77,23 @@ class Dial:
     def _connect(self) -> socket.socket:
         link = self._link
         host, port, tls = link.address()
+        context = self._context() if tls else None  # first: no broker sees an attempt without a certificate
         name: Any = host.encode() if host.isascii() else host  # a str would load the codec idna: 0.4 MB
         sock = socket.create_connection((name, port), timeout=link.connect_timeout_s)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # receipts and small frames should not wait
-            if tls:
-                context = ssl.create_default_context(cafile=link.ca_file)
-                context.minimum_version = ssl.TLSVersion.TLSv1_2
-                if link.cert_file is not None:
-                    context.load_cert_chain(link.cert_file, link.key_file)
+            if context is not None:
                 sock = context.wrap_socket(sock, server_hostname=host)
         except BaseException:
             sock.close()
             raise
         sock.setblocking(False)
         return sock
+
+    def _context(self) -> ssl.SSLContext:
+        link = self._link
+        context = ssl.create_default_context(cafile=link.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if link.cert_file is not None:
+            context.load_cert_chain(link.cert_file, link.key_file)
+        return context
