@@ -39,6 +39,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         *CORE,
     },
     "edge_agent/runtime": AGENT,
+    "edge_agent/provisioning": {"edge_agent.config", *CORE},
     "edge_agent/identity": {"cryptography", "edge_agent.config", *CORE},
     "edge_agent/demo": {
         "numpy",

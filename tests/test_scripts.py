@@ -90,7 +90,7 @@ def test_set_up_without_rights_prints_one_line_to_run_and_stops(tmp_path: Path) 
     assert done.returncode == 3, done.stderr
     assert not done.stdout
     (line,) = done.stderr.splitlines()
-    missing = "mosquitto strace openssl shellcheck systemd-analyze java python"
+    missing = "mosquitto strace openssl shellcheck systemd-analyze mtools java python"
     assert line.startswith(f"setup: missing: {missing}; run this line, then again: sudo apt-get update && ")
-    packages = "mosquitto mosquitto-clients strace openssl shellcheck systemd default-jre-headless python3 python3-venv"
-    assert line.endswith(f"install -y {packages}")
+    packages = "mosquitto mosquitto-clients strace openssl shellcheck systemd mtools"
+    assert line.endswith(f"install -y {packages} default-jre-headless python3 python3-venv")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from edge_agent.cli.main import COMMAND_OF
+from edge_agent.config.node_file.gateway_file import MACHINE_TABLES, NAME, parse_gateway_file
 from edge_agent.config.node_file.node_tables import ROLES, ROOT_ID
-from edge_agent.config.node_file.sample import sample
+from edge_agent.config.node_file.sample import sample, sample_gateway_file
 from edge_agent.config.node_file.settings import DEFAULT_FILE, parse
 from edge_agent.errors import ConfigError
 
@@ -21,6 +22,7 @@ EXAMPLES = """\
   headwater init                                        # headwater.toml of a gateway named like this machine
   headwater init --id press-1 --parent region-a --broker mqtts://broker.example
   headwater init --role region region.toml
+  headwater init --for-image --id press-1               # gateway.toml for the gateway image
   headwater init --role root -                          # to standard output
 """
 _LOOPBACK: Final = "mqtt://127.0.0.1:1883"
@@ -34,15 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", help="id of the node (default: from the host name; root for a root)")
     parser.add_argument("--broker", default=_LOOPBACK, help=f"broker above; of a root, its own (default {_LOOPBACK})")
     parser.add_argument("--parent", default=ROOT_ID, help=f"id of the node above (default {ROOT_ID})")
+    parser.add_argument("--for-image", action="store_true", help="write a gateway.toml for the gateway image")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def main(args: argparse.Namespace) -> int:
     """Write the file. Raises: ConfigError if an option is wrong or the file exists."""
     name = args.id or (ROOT_ID if args.role == "root" else _own_name())
+    if args.for_image and args.role != "gateway":
+        raise ConfigError(f"--for-image is for a gateway, not for a {args.role}")
+    if args.for_image and args.file == DEFAULT_FILE:
+        args.file = NAME
     shown = DEFAULT_FILE if args.file == "-" else args.file
-    text = sample(args.role, shown, id=name, broker=args.broker, parent=args.parent)
-    parse(text, shown)  # a wrong id or address is refused before anything is written
+    chosen = {"id": name, "broker": args.broker, "parent": args.parent}
+    # a wrong id or address is refused before anything is written
+    if args.for_image:
+        text = sample_gateway_file(shown, MACHINE_TABLES, **chosen)
+        parse_gateway_file(text.encode(), shown)
+    else:
+        text = sample(args.role, shown, **chosen)
+        parse(text, shown)
     if args.file == "-":
         sys.stdout.write(text)
         return 0
@@ -57,6 +70,9 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{file}: {(err.strerror or str(err)).lower()}; name a file in a folder you may write"
         ) from err
+    if args.for_image:
+        print(f"{file}: for gateway {name}; next: headwater image configure IMG_OR_DEVICE --config {file}")
+        return 0
     verb = COMMAND_OF[args.role]
     print(f"{file}: a {args.role} named {name}; next: headwater check {file}, then headwater {verb} {file}")
     return 0

@@ -33,6 +33,7 @@ VERBS: Final = {  # name -> line of `headwater --help`, in the order of first us
     "maintain": "compact and clean the tables",
     "ca": "keep the certificate authority of a fleet",
     "enrol": "get and renew the certificate of a node",
+    "image": "put a configuration on the gateway image",
     "broker-config": "write the configuration of a broker",
     "demo": "run the whole tree here, kill parts of it, compare the results",
 }

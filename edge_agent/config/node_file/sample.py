@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from edge_agent.config.checking.checker import REQUIRED, Key
@@ -66,10 +67,37 @@ def sample(role: str, file: str = "headwater.toml", **chosen: str) -> str:
     return "".join(parts) + (_DEFINITIONS if role == "gateway" else "")
 
 
+_IMAGE: Final = """\
+# gateway.toml of {id}: everything the gateway image needs to know. Put it on the card with
+# `headwater image configure IMG_OR_DEVICE --config {file}`, or copy it to the card's first partition.
+# It is applied at every boot; mistakes are in gateway-errors.txt beside it. A key behind a # has the default shown.
+"""
+_IMAGE_END: Final = """
+# Sensors and queries may stand here too, as in headwater.toml, or are published on MQTT: docs/configure.md.
+"""
+
+
+def sample_gateway_file(file: str, machine: Mapping[str, type], **chosen: str) -> str:
+    """A gateway.toml that passes the check. machine: its tables beside headwater.toml's. chosen: as in `sample`."""
+    values: dict[str, dict[str, str]] = {
+        "node": {"id": chosen["id"]},
+        "uplink": {name: chosen[name] for name in ("broker", "parent") if name in chosen},
+    }
+    parts = [_IMAGE.format(id=chosen["id"], file=file)]
+    tables = [("node", TABLES["node"]), ("uplink", TABLES["uplink"]), *machine.items()]
+    for name, table in tables:
+        about = (table.__doc__ or "").partition("]: ")[2].splitlines()[0]
+        hidden = name in machine  # each switches something on
+        keys = [key for key in keys_of(table) if not key.name.endswith("_file") and key.name != "role"]
+        lines = [_line(key, values.get(name, {}), hidden) for key in keys]
+        parts.append("\n".join([f"\n# {about[0].upper()}{about[1:]}", f"{'# ' if hidden else ''}[{name}]", *lines, ""]))
+    return "".join(parts) + _IMAGE_END
+
+
 def _line(key: Key, values: dict[str, str], hidden: bool) -> str:
     """The line of one key: with the chosen value, or behind # with its default."""
     shown = key.name in values or key.default is REQUIRED
-    value = values.get(key.name, "") if shown else key.default
+    value = values.get(key.name, None if hidden else "") if shown else key.default
     text = json.dumps(value if shown or value is None else key.kind.write(value), ensure_ascii=False)
     setting = f"{key.name} = {'...' if value is None else text}"
     about = key.doc + (f" ({key.why})" if key.why else "")

@@ -105,19 +105,20 @@ def parse(payload: bytes | str | Mapping[str, object], name: str = DEFAULT_FILE)
     except ConfigError as err:
         raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
     report = Report(document)
-    settings = _read(document.value, report)
+    settings = read_settings(document.value, report)
     report.finish(name)
     if not isinstance(settings, Settings):
         raise ConfigError(f"{name}: not understood")  # unreachable: BAD leaves a problem behind
     return settings
 
 
-def _read(value: Mapping[str, object], report: Report) -> Any:
+def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, ...] = ()) -> Any:
+    """Settings, or BAD with problems in the report. also: tables that another file has beside these."""
     for name in value:
         if name not in TABLES and name not in KINDS:
             plural = {f"{kind}s": kind for kind in KINDS} | {"queries": "query", "gateway": "node", "cloud": "root"}
-            near = plural.get(name) or nearest(name, (*TABLES, *KINDS))
-            report.unknown((), name, (), f"[{near}]" if near else f"tables are {', '.join((*TABLES, *KINDS))}")
+            near = plural.get(name) or nearest(name, (*TABLES, *KINDS, *also))
+            report.unknown((), name, (), f"[{near}]" if near else f"tables are {', '.join((*TABLES, *KINDS, *also))}")
     read_tables: dict[str, Any] = {}
     for name, table in TABLES.items():
         if name in value:

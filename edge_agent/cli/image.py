@@ -1,0 +1,65 @@
+"""`headwater image`: the gateway image: gateway.toml onto a card, and applied at boot."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from edge_agent.config.node_file.gateway_file import NAME, parse_gateway_file
+from edge_agent.errors import ConfigError, PortError
+
+HELP = "Work with the gateway image: put a checked gateway.toml on an image or a card, or apply it (on the gateway)."
+EXAMPLES = """\
+  headwater init --for-image --id press-1 gateway.toml
+  headwater image check gateway.toml
+  headwater image configure headwater-gateway-arm64.img --config gateway.toml
+  headwater image configure /dev/sdX --config gateway.toml        # a flashed card
+  headwater image errors /dev/sdX                                 # what a gateway did not like
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    check = verbs.add_parser("check", help="list every mistake of a gateway.toml")
+    check.add_argument("config", type=Path, nargs="?", default=Path(NAME), metavar="FILE")
+    configure = verbs.add_parser("configure", help="put a gateway.toml on an image or a card")
+    configure.add_argument("disk", type=Path, metavar="IMG_OR_DEVICE")
+    configure.add_argument("--config", type=Path, default=Path(NAME), metavar="FILE", help=f"({NAME})")
+    errors = verbs.add_parser("errors", help="print what a gateway wrote about its gateway.toml")
+    errors.add_argument("disk", type=Path, metavar="IMG_OR_DEVICE")
+    apply = verbs.add_parser("apply", help="on the gateway, at boot: apply gateway.toml")
+    apply.add_argument("config", type=Path, metavar="FILE")
+    apply.add_argument("--root", type=Path, default=Path("/"), metavar="FOLDER", help="write below this folder (/)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do one of its commands. Raises: ConfigError, PortError."""
+    from edge_agent.provisioning import fat
+    from edge_agent.provisioning.first_boot import ERRORS, apply, report
+
+    if args.what == "apply":
+        applied = apply(args.config, args.root)
+        report(applied, args.config, lambda line: print(f"headwater: {line}", file=sys.stderr))
+        print(
+            f"headwater: {args.config.name} applied, node {applied.node}" if applied.node else "headwater: no gateway"
+        )
+        return 0 if not applied.errors else 1
+    if args.what == "errors":
+        sys.stdout.write(fat.get(args.disk, ERRORS).decode("utf-8", "replace").replace("\r\n", "\n"))
+        return 0
+    try:
+        payload = args.config.read_bytes()
+    except OSError as err:
+        raise ConfigError(f"{args.config}: {(err.strerror or str(err)).lower()}; `headwater init --for-image`") from err
+    found = parse_gateway_file(payload, str(args.config))
+    node = found.settings.node.id
+    if args.what == "check":
+        print(f"{args.config}: gateway {node}, all right")
+        return 0
+    try:
+        fat.put(args.disk, payload)
+    except OSError as err:
+        raise PortError(f"{args.disk}: {err.strerror}") from err
+    print(f"{args.disk}: {NAME} of {node}; at its next boot the gateway applies it")
+    return 0

@@ -1,0 +1,226 @@
+"""gateway.toml of the image: the settings of a gateway, and of the machine that it runs on.
+
+Beside the tables of `headwater.toml` it has those below. A card is given to the gateway as it is, so this file may hold
+secrets: it is readable for whoever holds the card, which also holds the gateway's key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface
+from pathlib import PurePosixPath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from edge_agent.config.checking.checker import BAD, Report, complete, line_of, read_table, type_of
+from edge_agent.config.checking.composite_types import ListOf
+from edge_agent.config.checking.documents import Path, read
+from edge_agent.config.checking.value_types import AsWritten, Text
+from edge_agent.config.node_file.node_tables import keys_of, setting
+from edge_agent.config.node_file.settings import MAX_FILE_BYTES, Settings, read_settings
+from edge_agent.errors import ConfigError
+
+NAME: Final = "gateway.toml"
+IDENTITY: Final = PurePosixPath("/var/lib/headwater-identity")  # of `headwater enrol` on the image
+LOCAL_PASSWORD: Final = PurePosixPath("/run/headwater/local-password")  # the agent's, at its own broker
+LOCAL_BROKER: Final = "mqtt://127.0.0.1:1883"
+AGENT_USER: Final = "headwater"
+
+
+@dataclass(frozen=True, slots=True)
+class Address(AsWritten):
+    """An IP address; `prefix`: with the length of its network."""
+
+    prefix: bool = False
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        hint = 'like "192.168.1.20/24"' if self.prefix else 'like "192.168.1.1"'
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted an address, got {type_of(value)}", hint)
+        try:
+            if self.prefix and "/" not in value:
+                return report.wrong(at, value, "an address without the length of its network", hint)
+            return str(ip_interface(value) if self.prefix else ip_address(value))
+        except ValueError:
+            return report.wrong(at, value, "no IP address", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Pem(AsWritten):
+    """Certificates as PEM text, of several lines."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        hint = "`headwater ca token` prints it"
+        if not isinstance(value, str):
+            return report.wrong(at, value, f"wanted a certificate, got {type_of(value)}", hint)
+        body = r"\s*(-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*)+"
+        if len(value) > 65_536 or not re.fullmatch(body, value):
+            return report.wrong(at, None, "no certificate in PEM", hint)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Https(AsWritten):
+    """The address of an authority's service."""
+
+    def read(self, value: Any, at: Path, report: Report) -> Any:
+        hint = 'like "https://ca.example:8443"'
+        try:
+            url = urlsplit(value) if isinstance(value, str) else None
+            fits = url is not None and url.scheme == "https" and url.hostname and url.port != 0
+        except ValueError:
+            fits = False
+        plain = isinstance(value, str) and re.fullmatch(r"https://[A-Za-z0-9.:\[\]-]{1,300}/?", value)
+        return value if fits and plain else report.wrong(at, value, "no https address", hint)
+
+
+_HOST: Final = Text("a host", r"[A-Za-z0-9.:-]{1,253}", "a name or an address")
+_SSH_KEY: Final = Text(
+    "an SSH key",
+    r"(ssh-ed25519|ecdsa-sha2-nistp\d+|ssh-rsa|sk-[a-z0-9@.-]+) [A-Za-z0-9+/=]+( .*)?",
+    "a line of id_*.pub",
+    4000,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolTable:
+    """[enrol]: where the certificate of this gateway comes from. `headwater ca token` prints this table."""
+
+    url: str = setting(Https(), doc="the authority's service, https://host:port")
+    token: str | None = setting(
+        Text("a token", r"[A-Za-z0-9_-]{8,200}"), None, "one-time token; not needed once enrolled"
+    )
+    ca: str = setting(Pem(), doc="certificate of the authority, PEM")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTable:
+    """[network]: how the machine reaches others; left out: a cable, with addresses from DHCP."""
+
+    address: str | None = setting(Address(prefix=True), None, "fixed address with prefix; left out: from DHCP")
+    router: str | None = setting(Address(), None, "router, with a fixed address")
+    dns: tuple[str, ...] = setting(ListOf(Address(), most=3), (), "name servers, with a fixed address")
+    wifi_ssid: str | None = setting(Text("a network's name", longest=32), None, "Wi-Fi instead of the cable")
+    wifi_password: str | None = setting(
+        Text("a password", r".{8,63}", "8 to 63 characters"), None, "its password (WPA)"
+    )
+    wifi_country: str | None = setting(
+        Text("a country", "[A-Z]{2}", 'like "DE"'), None, "country, for the radio's rules"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeTable:
+    """[time]: time servers (NTP); left out: those of DHCP, then Debian's."""
+
+    servers: tuple[str, ...] = setting(ListOf(_HOST, least=1, most=8), doc="names or addresses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshTable:
+    """[ssh]: who may log in, as root, with a key; left out: nobody, and no service listens."""
+
+    keys: tuple[str, ...] = setting(ListOf(_SSH_KEY, least=1, most=20), doc="public keys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBrokerTable:
+    """[local_broker]: a Mosquitto on this gateway, port 1883, for sensors that publish on MQTT; left out: none."""
+
+    user: str = setting(Text("a user name", r"[A-Za-z0-9_.-]{1,64}"), "sensors", "user name of the sensors")
+    password: str = setting(
+        Text("a password", r"[!-~]{8,100}", "8 to 100 letters, digits and signs"), doc="their password"
+    )
+    address: str = setting(
+        Address(),
+        "0.0.0.0",  # noqa: S104 - behind a password
+        "address it listens on",
+        "all: set one where a gateway has two networks",
+    )
+
+
+MACHINE_TABLES: Final[dict[str, type]] = {
+    "enrol": EnrolTable,
+    "network": NetworkTable,
+    "time": TimeTable,
+    "ssh": SshTable,
+    "local_broker": LocalBrokerTable,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayFile:
+    """A checked gateway.toml. tables: those of headwater.toml, as the gateway reads them."""
+
+    settings: Settings
+    tables: Mapping[str, object]
+    enrol: EnrolTable | None = None
+    network: NetworkTable | None = None
+    time: TimeTable | None = None
+    ssh: SshTable | None = None
+    local_broker: LocalBrokerTable | None = None
+
+
+def parse_gateway_file(payload: bytes, name: str = NAME) -> GatewayFile:
+    """Read and check a gateway.toml. Raises: ConfigError with every problem, one line each."""
+    try:
+        document = read(payload, MAX_FILE_BYTES)
+    except ConfigError as err:
+        raise ConfigError("\n".join(line_of(p, name) for p in err.problems), err.problems) from err
+    report = Report(document)
+    ours: dict[str, Any] = {}
+    for word, table in MACHINE_TABLES.items():
+        if word in document.value:
+            keys = keys_of(table)
+            values = read_table(keys, document.value[word], (word,), report)
+            ours[word] = table(**{key.inside: values[key.name] for key in keys}) if complete(values) else BAD
+    _machine(ours, report)
+    tables = _node_tables(document.value, ours, report)
+    settings = read_settings(tables, report, also=tuple(MACHINE_TABLES))
+    report.finish(name)
+    assert isinstance(settings, Settings)
+    return GatewayFile(settings=settings, tables=tables, **ours)
+
+
+def _node_tables(value: Mapping[str, object], ours: Mapping[str, Any], report: Report) -> dict[str, object]:
+    """The tables of headwater.toml, with what the image decides: where certificates are, and the local broker."""
+    tables = {word: table for word, table in value.items() if word not in MACHINE_TABLES}
+    node, uplink, spool = (tables.get(word) for word in ("node", "uplink", "spool"))
+    if isinstance(node, Mapping) and node.get("role", "gateway") != "gateway":
+        report.wrong(("node", "role"), node["role"], "the image is of a gateway", "leave it out")
+    if isinstance(spool, Mapping) and "path" in spool:
+        report.wrong(
+            ("spool", "path"), spool["path"], "the image keeps the spool on its data partition", "leave it out"
+        )
+    if isinstance(uplink, Mapping):
+        for word in ("ca_file", "cert_file", "key_file", "password_file"):
+            if word in uplink:
+                report.wrong(("uplink", word), uplink[word], "the image has no such file", "use [enrol]")
+        secure = str(uplink.get("broker", "")).startswith("mqtts://")
+        if ours.get("enrol") is not None and secure:
+            files = {"ca_file": "ca.pem", "cert_file": "current/cert.pem", "key_file": "current/key.pem"}
+            tables["uplink"] = dict(uplink) | {word: str(IDENTITY / file) for word, file in files.items()}
+        elif ours.get("enrol") is not None:
+            report.wrong(("uplink", "broker"), uplink.get("broker"), "[enrol] without TLS", "use mqtts://...")
+    if "local" in tables:
+        report.wrong(("local",), None, "the image has a broker of its own", "use [local_broker]")
+    elif ours.get("local_broker") is not None:
+        tables["local"] = {"broker": LOCAL_BROKER, "user": AGENT_USER, "password_file": str(LOCAL_PASSWORD)}
+    return tables
+
+
+def _machine(ours: Mapping[str, Any], report: Report) -> None:
+    """What one key alone cannot show."""
+    network, broker = ours.get("network"), ours.get("local_broker")
+    if isinstance(network, NetworkTable):
+        if network.address is None and (network.router or network.dns):
+            report.wrong(("network",), None, "router and dns without an address come from DHCP", "add address = ...")
+        if (network.wifi_ssid is None) != (network.wifi_password is None):
+            report.wrong(("network",), None, "Wi-Fi takes wifi_ssid and wifi_password", "add the other one")
+        if network.wifi_ssid is not None and network.wifi_country is None:
+            report.wrong(("network",), None, "Wi-Fi takes a country", 'add wifi_country = "DE", say')
+    if isinstance(broker, LocalBrokerTable) and broker.user == AGENT_USER:
+        report.wrong(("local_broker", "user"), broker.user, "is the gateway's own user there", 'like "sensors"')

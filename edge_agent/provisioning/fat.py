@@ -1,0 +1,57 @@
+"""gateway.toml onto the FAT partition of an image or a card, with mtools: no mount, no root on an image."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from edge_agent.config.node_file.gateway_file import NAME
+from edge_agent.errors import ConfigError, PortError
+
+SECTOR_BYTES: Final = 512
+FAT32_LBA: Final = 0x0C  # type of the boot partition in the MBR
+SIGNATURE: Final = 0x67617465  # of disks with our image; also in their partitions' ids
+
+
+def boot_partition(disk: Path) -> int:
+    """Where the FAT partition begins, in bytes. Raises: ConfigError for anything but a disk with our image."""
+    try:
+        with disk.open("rb") as file:
+            sector = file.read(SECTOR_BYTES)
+    except OSError as err:
+        raise ConfigError(
+            f"{disk}: {(err.strerror or str(err)).lower()}; name the .img file or the card's device"
+        ) from err
+    if len(sector) < SECTOR_BYTES or sector[510:] != b"\x55\xaa":
+        packed = disk.suffix in {".xz", ".zst", ".gz"}
+        raise ConfigError(
+            f"{disk}: no disk image; {'unpack it first' if packed else 'name the .img file or the device'}"
+        )
+    (signature,) = struct.unpack_from("<I", sector, 440)
+    kind, (start,) = sector[446 + 4], struct.unpack_from("<I", sector, 446 + 8)
+    if signature != SIGNATURE or kind != FAT32_LBA or not start:
+        raise ConfigError(f"{disk}: a disk without the gateway image; flash it first")
+    return int(start) * SECTOR_BYTES
+
+
+def put(disk: Path, payload: bytes) -> None:
+    """Write gateway.toml, in place of one that is there. Raises: ConfigError, PortError."""
+    at = f"{disk}@@{boot_partition(disk)}"
+    _mtools("mcopy", "-n", "-o", "-i", at, "-", f"::{NAME}", stdin=payload)
+
+
+def get(disk: Path, name: str) -> bytes:
+    """A file of the partition. Raises: ConfigError, PortError."""
+    return _mtools("mtype", "-i", f"{disk}@@{boot_partition(disk)}", f"::{name}")
+
+
+def _mtools(*words: str, stdin: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(words, input=stdin, capture_output=True, check=False)
+    except FileNotFoundError as err:
+        raise PortError("no mtools: apt install mtools") from err
+    if done.returncode:
+        raise PortError(f"{words[0]}: {done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]}")
+    return done.stdout

@@ -1,0 +1,125 @@
+"""Applies gateway.toml at every boot.
+
+A file with mistakes changes nothing: the last good one stays in force, and every mistake is in `gateway-errors.txt`
+beside it and on the console. Without a good one the gateway does not start; the rest of the machine does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edge_agent.config.node_file.gateway_file import GatewayFile, parse_gateway_file
+from edge_agent.errors import ConfigError
+from edge_agent.provisioning.machine_files import PASSWORDS, MachineFile, machine_files
+
+GOOD: Final = "var/lib/headwater-machine/gateway.toml"  # the last one without mistakes
+ERRORS: Final = "gateway-errors.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a boot did. errors: one line each. kept: an earlier file is in force. node: '' if none is."""
+
+    node: str = ""
+    errors: tuple[str, ...] = ()
+    kept: bool = False
+
+
+def apply(file: Path, root: Path = Path("/")) -> Applied:
+    """Read gateway.toml and write the machine's files below root. Writes nothing beside the file: see `report`."""
+    good = root / GOOD
+    try:
+        payload = file.read_bytes()
+        found = parse_gateway_file(payload, file.name)
+    except (ConfigError, OSError) as err:
+        errors = _lines(err, file)
+        try:
+            kept = parse_gateway_file(good.read_bytes(), good.name)
+        except (ConfigError, OSError):
+            return Applied(errors=errors)
+        _write_all(kept, root)
+        return Applied(kept.settings.node.id, errors, kept=True)
+    _write_all(found, root)
+    good.parent.mkdir(parents=True, exist_ok=True)
+    scratch = good.with_suffix(".new")
+    with scratch.open("wb") as out:
+        out.write(payload)
+        out.flush()
+        os.fsync(out.fileno())
+    scratch.chmod(0o600)
+    scratch.replace(good)
+    return Applied(found.settings.node.id)
+
+
+def report(applied: Applied, file: Path, say: Callable[[str], None]) -> None:
+    """Put the mistakes where people look: the console, and a text file beside gateway.toml; without any it goes."""
+    for line in applied.errors:
+        say(line)
+    text = file.with_name(ERRORS)
+    if applied.errors:
+        state = (
+            f"The last good file is in force, as {applied.node}."
+            if applied.kept
+            else "No gateway runs until it is right."
+        )
+        lines = [f"{file.name} was not applied. {state}", *applied.errors, ""]
+        content = "\r\n".join(lines)  # Windows' editor too shows lines
+        if not text.exists() or text.read_bytes() != content.encode():
+            with _writable(file.parent):
+                text.write_bytes(content.encode())
+    elif text.exists():
+        with _writable(file.parent):
+            text.unlink()
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """The boot partition is mounted read-only: a power cut must find it unwritten at almost any time."""
+    mount = os.path.ismount(folder)
+    if mount:
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        if mount:
+            os.sync()
+            subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+
+def _write_all(found: GatewayFile, root: Path) -> None:
+    for each in machine_files(found, secrets.token_urlsafe(24)):
+        _write(each, root)
+    if found.local_broker is not None:
+        passwords = root / PASSWORDS.lstrip("/")
+        subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
+        if root == Path("/"):
+            shutil.chown(passwords, "root", "mosquitto")  # the command has written another file
+        passwords.chmod(0o640)
+
+
+def _write(each: MachineFile, root: Path) -> None:
+    """A file of its owner: never readable for more than it says, also for a moment."""
+    path = root / each.path.lstrip("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, each.mode & 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        if os.geteuid() == 0 and root == Path("/"):
+            shutil.chown(path, each.owner if each.mode & 0o040 == 0 else "root", each.owner)
+        os.fchmod(out.fileno(), each.mode)
+        out.write(each.text)
+
+
+def _lines(err: ConfigError | OSError, file: Path) -> tuple[str, ...]:
+    if isinstance(err, OSError):
+        hint = "put one beside this file; `headwater init --for-image` writes one"
+        return (f"{file.name}: {(err.strerror or str(err)).lower()}; {hint}",)
+    return tuple(str(err).splitlines())

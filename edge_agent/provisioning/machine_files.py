@@ -1,0 +1,113 @@
+"""gateway.toml as the files of a machine. Nearly all are below /run: nothing is left of what it no longer says."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from edge_agent.config.node_file.gateway_file import (
+    AGENT_USER,
+    IDENTITY,
+    LOCAL_PASSWORD,
+    GatewayFile,
+    LocalBrokerTable,
+    NetworkTable,
+)
+
+RUN: Final = "/run/headwater"
+PASSWORDS: Final = f"{RUN}/mosquitto/passwords"  # plain; `mosquitto_passwd -U` hashes them before the broker starts
+SECRET: Final = 0o600
+READABLE: Final = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """One file. owner: user and group it belongs to."""
+
+    path: str
+    text: str
+    mode: int = READABLE
+    owner: str = "root"
+
+
+def machine_files(file: GatewayFile, local_password: str) -> list[MachineFile]:
+    """Every file that follows. local_password: of the agent at its own broker, drawn at each boot."""
+    found = [
+        MachineFile(f"{RUN}/headwater.toml", json.dumps(file.tables, ensure_ascii=False, indent=1), 0o640, AGENT_USER),
+        MachineFile(f"{RUN}/hostname", file.settings.node.id + "\n"),
+        *_network(file.network or NetworkTable()),
+    ]
+    if file.time is not None:
+        servers = " ".join(file.time.servers)
+        found.append(MachineFile("/run/systemd/timesyncd.conf.d/headwater.conf", f"[Time]\nNTP={servers}\n"))
+    if file.ssh is not None:
+        found.append(MachineFile(f"{RUN}/authorized_keys", "\n".join(file.ssh.keys) + "\n"))
+    if file.enrol is not None:
+        found += [
+            MachineFile(f"{IDENTITY}/ca.pem", file.enrol.ca, READABLE, AGENT_USER),
+            MachineFile(f"{RUN}/enrol.env", f"NODE_ID={file.settings.node.id}\nCA_URL={file.enrol.url}\n"),
+            MachineFile(f"{RUN}/enrol-token", (file.enrol.token or "") + "\n", SECRET, AGENT_USER),
+        ]
+    if file.local_broker is not None:
+        found += _broker(file.local_broker, local_password)
+    return found
+
+
+def _network(table: NetworkTable) -> list[MachineFile]:
+    address = [f"Address={table.address}"] if table.address else ["DHCP=yes"]
+    router = [f"Gateway={table.router}"] if table.router else []
+    lines = ["[Network]", *address, *router, *(f"DNS={server}" for server in table.dns), "LinkLocalAddressing=ipv6"]
+    kind = "wlan" if table.wifi_ssid else "ether"
+    match = ["[Match]", f"Type={kind}", "", *lines, "", "[Link]", "RequiredForOnline=no", ""]
+    found = [MachineFile("/run/systemd/network/10-headwater.network", "\n".join(match))]
+    if table.wifi_ssid is None:
+        return found
+    # iwd.network(5): a name of other characters is written in hexadecimal
+    plain = re.fullmatch(r"[A-Za-z0-9_ -]+", table.wifi_ssid)
+    name = table.wifi_ssid if plain else f"={table.wifi_ssid.encode().hex()}"
+    secret = f"[Security]\nPassphrase={_escaped(table.wifi_password or '')}\n"
+    return [
+        *found,
+        MachineFile(f"/var/lib/iwd/{name}.psk", secret, SECRET),
+        MachineFile(f"{RUN}/iwd/main.conf", f"[General]\nCountry={table.wifi_country}\n"),
+    ]
+
+
+def _escaped(text: str) -> str:
+    """Backslashes and a leading blank, as settings of iwd want them."""
+    text = text.replace("\\", "\\\\")
+    return f"\\s{text[1:]}" if text.startswith(" ") else text
+
+
+def _broker(table: LocalBrokerTable, password: str) -> list[MachineFile]:
+    """The sensors' broker. It stores nothing: the agent acknowledges a message after the commit that holds it."""
+    config = [
+        "# Made from gateway.toml at boot.",
+        "listener 1883 127.0.0.1",
+        *([] if table.address == "127.0.0.1" else [f"listener 1883 {table.address}"]),
+        "allow_anonymous false",
+        f"password_file {PASSWORDS}",
+        f"acl_file {RUN}/mosquitto/acl",
+        "max_queued_messages 0",
+        "max_queued_bytes 16777216",
+        "max_inflight_messages 0",
+        "max_packet_size 1048576",
+        "persistence false",
+        "user mosquitto",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+        "log_type notice",
+        "",
+    ]
+    if table.address in {"0.0.0.0", "::"}:  # noqa: S104 - one listener serves loopback too
+        config.remove("listener 1883 127.0.0.1")
+    acl = f"user {AGENT_USER}\ntopic read #\n\nuser {table.user}\ntopic readwrite #\n"
+    return [
+        MachineFile(f"{RUN}/mosquitto/mosquitto.conf", "\n".join(config)),
+        MachineFile(f"{RUN}/mosquitto/acl", acl, 0o640, "mosquitto"),
+        MachineFile(PASSWORDS, f"{table.user}:{table.password}\n{AGENT_USER}:{password}\n", 0o640, "mosquitto"),
+        MachineFile(str(LOCAL_PASSWORD), password + "\n", 0o640, AGENT_USER),
+    ]

@@ -1,0 +1,256 @@
+"""gateway.toml: checked like every configuration, applied at boot, and never worse than the last good one."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edge_agent.cli.main import main
+from edge_agent.config.node_file.gateway_file import parse_gateway_file
+from edge_agent.config.node_file.settings import load
+from edge_agent.errors import ConfigError
+from edge_agent.identity.authority import Authority
+from edge_agent.provisioning import fat
+from edge_agent.provisioning.first_boot import apply, report
+from edge_agent.provisioning.machine_files import machine_files
+
+SMALL = '[node]\nid = "g1"\n[uplink]\nbroker = "mqtt://10.0.0.1"\n'
+PEM = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ9 ops@example"
+WHOLE = f"""
+[node]
+id = "g1"
+[uplink]
+broker = "mqtts://broker.example"
+parent = "region-1"
+[enrol]
+url = "https://ca.example:8443"
+token = "0123456789abcdef"
+ca = '''
+{PEM}'''
+[network]
+address = "192.168.1.20/24"
+router = "192.168.1.1"
+dns = ["192.168.1.1", "9.9.9.9"]
+wifi_ssid = "hall; 7"
+wifi_password = ' back\\slash and "quote"'
+wifi_country = "DE"
+[time]
+servers = ["ntp.example", "192.168.1.1"]
+[ssh]
+keys = ["{KEY}"]
+[local_broker]
+password = "Sensors-1234"
+"""
+
+
+def texts(text: str) -> dict[str, str]:
+    return {each.path: each.text for each in machine_files(parse_gateway_file(text.encode()), "drawn")}
+
+
+def test_the_smallest_file_is_a_cable_and_a_gateway() -> None:
+    found = texts(SMALL)
+    assert set(found) == {
+        "/run/headwater/headwater.toml",
+        "/run/headwater/hostname",
+        "/run/systemd/network/10-headwater.network",
+    }
+    assert "DHCP=yes" in found["/run/systemd/network/10-headwater.network"]
+    assert found["/run/headwater/hostname"] == "g1\n"
+
+
+def test_a_whole_file_is_all_that_a_machine_needs(tmp_path: Path) -> None:
+    found = texts(WHOLE)
+    settings = tmp_path / "headwater.toml"
+    settings.write_text(found["/run/headwater/headwater.toml"])
+    read = load(settings, "/var/lib/headwater")
+    assert read.uplink is not None
+    assert read.local is not None
+    assert read.uplink.key_file == "/var/lib/headwater-identity/current/key.pem"
+    assert read.uplink.ca_file == "/var/lib/headwater-identity/ca.pem"
+    assert (read.local.broker, read.local.user) == ("mqtt://127.0.0.1:1883", "headwater")
+    assert read.spool.path == "/var/lib/headwater/spool.db", "not beside the settings, which go at every boot"
+    network = found["/run/systemd/network/10-headwater.network"].splitlines()
+    assert network[:5] == ["[Match]", "Type=wlan", "", "[Network]", "Address=192.168.1.20/24"]
+    assert {"Gateway=192.168.1.1", "DNS=192.168.1.1", "DNS=9.9.9.9"} <= set(network)
+    name = b"hall; 7".hex()
+    assert found[f"/var/lib/iwd/={name}.psk"] == '[Security]\nPassphrase=\\sback\\\\slash and "quote"\n'
+    assert found["/run/systemd/timesyncd.conf.d/headwater.conf"] == "[Time]\nNTP=ntp.example 192.168.1.1\n"
+    assert found["/run/headwater/authorized_keys"] == f"{KEY}\n"
+    assert found["/var/lib/headwater-identity/ca.pem"].strip() == PEM.strip()
+    owners = {each.path: (each.owner, each.mode) for each in machine_files(parse_gateway_file(WHOLE.encode()), "")}
+    assert owners["/run/headwater/enrol-token"] == ("headwater", 0o600), "the user who enrols"
+    assert owners["/run/headwater/headwater.toml"] == ("headwater", 0o640)
+    assert found["/run/headwater/enrol.env"] == "NODE_ID=g1\nCA_URL=https://ca.example:8443\n"
+
+
+def test_secrets_are_readable_for_those_who_need_them() -> None:
+    secret = ("Sensors-1234", "0123456789abcdef", "back\\\\slash", "drawn")
+    for each in machine_files(parse_gateway_file(WHOLE.encode()), "drawn"):
+        if any(word in each.text for word in secret):
+            assert each.mode & 0o007 == 0, each.path
+
+
+MISTAKES = [
+    (SMALL.replace("g1", "G1"), ["gateway.toml:2  node.id", "no node id"]),
+    (SMALL + "[netwrk]\n", ['gateway.toml:5  unknown key "netwrk"', "network"]),
+    (SMALL + '[network]\nadress = "10.0.0.2/24"\n', ['network: unknown key "adress"', '"address"']),
+    (SMALL + '[network]\naddress = "10.0.0.2"\n', ["without the length of its network"]),
+    (SMALL + '[network]\nrouter = "10.0.0.2"\n', ["come from DHCP"]),
+    (SMALL + '[network]\nwifi_ssid = "hall"\n', ["takes wifi_ssid and wifi_password", "takes a country"]),
+    (
+        SMALL + '[network]\nwifi_ssid = "hall\\nKey=x"\nwifi_password = "12345678"\nwifi_country = "DE"\n',
+        ["no printable"],
+    ),
+    (SMALL + "[time]\n", ['"servers" is missing']),
+    (SMALL + '[time]\nservers = ["a b"]\n', ["no host"]),
+    (SMALL + '[ssh]\nkeys = ["-----BEGIN OPENSSH PRIVATE KEY-----"]\n', ["no SSH key"]),
+    (SMALL + '[local_broker]\npassword = "short"\n', ["8 to 100"]),
+    (SMALL + '[local_broker]\npassword = "longenough"\nuser = "headwater"\n', ["the gateway's own user"]),
+    (SMALL + '[local]\nbroker = "mqtt://x"\n', ["use [local_broker]"]),
+    (SMALL + '[spool]\npath = "/boot/spool.db"\n', ["the image keeps the spool"]),
+    (SMALL + f"[enrol]\nurl = 'https://ca'\nca = '''{PEM}'''\n", ["[enrol] without TLS", "mqtts"]),
+    (SMALL + "[enrol]\nurl = 'http://ca'\nca = 'x'\n", ["no https address", "no certificate in PEM"]),
+    (SMALL + "[uplink.extra]\n", ["uplink: unknown key"]),
+    (SMALL.replace("[uplink]", '[uplink]\nca_file = "ca.pem"'), ["use [enrol]"]),
+    ('[node]\nid = "g1"\nrole = "region"\n[uplink]\nbroker = "mqtt://x"\n', ["the image is of a gateway"]),
+    ("", ["empty"]),
+    ("[node\n", ["no TOML"]),
+    ("\x00\x01", ["no TOML"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), MISTAKES)
+def test_a_mistake_is_a_line_with_what_to_do(text: str, parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_gateway_file(text.encode())
+    for part in parts:
+        assert part in str(caught.value)
+    assert all(line.startswith("gateway.toml") for line in str(caught.value).splitlines())
+
+
+def test_a_bad_file_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
+    file, root, console = tmp_path / "gateway.toml", tmp_path / "root", list[str]()
+    file.write_text(SMALL)
+    assert apply(file, root).node == "g1"
+    file.write_text(SMALL.replace("uplink", "uplnk"))
+    shutil.rmtree(root / "run")  # a boot
+    applied = apply(file, root)
+    assert (applied.node, applied.kept) == ("g1", True)
+    assert load(root / "run/headwater/headwater.toml").node.id == "g1"
+    report(applied, file, console.append)
+    said = (tmp_path / "gateway-errors.txt").read_text()
+    assert "The last good file is in force, as g1." in said
+    assert all(line in said for line in console)
+    assert any("[uplink] is missing" in line for line in console)
+    file.write_text(SMALL.replace("g1", "g2"))
+    report(apply(file, root), file, console.append)
+    assert not (tmp_path / "gateway-errors.txt").exists()
+    assert load(root / "run/headwater/headwater.toml").node.id == "g2"
+
+
+@pytest.mark.parametrize("text", [None, "[node]\n", "\x00"])
+def test_without_a_good_file_no_gateway_runs_and_the_card_says_why(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "gateway.toml"
+    if text is not None:
+        file.write_text(text)
+    applied = apply(file, tmp_path / "root")
+    report(applied, file, lambda _: None)
+    assert applied.node == ""
+    assert applied.errors
+    assert not (tmp_path / "root").exists()
+    assert "No gateway runs until it is right" in (tmp_path / "gateway-errors.txt").read_text()
+
+
+def test_what_is_no_longer_said_is_gone_after_a_boot(tmp_path: Path) -> None:
+    """Rights that were taken away stay away: everything but identity and Wi-Fi is below /run."""
+    for each in machine_files(parse_gateway_file(WHOLE.encode()), "drawn"):
+        assert each.path.startswith(("/run/", "/var/lib/headwater-identity/ca.pem", "/var/lib/iwd/")), each.path
+
+
+def test_init_writes_a_file_that_passes_and_explains_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--for-image", "--id", "press-1", "--broker", "mqtts://b.example"]) == 0
+    text = (tmp_path / "gateway.toml").read_text()
+    assert parse_gateway_file(text.encode()).settings.node.id == "press-1"
+    for word in ("[enrol]", "[network]", "[time]", "[ssh]", "[local_broker]", "token", "wifi_ssid"):
+        assert word in text
+    assert main(["init", "--for-image", "--role", "region"]) == 2
+
+
+def test_the_table_of_a_token_is_what_the_file_wants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Authority.create(tmp_path / "ca", "fleet")
+    main(["ca", "token", str(tmp_path / "ca"), "g1", "--url", "https://ca.example:8443"])
+    text = SMALL.replace("mqtt:", "mqtts:") + capsys.readouterr().out
+    enrol = parse_gateway_file(text.encode()).enrol
+    assert enrol is not None
+    assert enrol.ca.strip() == (tmp_path / "ca" / "ca.pem").read_text().strip()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A disk with the partition table of our image and an empty FAT partition."""
+    disk = tmp_path / "card.img"
+    start, size = 2048, 66_000  # sectors
+    with disk.open("wb") as out:
+        out.truncate((start + size) * 512)
+        mbr = bytearray(512)
+        struct.pack_into("<I", mbr, 440, fat.SIGNATURE)
+        struct.pack_into("<4xB3xII", mbr, 446, fat.FAT32_LBA, start, size)
+        mbr[510:] = b"\x55\xaa"
+        out.write(mbr)
+    subprocess.run(["mformat", "-i", f"{disk}@@{start * 512}", "-T", str(size), "::"], check=True)
+    return disk
+
+
+def test_configure_puts_a_checked_file_on_an_image(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    for text in (SMALL, WHOLE):
+        config.write_text(text)
+        assert main(["image", "configure", str(image), "--config", str(config)]) == 0
+        assert fat.get(image, "gateway.toml") == text.encode()
+    config.write_text("[node]")
+    assert main(["image", "configure", str(image), "--config", str(config)]) == 2
+    assert fat.get(image, "gateway.toml") == WHOLE.encode(), "a bad file changes nothing"
+
+
+def test_configure_touches_only_disks_with_our_image(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(SMALL)
+    other = tmp_path / "other.img"
+    payload = bytearray(image.read_bytes()[:4096])
+    payload[440:444] = b"abcd"
+    for content, word in (
+        (bytes(payload), "without the gateway image"),
+        (b"x" * 4096, "no disk image"),
+        (b"", "no disk"),
+    ):
+        other.write_bytes(content)
+        assert main(["image", "configure", str(other), "--config", str(config)]) == 2
+        assert word in capsys.readouterr().err
+        assert other.read_bytes() == content
+    assert main(["image", "configure", str(tmp_path / "none"), "--config", str(config)]) == 2
+
+
+def test_files_are_never_readable_for_more_than_they_say(tmp_path: Path) -> None:
+    file, root = tmp_path / "gateway.toml", tmp_path / "root"
+    file.write_text(WHOLE)
+    apply(file, root)
+    modes = {each.path: each.mode for each in machine_files(parse_gateway_file(file.read_bytes()), "")}
+    for path, mode in modes.items():
+        assert stat.S_IMODE((root / path[1:]).stat().st_mode) == mode
+    passwords = (root / "run/headwater/mosquitto/passwords").read_text()
+    assert "Sensors-1234" not in passwords, "hashed"
+    assert passwords.count("$7$") == 2
+    assert stat.S_IMODE((root / "var/lib/headwater-machine/gateway.toml").stat().st_mode) == 0o600
