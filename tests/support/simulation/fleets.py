@@ -319,7 +319,18 @@ class Fleet:
         """Whether a short horizon may have kept a row as it was, or a reading out of all rows (4.2)."""
         if self.limits.horizon_us >= HORIZON_US:
             return False
-        return row is None or not row.complete or self.beyond(row.start, row.end)
+        return row is None or not row.complete or self.beyond(row.start, row.end) or self.goes_on_elsewhere(row)
+
+    def goes_on_elsewhere(self, row: Row) -> bool:
+        """Whether a late reading of a row may count in a window that ends later, and in ops.late it stands no more."""
+        whose = next(query for query in (*self.queries, self.added) if query.id == row.query)
+        last = np.array([row.end - 1])
+        for query in self.queries:
+            if query.group == whose.group and not isinstance(query.window, Session):
+                window = query.time_window
+                if bool((window.ends(window.assign(last, last + 1)[1]) > row.end).any()):
+                    return True
+        return False
 
     def beyond(self, start_us: int, end_us: int) -> bool:
         """Whether a reading came too late for rows there, or for a session that would have joined them."""
