@@ -17,7 +17,7 @@ from edge_agent.config.checking.documents import read
 from edge_agent.config.definitions.definitions import Definition, parse_definition
 from edge_agent.config.in_force.crosscheck import over_horizon
 from edge_agent.config.in_force.unserved_report import unserved
-from edge_agent.config.node_file.node_tables import TABLES, keys_of
+from edge_agent.config.node_file.node_tables import TABLES, UplinkTable, keys_of
 from edge_agent.config.node_file.settings import DEFAULT_FILE, MAX_FILE_BYTES, Settings, load, notes
 from edge_agent.config.topics import ITEM_ID, KINDS
 from edge_agent.errors import ConfigError, NotSupported, Problem
@@ -143,7 +143,7 @@ def _definition(file: str, kind: str) -> Verdict:
 
 def _about(settings: Settings) -> str:
     node, uplink = settings.node, settings.uplink
-    above = f" below {uplink.parent} at {uplink.broker}" if uplink is not None else ""
+    above = f" below {' or '.join(uplink.in_order)} at {uplink.broker}" if uplink is not None else ""
     counts = {kind: sum(d.kind == kind for d in settings.definitions) for kind in KINDS}
     has = f", {_many(counts['sensor'], 'sensor')}, {_many(counts['query'], 'query')}" if node.role == "gateway" else ""
     return f"{node.role} {node.id}{above}{has}, all right"
@@ -161,6 +161,9 @@ def _missing(settings: Settings) -> Iterator[str]:
                 yield f"[{name}] {key.name}: {value} does not exist"
         if table.broker is not None and (why := _unreachable(table.broker)):
             yield f"[{name}] broker {table.broker}: {why}"
+        for parent, url in table.brokers if isinstance(table, UplinkTable) else ():
+            if why := _unreachable(url):
+                yield f"[{name}.brokers] {parent} {url}: {why}"
 
 
 def _unreachable(broker: str) -> str:

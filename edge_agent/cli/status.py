@@ -12,12 +12,13 @@ from typing import Any, Final
 from edge_agent.cli.support.broker_listener import add_broker, link_of, listen
 from edge_agent.cli.support.message_rendering import json_of, listed
 from edge_agent.config import topics
+from edge_agent.config.checking.quantities import Instant
 
 HELP = (
     "List the nodes that a broker knows: online or not, how far behind and why, what waits in their spools, "
     "version, and which definitions they refuse, with the reason. "
     "Notes are no mistakes. Exit code 1 if a node is offline, refuses a definition, has a function that fails or a "
-    "child with an alarm."
+    "child with an alarm, or has frames that wait for a former parent."
 )
 EXAMPLES = """\
   headwater status
@@ -49,13 +50,14 @@ def main(args: argparse.Namespace) -> int:
         print(summary(nodes, now_us))
         print(table([row(name, node, now_us) for name, node in nodes.items()]))
         for name, node in nodes.items():
-            for text in alarms(node):
+            for text in (*alarms(node), *in_doubt(name, node, now_us)):
                 print(f"{name}: " + (f"\033[31m{text}\033[0m" if sys.stdout.isatty() else text))
             for text in (*standing(node), *refusals(node), *failures(node), *losses(node), *notes(node)):
                 print(f"{name}: {text}")
     else:
         print(f"no node has published its status on {args.broker}")
-    return int(any(not online(node) or refusals(node) or failures(node) or alarms(node) for node in nodes.values()))
+    wrong = (not online(n) or refusals(n) or failures(n) or alarms(n) or in_doubt("", n, 0) for n in nodes.values())
+    return int(any(wrong))
 
 
 def retained(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -141,6 +143,19 @@ def alarms(node: Mapping[str, Any]) -> list[str]:
     """What its parent says of a child: two devices with its id, or a spool that was lost or copied (1.4)."""
     found = node.get("status", {}).get("alarms")
     return [f"ALARM: {child}: {text}" for child, text in found.items()] if isinstance(found, dict) else []
+
+
+def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
+    """Frames that wait for a parent which the node has left: how many, since when, what to do (1.5)."""
+    found, lines = node.get("status", {}).get("in_doubt"), []
+    for parent, of in found.items() if isinstance(found, dict) else ():
+        frames, since_us = (_number(of.get(key)) if isinstance(of, dict) else None for key in ("frames", "since_us"))
+        since = f" since {Instant().write(since_us)} ({duration(now_us - since_us)})" if since_us else ""
+        lines.append(
+            f"IN DOUBT: {frames} frames wait for {parent}{since}. They count once it is back, at the broker that "
+            f"[uplink.brokers] names for it. If it will never be back: headwater accept-loss {name}"
+        )
+    return lines
 
 
 def complaint(error: Mapping[str, Any]) -> str:

@@ -372,7 +372,8 @@ class Node(Parents):
         """What became of the readings (docs/protocol.md 9.1), as plain values. A kind of node adds its own.
 
         sent: readings in all frames up to (epoch, seq), without those lost: which gap records replaced. lost_frames:
-        frames whose readings are not known. spooled: frames without a receipt. whole: the books are as old as the
+        frames whose readings are not known. spooled: frames without a receipt; former: those of them that wait for a
+        parent that was left. whole: the books are as old as the
         spool.
         """
         outbox = self.outbox
@@ -383,6 +384,7 @@ class Node(Parents):
             "lost": outbox.lost_readings,
             "lost_frames": outbox.lost_frames,
             "spooled": outbox.spooled,
+            **({"former": former} if (former := sum(outbox.former_lines.waiting().values())) else {}),
             "whole": outbox.whole_books,
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from edge_agent.algebra.frame import IN_DOUBT, MAX_FRAME_BYTES, MAX_KEYS, Frame, Gap, Heartbeat, Leaf, Receipt
@@ -46,9 +46,24 @@ class NodeSettings:
     back_us: int = 300_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What an operator gave up of a parent that was left: frames, their readings, and from when to when these lie.
+
+    readings: None: not known of all. from_us, upto_us: None where no readings were in them, or it is not known.
+    """
+
+    parent: str
+    frames: int
+    readings: int | None
+    from_us: int | None = None
+    upto_us: int | None = None
+
+
 class Parents(ABC):
     """The part of a node that chooses its parent. _declared: losses for the next step; _late: when late rows of a group
     were sent, from when to when they lie; _moving: this process has begun to move frames to another parent or journal.
+    given_up: by the last `AcceptLoss`.
     """
 
     settings: NodeSettings
@@ -61,6 +76,7 @@ class Parents(ABC):
     _moving: bool
     _declared: tuple[Gap, ...]
     _late: deque[tuple[int, Group, int, int]]
+    given_up: tuple[GivenUp, ...] = ()
 
     def _receipted(self, receipt: Receipt, now_us: int) -> list[Note]:
         notes = self.outbox.receipt(receipt, self._load)
@@ -90,7 +106,7 @@ class Parents(ABC):
     def _move(self, now_us: int) -> list[Frame]:
         """The line to the present parent ends by a leave, and one to another begins (1.5)."""
         leaves = {group: tuple(listed) for group, listed in self._listed().items() if listed}
-        line = self.outbox.end_line(self.wanted, self._load)
+        line = self.outbox.end_line(self.wanted, self._load, now_us)
         self._moving = True
         if line is None:
             return []
@@ -101,12 +117,25 @@ class Parents(ABC):
     def _accept_loss(self) -> list[Action]:
         """An operator gives up what parents that were left may not have: it is declared lost."""
         names = tuple(sorted({name for names in self._leaf_names().values() for name in names}))
-        lines = self.outbox.former_lines.waiting()
-        for parent in lines:
-            self._declared += self.outbox.accept_loss(parent, names, self._load)
-        self._renew = self._renew or bool(lines)  # the next birth names no line before it
+        given_up, notes = list[GivenUp](), list[Action]()
+        for parent, frames in self.outbox.former_lines.waiting().items():
+            gaps = self.outbox.accept_loss(parent, names, self._load)
+            self._declared += gaps
+            found = [gap for gap in gaps if gap.end_us > gap.start_us]
+            known = all(gap.readings >= 0 for gap in gaps)
+            of = GivenUp(
+                parent,
+                frames,
+                sum(gap.readings for gap in gaps) if known else None,
+                min((gap.start_us for gap in found), default=None),
+                max((gap.end_us for gap in found), default=None),
+            )
+            given_up.append(of)
+            notes.append(Note("parent.loss_accepted", asdict(of)))
+        self.given_up = tuple(given_up)
+        self._renew = self._renew or bool(given_up)  # the next birth names no line before it
         self._dirty = True
-        return [Note("parent.loss_accepted", {"parents": " ".join(lines), "frames": sum(lines.values())})]
+        return notes
 
     def _join_journal(self, now_us: int) -> list[Frame]:
         """The parent has a new journal: it gets a birth, what was never published, and then what is lost (3.7)."""

@@ -8,7 +8,7 @@ counts once in each; one that travels in several whole windows, once in each of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 ROOT: Final = "root"
@@ -137,7 +137,8 @@ def audit(root: RootBook, nodes: Iterable[NodeBook]) -> Audit:
     known = {node.node: node for node in out.nodes}
     for node in out.nodes:
         if node.parent in lines:
-            _balance_link(out, node, lines[node.parent].get(node.node))
+            elsewhere = [line[node.node] for name, line in lines.items() if name != node.parent and node.node in line]
+            _balance_link(out, node, lines[node.parent].get(node.node), elsewhere)
         else:
             out.unheard.append(f"{node.parent}: no book of it; it is the parent of {node.node}")
     for parent, found in lines.items():
@@ -181,11 +182,18 @@ def _balance_node(out: Audit, node: NodeBook) -> None:
         out.off.append(f"{node.node}: {_difference(rest)} {where}")
 
 
-def _balance_link(out: Audit, child: NodeBook, line: Line | None) -> None:
-    """Sent by the child - applied by the parent: never below 0, and 0 once the last frame is applied."""
+def _balance_link(out: Audit, child: NodeBook, line: Line | None, elsewhere: Iterable[Line]) -> None:
+    """Sent by the child - applied by the parent: never below 0, and 0 once the last frame is applied.
+
+    elsewhere: its lines at parents that it has left (1.5); what these applied was sent too.
+    """
     sent, name = child.number("sent"), f"{child.node} -> {child.parent}"
     if line is None:
         line = Line(-1, 0, 0)
+    for other in elsewhere:
+        unknown = line.readings is None or other.readings is None
+        readings = None if unknown else (line.readings or 0) + (other.readings or 0)
+        line = replace(line, readings=readings, refused=line.refused + other.refused)
     if line.readings is None or not child.book.get("whole", False):
         out.unknown.append(f"{name}: books on its two sides do not begin together")
         return
@@ -199,7 +207,7 @@ def _balance_link(out: Audit, child: NodeBook, line: Line | None) -> None:
     if between < 0:
         out.off.append(f"{name}: {_many(-between)} counted twice: {line.readings} applied, {sent} sent")
         return
-    through = same and line.next > child.number("seq")
+    through = same and line.next > child.number("seq") and not child.number("former")
     if through and between and not (line.refused or child.number("lost_frames")):
         out.off.append(f"{name}: {_many(between)} lost: all frames applied, {sent} sent, {line.readings} applied")
         return

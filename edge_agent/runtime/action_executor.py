@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from edge_agent.algebra.frame import Frame, ParentTime
@@ -53,7 +53,10 @@ QUIET_NOTES: Final = frozenset(  # logged as information; every other note is a 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """What a process is made of. status: who it is, in words. quarantine: the file of bad bytes."""
+    """What a process is made of. status: who it is, in words. quarantine: the file of bad bytes.
+
+    up: the connection to the parent, and to every other one that is not in `others`: parent -> the connection to it.
+    """
 
     machine: Node
     spool: Spool
@@ -62,6 +65,7 @@ class RuntimeParts:
     up: Connection
     status: NodeStatus
     quarantine: QuarantineFile
+    others: Mapping[str, Connection] = field(default_factory=dict)
 
 
 class ActionExecutor:
@@ -79,11 +83,12 @@ class ActionExecutor:
         is_news: counts what is quarantined, and says whether the log should name it.
         """
         self.lower = parts.up  # where children hear us; a region may have another broker for that
-        self._spool, self._up, self._quarantine = parts.spool, parts.up, parts.quarantine
+        self._spool, self._quarantine = parts.spool, parts.quarantine
+        self._up, self._others = parts.up, parts.others
         self.time_for: Callable[[str], ParentTime | None] = lambda node: None  # for a child that asked
         self._status, self._machine = parts.status, parts.machine
         self._slots, self._acknowledge, self._is_news = slots, acknowledge, is_news
-        self._flying: dict[int, tuple[int, int]] = {}  # token of a publish -> frame
+        self._flying: dict[tuple[int, int], tuple[int, int]] = {}  # connection, token of a publish -> frame
         self._stuck: tuple[Commit, int] | None = None  # a commit that failed, and when to try it again
         self._held: list[Action] = []  # what was asked for after it
         self._unspooled: set[Publish] = set()  # frames of it
@@ -103,7 +108,7 @@ class ActionExecutor:
             case Publish(epoch, seq, to):
                 return self._publish(epoch, seq, to)
             case Beat(heartbeat, to):
-                self._connection(to).publish(self._topic(to), frames.encode_heartbeat(heartbeat))
+                self.connection(to).publish(self._topic(to), frames.encode_heartbeat(heartbeat))
             case SendReceipt(node, receipt):
                 self.lower.publish(topics.ack(node), receipts.encode(receipt, self.time_for(node)))
             case Ack(tokens):
@@ -137,16 +142,18 @@ class ActionExecutor:
         """Whether a commit waits for its disk."""
         return self._stuck is not None
 
-    def taken(self, report: Taken) -> list[Event]:
-        """The broker answered for a publish."""
+    def taken(self, report: Taken, connection: Connection | None = None) -> list[Event]:
+        """A broker answered for a publish. connection: to it; None: `up`."""
+        connection = connection or self._up
         if not report.ok:
-            log.error("publish.refused", extra={"reason": report.reason, "broker": self._up.link.url})
-        frame = self._flying.pop(report.token, None)
+            log.error("publish.refused", extra={"reason": report.reason, "broker": connection.link.url})
+        frame = self._flying.pop((id(connection), report.token), None)
         return [] if frame is None else [Sent(*frame)]
 
-    def void(self) -> None:
-        """The connection upward is lost, and with it what was on its way."""
-        self._flying.clear()
+    def void(self, connection: Connection | None = None) -> None:
+        """A connection upward is lost, and with it what was on its way. None: `up`."""
+        lost = id(connection or self._up)
+        self._flying = {key: frame for key, frame in self._flying.items() if key[0] != lost}
 
     def _whole(self, commit: Commit) -> Commit:
         """With the process's own slots, and with the hashes that gap records ask for (docs/protocol.md 3.6)."""
@@ -193,12 +200,14 @@ class ActionExecutor:
         """Where frames for a parent go; '': for the present one."""
         return topics.frames(self._status.node, to or self._machine.outbox.parent or self._status.parent)
 
-    def _connection(self, to: str) -> Connection:
-        return self._up
+    def connection(self, to: str) -> Connection:
+        """The one to a parent; '': to the present one."""
+        return self._others.get(to or self._machine.outbox.parent, self._up)
 
     def _publish(self, epoch: int, seq: int, to: str) -> list[Event]:
         try:
-            token = self._connection(to).publish(self._topic(to), self._spool.payload(epoch, seq))
+            connection = self.connection(to)
+            token = connection.publish(self._topic(to), self._spool.payload(epoch, seq))
         except DamagedError:
             return [Damaged(epoch, seq)]
         except MalformedError:
@@ -207,7 +216,7 @@ class ActionExecutor:
             log.error("publish.failed", extra={"why": str(err), "epoch": f"{epoch:08x}", "seq": seq})
             return [Sent(epoch, seq)]
         if token is not None:
-            self._flying[token] = (epoch, seq)
+            self._flying[id(connection), token] = (epoch, seq)
         return []
 
 

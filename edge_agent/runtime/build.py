@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge_agent.algebra.frame import Frame
 from edge_agent.config.definitions.definitions import Definition
+from edge_agent.config.node_file.node_tables import UplinkTable
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
 from edge_agent.machines.checkpoint.slots import COMMITTED, REGISTRY
@@ -18,6 +19,7 @@ from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
 from edge_agent.ports.clock import JudgedClock
 from edge_agent.ports.mqtt.connection import Connection
+from edge_agent.ports.mqtt.link import Link
 from edge_agent.ports.sensors.file_access import FileAccess
 from edge_agent.ports.spool import Spool
 from edge_agent.ports.waiter import Waiter
@@ -55,7 +57,9 @@ def build(
         settings.uplink.heartbeat_us,
         settings.uplink.in_flight,
         quota_bytes=settings.spool.quota_bytes,
-        parents=(settings.uplink.parent,),
+        parents=settings.uplink.in_order,
+        away_us=settings.uplink.away_us,
+        back_us=settings.uplink.back_us,
     )
 
     def load(epoch: int, seq: int) -> Frame:
@@ -63,7 +67,7 @@ def build(
         assert isinstance(frame, Frame)
         return frame
 
-    status = NodeStatus(node.node, settings.node.role, settings.uplink.parent, version)
+    status = NodeStatus(node.node, settings.node.role, settings.uplink.in_order[0], version)
     quarantine = quarantine_of(settings) if guard is None else guard.quarantine
     if guard is not None and guard.without_definitions:
         restored = replace(restored, state={name: of for name, of in restored.state.items() if name != REGISTRY.name})
@@ -75,8 +79,10 @@ def build(
     waiter, random = Waiter(), SystemRandom()
     uplink = link(settings.uplink, node.node, will=status.will())
     if settings.node.role == "gateway":
+        up = Connection(uplink)
+        others = _others(settings.uplink, uplink, up)
         parts = RuntimeParts(
-            Gateway(node, random, restored, load), spool, clock, waiter, Connection(uplink), status, quarantine
+            Gateway(node, random, restored, load), spool, clock, waiter, up, status, quarantine, others
         )
         local = None if settings.local is None else Connection(from_sensors(settings.local, node.node))
         return GatewayLoop(
@@ -109,8 +115,21 @@ def build(
         up = lower = Connection(from_children(uplink))
     else:
         up, lower = Connection(uplink), Connection(from_children(link(settings.lower, node.node)))
-    parts = RuntimeParts(merger, spool, clock, waiter, up, status, quarantine)
+    parts = RuntimeParts(
+        merger, spool, clock, waiter, up, status, quarantine, _others(settings.uplink, uplink, up, lower)
+    )
     return RegionLoop(parts, restored=restored.state, lower=lower, retired=settings.lower.retired)
+
+
+def _others(table: UplinkTable, uplink: Link, *known: Connection) -> dict[str, Connection]:
+    """Parents that are not on the broker of the first one, and the connections to them: one to each broker."""
+    by_url = {connection.link.url: connection for connection in known}
+    first = known[0].link.url
+    found = {}
+    for name, url in table.brokers:
+        if url != first:
+            found[name] = by_url[url] = by_url.get(url) or Connection(replace(uplink, url=url))
+    return found
 
 
 def quarantine_of(settings: Settings) -> QuarantineFile:

@@ -225,12 +225,15 @@ class GatewayLoop(NodeLoop):
 
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
-            self._sent_state, self._reported = b"", False  # another broker may know nothing of us
-            self.registry.connected()
-            self._retained_us = now_us + SETTLE_US
+            self._at_another_broker(now_us)
         if connection is self.local:
             self.sensors.session(report.session_present)
         super()._on_up(connection, report, now_us)
+
+    def _at_another_broker(self, now_us: int) -> None:
+        self._sent_state, self._reported = b"", False  # it may know nothing of us
+        self.registry.connected()
+        self._retained_us = now_us + SETTLE_US
 
     def _acknowledge(self, tokens: tuple[object, ...]) -> None:
         self._ack_local(self.sensors.acknowledge(tokens))

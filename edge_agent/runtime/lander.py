@@ -235,7 +235,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
         """The broker keeps what comes until the session is taken up again."""
 
-    def _taken(self, report: Taken, now_us: int) -> None:
+    def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
         if not report.ok:
             log.warning("publish.refused", extra={"why": report.reason})
 

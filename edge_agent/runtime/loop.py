@@ -189,7 +189,7 @@ class Loop(ABC, Generic[E, A]):
         """A connection went, or could not be made."""
 
     @abstractmethod
-    def _taken(self, report: Taken, now_us: int) -> None:
+    def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
         """The broker answered for a publish."""
 
     def _confirmed(self, connection: Connection, tokens: tuple[int, ...]) -> None:
@@ -204,7 +204,7 @@ class Loop(ABC, Generic[E, A]):
                 case Messages(messages):
                     self._guarded(connection, messages, now_us)
                 case Taken():
-                    self._taken(report, now_us)
+                    self._taken(connection, report, now_us)
                 case Up():
                     log.info("link.up", extra={"broker": broker, "session": report.session_present})
                     self._on_up(connection, report, now_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from edge_agent import packages
@@ -13,6 +13,7 @@ from edge_agent.algebra.query.query import Query
 from edge_agent.config import topics
 from edge_agent.errors import PortError, WireError
 from edge_agent.machines.events import (
+    AcceptLoss,
     Action,
     ClockChanged,
     Command,
@@ -39,13 +40,14 @@ from edge_agent.wire import receipts
 
 log = logging.getLogger("headwater")
 
-COMMANDS: Final = "rebirth resend reload diagnose"
+COMMANDS: Final = "rebirth resend reload diagnose accept-loss"
 STUCK_S: Final = 0.1  # while a commit waits for its disk, the machine wants it at once, in vain
 NOTES_EVERY_US: Final = 500_000  # asking hundreds of sensors for notes costs more than serving them
 ANSWER_EXPIRY_S: Final = 300  # an answer nobody fetched in five minutes is of no use
 BOOKS_EVERY_US: Final = (
     30_000_000  # the retained books are for audits of nodes that do not answer: some 10 bytes a second
 )
+DOUBT_EVERY_US: Final = 5_000_000  # what drains at once needs nobody
 REFUSED_EVERY_US: Final = 10_000_000  # a flood of bad messages must not become one of statuses
 MOST_FAILING: Final = 20  # functions that the status names: the latest, in a few kilobytes
 
@@ -55,10 +57,15 @@ class NodeLoop(Loop[Event, Action], ABC):
 
     def __init__(self, parts: RuntimeParts) -> None:
         super().__init__(parts.machine, parts.clock, parts.waiter, parts.up)
-        self.machine, self.spool, self.up = parts.machine, parts.spool, parts.up
+        self.machine, self.spool = parts.machine, parts.spool
         self.status, self.quarantine = parts.status, parts.quarantine
         self._node = parts.status.node
         self.executor = ActionExecutor(parts, self._slots, self._acknowledge, self._is_news)
+        self._default = parts.up
+        self.ways = tuple(dict.fromkeys((parts.up, *parts.others.values())))  # connections to parents, also former ones
+        self.connections = [*self.ways]
+        self.status.parent = parts.machine.outbox.parent or parts.status.parent
+        self.up = self._way()  # that to the present parent: commands and definitions count from its broker only
         self._parsed: dict[str, topics.Topic | None] = {}
         self._sent_status = b""
         self._alarms: Mapping[str, str] = {}
@@ -66,7 +73,10 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._sent_book: Mapping[str, object] = {}
         self._shown_us = self._refused_shown = 0  # when the status said last what was refused, and how many
         self.fleet = FleetCommands()
-        parts.up.subscribe(dict.fromkeys(self._filters(), 1))
+        self._doubt_shown_us = 0  # when the status said last what is in doubt
+        for way in self.ways:
+            way.subscribe({topics.ack(self._node): 1})
+        self.up.subscribe(dict.fromkeys(self._filters(), 1))
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -126,6 +136,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         yield Tick()
 
     def _settle(self, now_us: int) -> None:
+        self._follow(now_us)
         self._publish(now_us)
         self._ask_for_time(now_us)
         if now_us >= self._noted_us + NOTES_EVERY_US or now_us < self._noted_us:
@@ -142,8 +153,23 @@ class NodeLoop(Loop[Event, Action], ABC):
             self._shown_us, self._refused_shown = now_us, self.refusals.total
             self.status.refused = self.refusals.plain()
             self.publish_status(now_us)
+        if now_us >= self._doubt_shown_us + DOUBT_EVERY_US or now_us < self._doubt_shown_us:
+            self._doubt_shown_us = now_us
+            self._report_doubt(now_us)
         if now_us >= self._booked_us + BOOKS_EVERY_US or now_us < self._booked_us:
             self._publish_books(now_us)
+
+    def _report_doubt(self, now_us: int) -> None:
+        """Report frames that wait for a parent that was left, unless it has just been left (docs/protocol.md 1.5)."""
+        lines = self.machine.outbox.former_lines
+        found = {
+            parent: {"frames": frames, "since_us": lines.lines[parent].left_us}
+            for parent, frames in lines.waiting().items()
+            if not 0 <= now_us - lines.lines[parent].left_us < DOUBT_EVERY_US
+        }
+        if found != self.status.in_doubt:
+            self.status.in_doubt = found
+            self.publish_status(now_us)
 
     def _publish_books(self, now_us: int, *, final: bool = False) -> None:
         """Publish the retained books if they have changed."""
@@ -181,7 +207,8 @@ class NodeLoop(Loop[Event, Action], ABC):
         self._publish_books(now_us, final=True)
         for note in self._notes():
             log_note(note)
-        self.up.publish(topics.status(self._node), self.status.offline(), retain=True)
+        for way in self.ways:
+            way.publish(topics.status(self._node), self.status.offline(), retain=True)
 
     def close(self) -> None:
         super().close()
@@ -206,18 +233,66 @@ class NodeLoop(Loop[Event, Action], ABC):
     def _on_up(self, connection: Connection, report: Up, now_us: int) -> None:
         if connection is self.up:
             self.publish_status(now_us, always=True)
-            self.feed(LinkUp(), now_us)
+        elif connection in self.ways:
+            self._stand_by(connection)
+        for parent in self._parents_at(connection):
+            self.feed(LinkUp(parent), now_us)
 
     def _on_down(self, connection: Connection, report: Down, now_us: int) -> None:
-        if connection is self.up:
-            self.executor.void()
-            self.up.link = replace(self.up.link, will=self.status.will())
-            if report.was_up:
-                self.feed(LinkDown(), now_us)
+        if connection in self.ways:
+            self.executor.void(connection)
+            connection.link = replace(connection.link, will=self.status.will())
+        for parent in self._parents_at(connection) if report.was_up else ():
+            self.feed(LinkDown(parent), now_us)
 
-    def _taken(self, report: Taken, now_us: int) -> None:
-        for event in self.executor.taken(report):
+    def _taken(self, connection: Connection, report: Taken, now_us: int) -> None:
+        for event in self.executor.taken(report, connection):
             self.feed(event, now_us)
+
+    # --- parents on several brokers (docs/protocol.md 1.5) ---------------------------------------------------------
+
+    def _way(self) -> Connection:
+        """The connection to the present parent; a node that will leave it at once is at home where it goes."""
+        parent = self.machine.outbox.parent
+        return self.executor.connection(parent) if parent in self.machine.settings.parents else self._default
+
+    def _parents_at(self, connection: Connection) -> tuple[str, ...]:
+        """The present and former parents that a connection reaches, as events name them."""
+        if connection not in self.ways:
+            return ()
+        if len(self.ways) == 1:
+            return ("",)
+        outbox = self.machine.outbox
+        names = dict.fromkeys((outbox.parent, *outbox.former_lines.lines))
+        return tuple(name for name in names if self.executor.connection(name) is connection)
+
+    def _follow(self, now_us: int) -> None:
+        """Where the machine has another parent: say so, and hear commands and definitions at its broker only."""
+        parent = self.machine.outbox.parent or self.status.parent
+        if parent == self.status.parent:
+            return
+        self.status.parent = parent
+        before, self.up = self.up, self._way()
+        if self.up is not before:
+            before.unsubscribe([name for name in self._filters() if name != topics.ack(self._node)])
+            self.up.subscribe(dict.fromkeys(self._filters(), 1))
+            self._stand_by(before)
+            self._sent_book, self._booked_us = {}, 0
+            if self.up.up:
+                self._at_another_broker(now_us)
+        if len(self.ways) > 1:
+            reached = self.executor.connection(parent).up
+            self.feed(LinkUp(parent) if reached else LinkDown(parent), now_us)
+        self.publish_status(now_us, always=True)
+
+    def _stand_by(self, connection: Connection) -> None:
+        """Say at the broker of another parent where the node is; its state and its books are where it is."""
+        connection.publish(topics.status(self._node), self.status.online(self.machine, self.clock), retain=True)
+        connection.publish(topics.state(self._node), b"", retain=True)
+        connection.publish(topics.books(self._node), b"", retain=True)
+
+    def _at_another_broker(self, now_us: int) -> None:
+        """`up` is another connection from now on, and there."""
 
     def _publish(self, now_us: int) -> None:
         """Publish what is due after all events of a turn."""
@@ -241,7 +316,10 @@ class NodeLoop(Loop[Event, Action], ABC):
     def counters(self) -> dict[str, object]:
         return {
             "spool": {"frames": self.spool.frames, "bytes": self.spool.bytes},
-            "traffic": {"in_bytes": self.up.in_bytes, "out_bytes": self.up.out_bytes},
+            "traffic": {
+                "in_bytes": sum(way.in_bytes for way in self.ways),
+                "out_bytes": sum(way.out_bytes for way in self.ways),
+            },
             "quarantined": self.quarantine.count,
             **({"refused": self.refusals.plain()} if self.refusals.total else {}),
             **({"began_again": self.guard.restarts} if self.guard is not None and self.guard.restarts else {}),
@@ -292,7 +370,7 @@ class NodeLoop(Loop[Event, Action], ABC):
         if topic is None:
             if self.refusals.add("no topic of ours", name):
                 log.warning("topic.foreign", extra={"topic": name, "size_bytes": len(payload)})
-        elif topic.what == "ack" and topic.node == self._node and connection is self.up:
+        elif topic.what == "ack" and topic.node == self._node and connection in self.ways:
             try:
                 self.feed(Receipted(receipts.decode(payload)), now_us)
                 answer = receipts.time_in(payload)
@@ -339,6 +417,8 @@ class NodeLoop(Loop[Event, Action], ABC):
             case "rebirth" | "resend":
                 self.feed(Command(command.name), now_us)
                 answer: dict[str, object] = {"ok": True}
+            case "accept-loss":
+                answer = self._accept_loss(now_us)
             case "reload":
                 answer = self.reload()
             case "diagnose":
@@ -351,6 +431,16 @@ class NodeLoop(Loop[Event, Action], ABC):
             case _:
                 answer = self._other_command(command, now_us)
         self._answer(command, answer)
+
+    def _accept_loss(self, now_us: int) -> dict[str, object]:
+        """Give up what waits for former parents (docs/protocol.md 1.5)."""
+        if self.executor.stuck:
+            return {"ok": False, "why": "its disk takes no commit, so that nothing can be given up: make room first"}
+        if not self.machine.outbox.former_lines.waiting():
+            return {"ok": False, "why": "no frame waits for a former parent: nothing to give up"}
+        self.feed(AcceptLoss(), now_us)
+        self._report_doubt(now_us)
+        return {"ok": True, "given_up": [asdict(each) for each in self.machine.given_up]}
 
     def _answer(self, command: OperatorCommand, answer: Mapping[str, object]) -> None:
         topic = topics.answer(self._node, command.id)

@@ -45,7 +45,7 @@ class RegionLoop(NodeLoop):
         """restored: the slots found in the spool. lower: the way up itself where both sides are one broker."""
         super().__init__(parts)
         self.lower = self.executor.lower = lower
-        if lower is not parts.up:
+        if lower not in self.ways:
             self.connections.append(lower)
         self.fleet = FleetCommands(restored)
         self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))

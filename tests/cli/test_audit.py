@@ -11,7 +11,7 @@ import pytest
 from cloud_job.audit import root_book
 from edge_agent.cli.main import main
 from edge_agent.config import topics
-from edge_agent.root.books import Line, RootBook
+from edge_agent.root.books import Line, NodeBook, RootBook, audit
 from tests.support.fakes import Mosquitto
 from tests.support.processes.broker_clients import publish
 
@@ -103,3 +103,19 @@ def test_a_node_that_is_not_heard_leaves_it_unproved(
     code, said = _audit(mosquitto, monkeypatch, capsys, gw_1=LEAF, hall=more)
     assert (code, said[-1]) == (1, "not proved: 1 of the books could not be read; --also names further brokers")
     assert "unknown: gw-2: no book of it; hall applied 5 readings of it" in said
+
+
+def book(node: str, parent: str, numbers: dict[str, Any]) -> NodeBook:
+    return NodeBook(node, parent, numbers)
+
+
+def test_what_parents_applied_that_a_node_has_left_is_part_of_what_it_sent() -> None:
+    """protocol 9.1, 1.5: neither lost on its way to the present one, nor of an unknown node."""
+    hall = {**REGION, "received": 30, "sent": 30, "open": 0, "children": {"gw-1": [7, 5, 30, 0]}}
+    left = {**REGION, "received": 50, "sent": 50, "open": 0, "children": {"gw-1": [5, 9, 50, 0]}}
+    root = RootBook("root", {"hall": Line(9, 3, 30), "old": Line(9, 3, 50)}, stored={}, applied={})
+    nodes = [book("hall", "root", hall), book("old", "root", left)]
+    waits = audit(root, [book("gw-1", "hall", {**LEAF, "former": 2}), *nodes])
+    assert (waits.off[:-1], waits.pending["gw-1"]) == ([], 16)
+    lost = audit(root, [book("gw-1", "hall", LEAF), *nodes])
+    assert "gw-1 -> hall: 10 readings lost: all frames applied, 90 sent, 80 applied" in lost.off

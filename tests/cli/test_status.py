@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_agent.cli.status import alarms, losses, row
+from edge_agent.cli.status import alarms, in_doubt, losses, row
 
 
 def test_a_node_whose_time_is_not_known_is_named() -> None:
@@ -28,3 +28,14 @@ def test_a_child_with_an_alarm_is_named() -> None:
     node = {"status": {"online": True, "alarms": {"gw-7": "two devices have this id"}}}
     assert alarms(node) == ["ALARM: gw-7: two devices have this id"]
     assert alarms({"status": {"online": True}}) == []
+
+
+def test_frames_that_wait_for_a_former_parent_are_told_with_what_to_do() -> None:
+    """protocol 1.5"""
+    doubt = {"region-1": {"frames": 12, "since_us": 1_000_000_000_000_000}}
+    (line,) = in_doubt("gw-1", {"status": {"online": True, "in_doubt": doubt}}, 1_000_000_480_000_000)
+    assert line.startswith("IN DOUBT: 12 frames wait for region-1 since 2001-09-09T01:46:40Z (8 min).")
+    assert line.endswith("headwater accept-loss gw-1")
+    assert in_doubt("gw-1", {"status": {"online": True, "in_doubt": "nonsense"}}, 0) == []
+    (line,) = in_doubt("gw-1", {"status": {"in_doubt": {"region-1": {"frames": 1, "since_us": 0}}}}, 0)
+    assert "frames wait for region-1. They" in line

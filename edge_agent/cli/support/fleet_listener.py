@@ -1,4 +1,4 @@
-"""Hears the brokers of a tree: what every node has published, and its answer to `diagnose`."""
+"""Hears the brokers of a tree: what every node has published, and its answer to a command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FleetListener:
     def __init__(self, links: Sequence[Link]) -> None:
         self.nodes: dict[str, HeardNode] = {}
         self._connections = [Connection(link) for link in links]
-        self._waiter, self._id = Waiter(), f"audit-{os.getpid()}"
+        self._waiter, self._id = Waiter(), f"operator-{os.getpid()}"
         self._ready: set[int] = set()
         self._heard_s = time.monotonic()
 
@@ -69,10 +69,10 @@ class FleetListener:
             if at not in self._ready:
                 raise PortError(f"no word from {connection.link.url} within {seconds:g} s; check that it runs")
 
-    def ask(self, nodes: Iterable[str], seconds: float) -> set[str]:
-        """Ask nodes for a diagnosis. Returns those that do not answer in time."""
+    def ask(self, nodes: Iterable[str], seconds: float, command: str = "diagnose") -> set[str]:
+        """Send nodes a command. Returns those that do not answer in time."""
         waiting = set(nodes)
-        question = json.dumps({"cmd": "diagnose", "id": self._id}).encode()
+        question = json.dumps({"cmd": command, "id": self._id}).encode()
         for node in waiting:
             self.nodes[node].answer = {}
             self._connections[self.nodes[node].broker].publish(topics.commands(node), question, expiry_s=EXPIRY_S)

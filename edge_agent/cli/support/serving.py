@@ -41,7 +41,9 @@ def dry_run(settings: Settings) -> int:
     node, up, lower = settings.node, settings.uplink, settings.lower
     print(f"{node.role} {node.id}, spool {settings.spool.path}")
     if up is not None:
-        print(f"up    {up.broker} to {up.parent}, heartbeat {up.heartbeat_us / 1e6:g} s")
+        print(f"up    {up.broker} to {up.in_order[0]}, heartbeat {up.heartbeat_us / 1e6:g} s")
+        for name in up.in_order[1:]:
+            print(f"      {dict(up.brokers).get(name, up.broker)} to {name}, when the one before is away")
     if lower is not None:
         same = " (the same broker, one connection)" if settings.one_broker else ""
         print(f"below {lower.broker}{same}, grace {settings.grace_us / 1e6:g} s")

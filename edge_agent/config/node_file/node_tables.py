@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from edge_agent.config.checking.checker import REQUIRED, Key, ValueType
-from edge_agent.config.checking.composite_types import ListOf
+from edge_agent.config.checking.composite_types import ListOf, MapOf
 from edge_agent.config.checking.durations import UNITS_US
 from edge_agent.config.checking.quantities import ByteSize, Duration
 from edge_agent.config.checking.value_types import Choice, Number, Text, Url
@@ -72,6 +72,28 @@ class UplinkTable(LinkTable):
     broker: str = setting(Url(), doc="mqtt://host:port or mqtts://host:port")
     user: str | None = setting(_USER, None, "user name; the node's id where access rules go by %u")
     parent: str = setting(_ID, ROOT_ID, "id of the node that takes the frames", "small trees have no regions")
+    parents: tuple[str, ...] = setting(
+        ListOf(_ID, most=8),
+        (),
+        "instead of `parent`, of a gateway: several, the best first; while one is away the next one gets the frames",
+    )
+    brokers: tuple[tuple[str, str], ...] = setting(
+        MapOf(_ID, Url()),
+        (),
+        "a table: brokers of parents that are not on `broker`; also of a former parent, until it has what waits for it",
+    )
+    away_us: int = setting(
+        Duration(SECOND, DAY),
+        120 * SECOND,
+        "without connection to the parent or receipt from it, before the next of `parents` gets the frames",
+        "a restart of a region or a broker is shorter",
+    )
+    back_us: int = setting(
+        Duration(SECOND, DAY),
+        300 * SECOND,
+        "the first of `parents` must have answered before the node goes back to it",
+        "a parent that comes and goes would move its children each time",
+    )
     keepalive_us: int = setting(
         Duration(SECOND, 3600 * SECOND), 30 * SECOND, "MQTT keepalive", "found dead within 60 s"
     )
@@ -81,6 +103,11 @@ class UplinkTable(LinkTable):
     heartbeat_us: int = setting(
         Duration(100 * MS, 3600 * SECOND), SECOND, "between heartbeats of an idle node", "moves time forward for 30 B"
     )
+
+    @property
+    def in_order(self) -> tuple[str, ...]:
+        """The parents, the best first."""
+        return self.parents or (self.parent,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

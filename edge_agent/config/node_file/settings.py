@@ -130,6 +130,8 @@ def read_settings(value: Mapping[str, object], report: Report, also: tuple[str, 
     for name in ("uplink", "lower", "local"):
         if read_tables.get(name) not in {None, BAD}:
             _credentials(read_tables[name], (name,), report)
+    if isinstance(uplink := read_tables.get("uplink"), UplinkTable) and isinstance(node, NodeTable):
+        _parents(node, uplink, value["uplink"], report)
     found = [
         read_definition(kind, str(item), table, (kind, str(item)), report)
         for kind in KINDS
@@ -186,6 +188,29 @@ def _credentials(table: LinkTable, at: Path, report: Report) -> None:
             report.wrong((*at, name), getattr(table, name), "the broker's address is without TLS", "use mqtts://...")
 
 
+def _parents(node: NodeTable, uplink: UplinkTable, value: object, report: Report) -> None:
+    """Who may be above, and at which broker."""
+    key = "parents" if uplink.parents else "parent"
+    if uplink.parents and isinstance(value, Mapping) and "parent" in value:
+        report.wrong(
+            ("uplink", "parent"), uplink.parent, "there is `parents` too", "name all in parents, the best first"
+        )
+    if node.id in uplink.in_order:
+        report.wrong(("uplink", key), node.id, "is this node itself", "use the id of the node above")
+    if len(uplink.parents) > 1 and node.role != "gateway":
+        why = f"a {node.role} has one parent; only gateways go to another one by themselves"
+        report.wrong(("uplink", key), list(uplink.parents), why, f'parent = "{uplink.parents[0]}"')
+    first = uplink.in_order[0]
+    for name, url in uplink.brokers:
+        at = ("uplink", "brokers", name)
+        if name == first:
+            report.wrong(
+                at, url, "is the first parent, which is on `broker`", "write its broker there, and leave this out"
+            )
+        if (uplink.ca_file or uplink.cert_file) and not url.startswith("mqtts"):
+            report.wrong(at, url, "the broker's address is without TLS, and there are certificates", "use mqtts://...")
+
+
 def _with_lower(settings: Settings) -> Settings:
     """A region without a lower broker of its own uses the one of its uplink for its children."""
     lower, uplink = settings.lower, settings.uplink
@@ -197,9 +222,7 @@ def _with_lower(settings: Settings) -> Settings:
 
 def _fits_together(settings: Settings, report: Report) -> None:
     """What one table alone cannot show."""
-    node, uplink, lower = settings.node, settings.uplink, settings.lower
-    if uplink is not None and uplink.parent == node.id:
-        report.wrong(("uplink", "parent"), uplink.parent, "is this node itself", "use the id of the node above")
+    node, lower = settings.node, settings.lower
     if node.role == "root" and (lower is None or lower.broker is None):
         report.wrong(("lower",), None, '"broker" is missing', 'add broker = "mqtt://..."')
     if lower is not None:
@@ -284,6 +307,13 @@ def notes(settings: Settings) -> tuple[str, ...]:
     uplink = settings.uplink
     if uplink is not None and uplink.user not in {None, settings.node.id}:
         said.append(f'[uplink] user "{uplink.user}" is not the node id: access rules with %u go by the user name')
-    if uplink is not None and uplink.password_file is not None and uplink.broker.startswith("mqtt://"):
-        said.append("[uplink] sends a password without TLS: use mqtts://...")
+    if uplink is not None:
+        for name, _ in uplink.brokers:
+            if name not in uplink.in_order:
+                near = nearest(name, uplink.in_order)
+                hint = f"; did you mean {near}?" if near else ""
+                said.append(f"[uplink.brokers] {name} is no parent: used only while frames wait for it{hint}")
+        brokers = (uplink.broker, *(url for _, url in uplink.brokers))
+        if uplink.password_file is not None and any(url.startswith("mqtt://") for url in brokers):
+            said.append("[uplink] sends a password without TLS: use mqtts://...")
     return tuple(said)

@@ -24,8 +24,8 @@ from edge_agent.machines.checkpoint.slot import Slot
 
 # 1 had no slot for its version and reads as 2; 3 has books (docs/protocol.md 9.1), 4 undated readings, 5 a row for each
 # frame that waits, 6 a change of the parent's journal, 7 ends of leaves, 8 the journal id twice, 9 registers of
-# the epoch before, 10 repeats, 11 parents that were left and leaves that moved
-VERSION: Final = 11
+# the epoch before, 10 repeats, 11 parents that were left and leaves that moved, 12 when they were left
+VERSION: Final = 12
 
 
 # --- every node ----------------------------------------------------------------------------------------------------
@@ -42,11 +42,15 @@ class BirthState:
 
 @dataclass(frozen=True, slots=True)
 class FormerLineState:
-    """What was sent to a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt."""
+    """What was sent to a parent that was left. end: the last epoch and seq; epochs: of frames without a receipt.
+
+    left_us: when it was left; 0: not known.
+    """
 
     journal: int | None
     end: tuple[int, int] | None
     epochs: list[int]
+    left_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

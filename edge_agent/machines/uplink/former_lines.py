@@ -28,7 +28,8 @@ OTHER_JOURNALS: Final = 3  # receipts in a row that name another journal: a late
 class FormerLine:
     """The line to one parent. end: its last epoch and seq, the leave; None: the parent was never sent anything.
 
-    journal: None: it has never answered. up: whether the parent can be reached.
+    journal: None: it has never answered. up: whether the parent can be reached. left_us: when it was left, of what
+    waits for it now; 0: not known.
     """
 
     journal: int | None
@@ -37,6 +38,7 @@ class FormerLine:
     up: bool = False
     flying: set[FrameKey] = field(default_factory=set)
     others: int = 0
+    left_us: int = 0
 
 
 class FormerLines:
@@ -53,9 +55,12 @@ class FormerLines:
         doubtful: Iterable[tuple[FrameKey, bool]],
         *,
         up: bool,
+        now_us: int = 0,
     ) -> FormerLine:
         """The line to a parent is left. doubtful: its frames without a receipt, in order; whether ever sent."""
         known = self.lines.pop(parent, None)
+        if known is not None and len(known.pending):
+            now_us = known.left_us
         pending = PendingFrames() if known is None else known.pending
         for key, sent in doubtful:
             if sent:
@@ -64,7 +69,7 @@ class FormerLines:
                 pending.add(*key)
         if known is not None:
             journal, end = (known.journal if journal is None else journal), end or known.end
-        self.lines[parent] = line = FormerLine(journal, end, pending, up)
+        self.lines[parent] = line = FormerLine(journal, end, pending, up, left_us=now_us)
         return line
 
     def waiting(self) -> dict[str, int]:
@@ -129,13 +134,15 @@ class FormerLines:
 
     def snapshot(self) -> dict[str, FormerLineState]:
         return {
-            parent: FormerLineState(line.journal, line.end, sorted(line.pending.epochs()))
+            parent: FormerLineState(line.journal, line.end, sorted(line.pending.epochs()), line.left_us)
             for parent, line in self.lines.items()
         }
 
     def restore(self, state: Mapping[str, FormerLineState]) -> None:
         """From what `snapshot` returns; `home` says whose the frames of the spool are."""
-        self.lines = {parent: FormerLine(each.journal, each.end) for parent, each in state.items()}
+        self.lines = {
+            parent: FormerLine(each.journal, each.end, left_us=each.left_us) for parent, each in state.items()
+        }
         self._epochs = {epoch: parent for parent, each in state.items() for epoch in each.epochs}
 
     _epochs: Mapping[int, str] = {}

@@ -89,7 +89,7 @@ class Outbox(FrameQueue):
         present = self.journal is not None and (receipt.epoch == self.epoch or receipt.epoch in self.pending.epochs())
         return present or receipt.epoch == self.ask_epoch
 
-    def end_line(self, parent: str, load: Load) -> FormerLine | None:
+    def end_line(self, parent: str, load: Load, now_us: int = 0) -> FormerLine | None:
         """Address all that comes to another parent. Returns the line that ends; None where nothing was ever published.
 
         What was published, or is of an epoch before, stays with the old parent; frames of the present epoch that were
@@ -113,7 +113,7 @@ class Outbox(FrameQueue):
             end = self.predecessor
         moving = set(unsent)
         doubtful = [(key, key in self.pending.marked) for key in self.pending if key not in moving]
-        line = self.former_lines.leave(old, self.journal, end, doubtful, up=self.link_up)
+        line = self.former_lines.leave(old, self.journal, end, doubtful, up=self.link_up, now_us=now_us)
         for key in list(self.pending):
             del self.pending[key]
         self._flying.clear()

@@ -1,0 +1,63 @@
+"""`headwater accept-loss`: a node gives up what waits for a parent that will not come back."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from edge_agent.cli.support.broker_listener import add_broker, link_of
+from edge_agent.cli.support.fleet_listener import FleetListener
+from edge_agent.cli.support.message_rendering import listed
+from edge_agent.config.checking.quantities import Instant
+from edge_agent.errors import PortError
+
+HELP = (
+    "Tell a node that the parents which it has left will never be back. It gives up the frames that wait for them and "
+    "declares them lost: windows that may lack them say so, and ops.gaps has their time range. `headwater status` "
+    "shows beforehand how many there are. The tree goes on waiting for such a parent until its own parent has it in "
+    "[lower] retired. Exit code 1 if nothing was given up."
+)
+EXAMPLES = """\
+  headwater accept-loss gw-1 --broker mqtt://hall-2
+"""
+NAMED: Final = 5  # nodes that a message names; the others are counted
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", metavar="NODE", help="the node that holds the frames")
+    add_broker(parser)
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="wait at most S seconds (5)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Send the command and print the answer. Returns 0 if something was given up, else 1."""
+    with FleetListener([link_of(args)]) as fleet:
+        fleet.retained(args.seconds)
+        node = fleet.nodes.get(args.node)
+        if node is None or not node.online:
+            others = f"this broker knows {listed(sorted(fleet.nodes), NAMED) or 'no node'}"
+            why = others if node is None else "it is offline"
+            raise PortError(f"{args.node} hears no command at {args.broker}: {why}; nothing was given up")
+        if fleet.ask([args.node], args.seconds, "accept-loss"):
+            hint = "`headwater status` shows whether frames still wait"
+            raise PortError(f"{args.node} did not answer within {args.seconds:g} s; {hint}")
+        answer = node.answer
+    if answer.get("ok") is not True:
+        print(f"{args.node}: {answer.get('why', 'refused')}")
+        return 1
+    for of in answer.get("given_up", ()):
+        print(f"{args.node}: {told(of)}")
+    return 0
+
+
+def told(of: Mapping[str, Any]) -> str:
+    """One line of what was given up."""
+    readings, from_us, upto_us = (of.get(key) for key in ("readings", "from_us", "upto_us"))
+    many = "an unknown number of readings" if readings is None else f"{readings} readings"
+    when = f" from {Instant().write(from_us)} to {Instant().write(upto_us)}" if from_us and upto_us else ""
+    return (
+        f"gave up {of.get('frames')} frames for {of.get('parent')} with {many}{when}; "
+        f"declared lost in ops.gaps. Rows go on waiting for {of.get('parent')} until its own parent has it in "
+        "[lower] retired"
+    )
