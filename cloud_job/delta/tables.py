@@ -6,7 +6,9 @@ with the prefix as configuration. schemas/tables.md is the same for people.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,8 +17,12 @@ from edge_agent.errors import PortError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+log = logging.getLogger("headwater.root")
+CONFLICT: Final = "DELTA_CONCURRENT"  # begins the names of Delta's errors for it
+PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,20 +273,34 @@ class Place:
         The guard makes Delta read the whole state of the table, which takes 0.2 s, or 2 s on a busy machine.
         """
         writer = rows.write.format("delta").mode("append")
+        self._write(writer, table, step, number)
+
+    def overwrite(self, table: Table, rows: DataFrame, number: int) -> None:
+        """Replace all rows of a small table. If guarded, rows of a later batch stay."""
+        self._write(rows.write.format("delta").mode("overwrite"), table, "all", number)
+
+    def _write(self, writer: DataFrameWriter, table: Table, step: str, number: int) -> None:
         if self.guarded:
             writer = writer.option("txnAppId", f"headwater/{table.name}/{step}").option("txnVersion", number)
         if self.named:
-            writer.saveAsTable(f"{self.root}{table.name}")
+            committed(lambda: writer.saveAsTable(f"{self.root}{table.name}"))
         else:
-            writer.save(self.path(table))
+            committed(lambda: writer.save(self.path(table)))
 
-    def overwrite(self, table: Table, rows: DataFrame) -> None:
-        """Replace all rows of a small table."""
-        writer = rows.write.format("delta").mode("overwrite")
-        if self.named:
-            writer.saveAsTable(f"{self.root}{table.name}")
+
+def committed(write: Callable[[], object]) -> None:
+    """A write, tried again with a pause where another commit came between: it has had no effect then."""
+    for pause_s in PAUSES_S:
+        try:
+            write()
+        except Exception as err:  # py4j gives what the JVM raised
+            if CONFLICT not in str(err):
+                raise
+            log.warning("root.conflict", extra={"why": str(err).splitlines()[0][:200], "again_s": pause_s})
+            time.sleep(pause_s)
         else:
-            writer.save(self.path(table))
+            return
+    write()
 
 
 def place(root: str) -> Place:

@@ -217,7 +217,7 @@ class Job:
         self._done("revisions", number)
         self._append_others(work, lookups, again=again)
         if work.nodes is not None:
-            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)))
+            self.place.overwrite(tables.NODES, tables.rows(self.spark, tables.NODES, list(work.nodes)), number)
         self._done("tables", number)
 
     def _append_results(self, work: Work, lookups: DecodeLookups, ordered: OrderedRows, *, again: bool) -> None:

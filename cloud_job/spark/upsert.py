@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cloud_job.delta.tables import RESULTS, Place, arrow, small
+from cloud_job.delta.tables import RESULTS, Place, arrow, committed, small
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.root.decision.work import SupersededRows, WindowRange, WithdrawnWindow
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SAME: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "node", "key", "start"))
 WHOSE: Final = " AND ".join(f"t.`{name}` = s.`{name}`" for name in ("query", "definition_revision", "node"))
+FENCE: Final = "t.batch <= s.batch"  # an owner that was paused and comes back finds rows of the next one (8.5)
 CHANGED: Final = (  # a newer revision's row replaces an older one's, never the other way round (docs/protocol.md 6.3)
     "(t.definition_revision < s.definition_revision OR (t.definition_revision = s.definition_revision AND "
     "(t.readings <> s.readings OR t.coverage_id <> s.coverage_id OR t.`end` <> s.`end` OR t.withdrawn)))"
@@ -39,7 +40,8 @@ def merge(spark: SparkSession, place: Place, rows: DataFrame, spans: Sequence[Wi
     if by_end:
         near += f" AND (t.`end` = s.`end` OR t.query NOT IN ({_quoted(by_end)}))"
     target = _target(spark, place).merge(rows.alias("s"), f"{near} AND {SAME}")
-    target.whenMatchedUpdate(CHANGED, _news()).whenNotMatchedInsert(values=_columns()).execute()
+    changed = target.whenMatchedUpdate(f"{FENCE} AND {CHANGED}", _news())
+    committed(changed.whenNotMatchedInsert(values=_columns()).execute)
 
 
 def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: DataFrame | None, low_us: int) -> None:
@@ -50,8 +52,8 @@ def merge_sessions(spark: SparkSession, place: Place, made: DataFrame, gone: Dat
     """
     rows = made if gone is None else made.unionByName(gone)
     target = _target(spark, place).merge(rows.alias("s"), f"t.start >= {low_us} AND {SAME}")
-    matched = target.whenMatchedUpdate(f"s.withdrawn OR {CHANGED}", _news())
-    matched.whenNotMatchedInsert("NOT s.withdrawn", _columns()).execute()
+    matched = target.whenMatchedUpdate(f"{FENCE} AND (s.withdrawn OR {CHANGED})", _news())
+    committed(matched.whenNotMatchedInsert("NOT s.withdrawn", _columns()).execute)
 
 
 def withdraw(spark: SparkSession, place: Place, gone: Sequence[WithdrawnWindow], number: int) -> None:
@@ -79,8 +81,8 @@ def _withdraw(spark: SparkSession, place: Place, of: Sequence[tuple[object, ...]
     batch = F.lit(number).cast("bigint")
     changed: dict[str, str | Column] = {"withdrawn": F.lit(True), "revision": F.col("t.revision") + 1, "batch": batch}
     rows = small(spark, of, _WITHDRAWN).alias("s")
-    target = _target(spark, place).merge(rows, f"NOT t.withdrawn AND {bounds} AND {WHOSE}")
-    target.whenMatchedUpdate(set=changed).execute()
+    target = _target(spark, place).merge(rows, f"t.batch <= {number} AND NOT t.withdrawn AND {bounds} AND {WHOSE}")
+    committed(target.whenMatchedUpdate(set=changed).execute)
 
 
 def _target(spark: SparkSession, place: Place) -> DeltaTable:

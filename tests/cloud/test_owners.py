@@ -1,0 +1,135 @@
+"""Two roots over one place, and commits of others between ours: nothing newer is overwritten, nothing is given up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloud_job.delta import tables
+from cloud_job.delta.tables import Place
+from cloud_job.spark import upsert
+from edge_agent.errors import PortError
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.jobs import FragileJob, Roots
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+class PausedJob(FragileJob):
+    """Stands still after a step of a batch, while something else happens."""
+
+    after: tuple[str, int] | None = None
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def _done(self, step: str, number: int) -> None:
+        super()._done(step, number)
+        if self.after == (step, number):
+            self.after = None
+            self.meanwhile()
+
+
+def at(second: float) -> int:
+    return START + int(second * SECOND)
+
+
+def test_an_owner_that_was_paused_overwrites_nothing_that_the_next_one_wrote(roots: Callable[..., Roots]) -> None:
+    """protocol 8.5"""
+    root = roots()
+    root.job.close()
+    anywhere = Place(root.place.root, guarded=True)
+    first = PausedJob(root.spark, anywhere, root.job.settings)
+    first.open()
+    child = Child("gw-1", (query(),))
+
+    def late(value: float) -> bytes:
+        return record(child, at(3), child.rows(at(2), np.array([at(0)]), np.array([value]), length_us=1, late=True))
+
+    root.job = first
+    birth, rows = child.birth(), child.rows(at(2), np.array([at(0)]), np.array([1.0]))
+    root.take(tick(at(1)), record(child, at(1), birth), record(child, at(1), rows))
+    one, two = root.land(tick(at(3)), late(2.0)), root.land(tick(at(4)), late(3.0))
+
+    def next_owner() -> None:
+        root.start(anywhere)
+        root.batch([two])
+
+    first.after, first.meanwhile = ("positions", first.state.number + 1), next_owner
+    first.process([(one.name, one.read_bytes())])
+    (row,) = root.results().values()
+    assert (row["readings"], row["values"]["avg"]) == (3, 2.0)
+    assert {row["decided_us"] for row in root.rows(tables.NODES)} <= {at(1), at(4)}, "the last owner's"
+    with pytest.raises(PortError, match="another root owns the tables"):
+        first.process([("9", tick(at(5)))])
+    assert root.results().keys() == {("q", "site=a", at(0))}
+
+
+def test_a_merge_that_meets_another_commit_is_made_again_upon_it(
+    roots: Callable[..., Roots], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = roots()
+    child = Child("gw-1", (query(),))
+    birth, rows = child.birth(), child.rows(at(2), np.array([at(0)]), np.array([1.0]))
+    root.take(tick(at(1)), record(child, at(1), birth), record(child, at(1), rows))
+    (row,) = root.rows()
+    assert (row["readings"], row["revision"]) == (1, 0)
+    reading, over = tmp_path / "reading", tmp_path / "over"
+
+    def slow(batches):  # type: ignore[no-untyped-def]
+        reading.touch()
+        while not over.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    of = tables.rows(root.spark, tables.RESULTS, [{**row, "readings": 2, "batch": row["batch"] + 1}])
+    failures: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            eventually(reading.exists, 120)
+            root.spark.sql(f"UPDATE {root.place.sql(tables.RESULTS)} SET revision = 7, late = 3")
+        except BaseException as err:
+            failures.append(err)
+        finally:
+            over.touch()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with caplog.at_level(logging.WARNING, "headwater.root"):
+        upsert.merge_sessions(root.spark, root.place, of.mapInArrow(slow, of.schema), None, at(0))
+    thread.join(120)
+    assert not failures
+    assert [record.message for record in caplog.records] == ["root.conflict"]
+    (row,) = root.rows()
+    assert (row["readings"], row["revision"], row["late"]) == (2, 8, 0), "made after the other commit, not beside it"
+
+
+def test_what_is_no_conflict_is_not_tried_again() -> None:
+    tried = []
+
+    def write() -> None:
+        tried.append(1)
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        tables.committed(write)
+    assert len(tried) == 1
+
+
+def test_a_conflict_that_goes_on_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "PAUSES_S", (0.0, 0.0))
+    tried = []
+
+    def write() -> None:
+        tried.append(1)
+        raise RuntimeError("[DELTA_CONCURRENT_APPEND] files were added")
+
+    with pytest.raises(RuntimeError, match="DELTA_CONCURRENT"):
+        tables.committed(write)
+    assert len(tried) == 3
