@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from edge_agent.algebra.frame import NEVER_US, Frame, Leaf, Members, Receipt
-from edge_agent.algebra.query.query import Group
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.windows import Session, Tumbling
+from edge_agent.machines.downlink.epoch_frames import AFTER_FLUSH, EpochFrames
 from edge_agent.machines.downlink.group_membership import GroupMembership
-from edge_agent.machines.events import Publish
+from edge_agent.machines.events import Arrived, LowerLink, Publish, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
 from edge_agent.machines.uplink.outbox import Outbox
 from edge_agent.machines.uplink.parent_choice import ParentChoice
 from edge_agent.machines.uplink.step import GroupStep, Step
+from tests.support.machines.scripted_child import GRACE, SUM, Sender, root_of
+from tests.support.machines.simulated_host import T0, SimulatedHost
 
 S = 1_000_000
 GROUP = Group("s", "", (), 0)
@@ -249,3 +256,66 @@ def test_a_first_parent_that_comes_and_goes_is_not_gone_back_to(choice: ParentCh
 def test_a_parent_that_is_not_configured_any_more_is_left(choice: ParentChoice) -> None:
     assert choice.wanted("region-9", 0, waits=False, unfinished=()) == "region-1"
     assert ParentChoice((), 1, 1).wanted("region-9", 0, waits=True, unfinished=()) == "region-9"
+
+
+# --- a child that leaves ----------------------------------------------------------------------------------------------
+
+
+def hinted(frame: Frame, start_us: int) -> Frame:
+    """With a register: its child holds a piece of a session from there on."""
+    return replace(frame, groups=(replace(frame.groups[0], registers=((0, start_us),)),))
+
+
+def leaving(sender: Sender) -> Frame:
+    """The frame that ends its line."""
+    box = sender.outbox
+    box.seq += 1
+    return Frame(box.epoch, box.seq - 1, leave=99)
+
+
+def test_a_leave_has_its_effect_behind_a_flush() -> None:
+    """protocol 1.5, 1.3: a node that restarts with another parent flushes, and then it leaves."""
+    line = EpochFrames()
+    line.note(Frame(1, 4, flush=3))
+    assert line.refuses(Frame(1, 5)) == AFTER_FLUSH
+    assert line.refuses(Frame(1, 5, leave=2)) == ""
+    line.note(Frame(1, 5, leave=2))
+    assert line.ordinary == -1
+
+
+def test_sessions_that_a_child_had_open_go_on_elsewhere_once_it_has_left() -> None:
+    """protocol 1.5, 5.2: no register of it holds a session of others back."""
+    sender = Sender("a", Query("q", 1, "s", Session(5 * S), SUM, lateness_us=0))
+    root = root_of(sender)
+    root.take("a", hinted(sender.send((8 * S, 8 * S, "", 1.0), frontier_us=10 * S), 9 * S), 0)
+    member = root.decider.parent.children.memberships[sender.queries[0].group].members["a"]
+    root.step(0)
+    assert member.hints
+    root.take("a", leaving(sender), 0)
+    root.step(0)
+    assert (member.hints, member.held) == ({}, {})
+
+
+def test_what_a_merger_holds_of_a_child_goes_up_with_the_report_that_it_left() -> None:
+    """protocol 1.5: the report stands behind all of it."""
+    query = Query("q", 1, "s", Tumbling(10 * S), SUM, lateness_us=0)
+    one, other = Sender("a", query), Sender("b", query)
+    host = SimulatedHost(Merger(NodeSettings("m"), Random(2), grace_us=GRACE))
+    host.accepted(T0)
+    host.do(LowerLink(up=True), T0)
+    for sender in (one, other):
+        host.do(Arrived(((sender.node, journalled(sender.birth(), host.machine), None),)), T0)
+    host.do(Arrived((("a", one.send((T0, T0 + 10 * S, "", 1.0), frontier_us=T0 + 10 * S), None),)), T0 + S)
+    host.do(Tick(), T0 + 2 * S)
+    assert sum(frame.readings for frame in host.frames) == 0, "it waits for b"
+    host.do(Arrived((("a", leaving(one), None),)), T0 + 3 * S)
+    host.do(Tick(), T0 + 5 * S)
+    assert sum(frame.readings for frame in host.frames) == 1
+    reports = [leaf for frame in host.frames for each in frame.members for leaf in each.leaves if leaf.epoch == 99]
+    assert [(leaf.node, leaf.before_move) for leaf in reports] == [("a", one.outbox.epoch)]
+
+
+def journalled(birth: Frame, merger: Merger) -> Frame:
+    """The birth for the journal of this merger."""
+    assert birth.birth is not None
+    return replace(birth, birth=replace(birth.birth, journal=merger.journal))

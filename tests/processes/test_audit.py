@@ -11,8 +11,7 @@ from cloud_job.audit import root_book
 from edge_agent.cli.audit import audited, balanced, lines
 from edge_agent.demo.processes import Broker, ChildProcess
 from edge_agent.ports.mqtt.link import Link
-from edge_agent.root.books import Line, RootBook
-from tests.support.processes.tree import Top, gateway, region
+from tests.support.processes.tree import Top, book_of, gateway, region
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -29,17 +28,6 @@ window = {type = "tumbling", length = "1s"}
 aggregates = ["count", "sum"]
 lateness = "300ms"
 """
-
-
-def book_of(top: Top) -> RootBook:
-    """The plain root's books, as tables would hold them."""
-    with top._lock:
-        inbox, readings = top.root.decider.parent.inbox, dict(top.root.state.readings or {})
-        epochs = {node: (inbox.current[node], line) for node, line in inbox.lines().items()}
-        found = {
-            node: Line(epoch, line.applied.next, line.readings, line.refused) for node, (epoch, line) in epochs.items()
-        }
-    return RootBook("root", found, readings, readings)
 
 
 def test_the_books_of_a_tree_balance_while_it_runs_after_kills_and_at_the_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import subprocess
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from cloud_job.audit import root_book
+from edge_agent.cli.audit import audited, balanced, lines
 from edge_agent.config.definitions.definitions import parse_sensor
 from edge_agent.demo.processes import Broker, ChildProcess
-from tests.support.processes.broker_clients import retained
-from tests.support.processes.tree import Node, Top, region, truth
+from edge_agent.ports.mqtt.link import Link
+from tests.support.processes.broker_clients import publish, retained
+from tests.support.processes.tree import Node, Top, book_of, region, truth
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -28,6 +32,7 @@ window = {type = "tumbling", length = "1s"}
 aggregates = ["count", "sum"]
 lateness = "300ms"
 """
+MORE = {"source": "boiler", "window": {"type": "tumbling", "length": "1s"}, "aggregates": ["count"]}
 Ended = Callable[[ChildProcess], ChildProcess]
 
 
@@ -64,10 +69,10 @@ class Halls:
     def exact(self, top: Top) -> None:
         """Waits for all windows up to now, and compares them with the sensor."""
         goal_us = int(time.time()) * SECOND
-        eventually(lambda: any(row.start >= goal_us for row in top.results().values()), 30)
-        eventually(lambda: all(row.complete for row in top.results().values()), 30)
+        eventually(lambda: any(row.start >= goal_us for row in top.results("sums").values()), 30)
+        eventually(lambda: all(row.complete for row in top.results("sums").values()), 30)
         got = sums(top)
-        assert all(row.expected == 1 for row in top.results().values())
+        assert all(row.expected == 1 for row in top.results("sums").values())
         expected = self.truth(goal_us + SECOND, min(got))
         assert {start: value for start, value in got.items() if start in expected} == expected
 
@@ -82,7 +87,7 @@ def halls(tmp_path: Path, ended: Ended, brokers: Callable[[int], list[Broker]]) 
 
 
 def sums(top: Top) -> dict[int, tuple[int, int]]:
-    return {row.start: (row.readings, round((row.values["sum"] or 0) * 100)) for row in top.results().values()}
+    return {row.start: (row.readings, round((row.values["sum"] or 0) * 100)) for row in top.results("sums").values()}
 
 
 def instant_us(text: str) -> int:
@@ -99,7 +104,7 @@ def test_a_gateway_gets_another_parent_at_another_broker_in_the_middle_of_its_st
     """protocol 1.5: what the first one had not receipted waits for it, at its own broker."""
     agent = halls.gateway(f'broker = "{halls.one.url}"\nparent = "region-1"')
     with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
-        eventually(lambda: len(top.results()) >= 2, 20)
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
         halls.regions[0].kill()
         time.sleep(1.0)  # so long it sends, and nobody receipts
         agent.stop()
@@ -109,26 +114,35 @@ def test_a_gateway_gets_another_parent_at_another_broker_in_the_middle_of_its_st
         eventually(lambda: halls.said(halls.two, "parent") == "region-2", 20)
         moved_us = int(time.time()) * SECOND
         time.sleep(2.0)
-        assert not any(row.complete for row in top.results().values() if row.start >= moved_us)
+        assert not any(row.complete for row in top.results("sums").values() if row.start >= moved_us)
         halls.regions[0].start()
         halls.exact(top)
 
 
-def test_a_gateway_whose_broker_is_gone_goes_to_the_next_parent_and_back(halls: Halls) -> None:
-    """protocol 1.5"""
+def test_a_gateway_whose_broker_is_gone_goes_to_the_next_parent_and_back(
+    halls: Halls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 1.5; definitions come by the broker where it is, and the books balance (9.1)."""
     halls.gateway(
         f'broker = "{halls.one.url}"\nparents = ["region-1", "region-2"]\naway = "2s"\nback = "1s"\n'
         f'[uplink.brokers]\nregion-2 = "{halls.two.url}"'
     )
     with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
-        eventually(lambda: len(top.results()) >= 2, 20)
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
         halls.one.kill()
         eventually(lambda: halls.said(halls.two, "parent") == "region-2", 20)
-        time.sleep(1.0)
+        publish(halls.top_broker.url, "hw/1/all/cfg/query/more", json.dumps(MORE))
+        eventually(lambda: "query/more" in retained(halls.two.url, "hw/1/up/gw-1/state")["items"], 20)
         halls.one.start()
         eventually(lambda: halls.said(halls.one, "parent") == "region-1", 40)
         assert halls.said(halls.two, "parent") == "region-1"
         halls.exact(top)
+        links = [
+            Link(broker.url, "audit", connect_timeout_s=5.0) for broker in (halls.one, halls.two, halls.top_broker)
+        ]
+        monkeypatch.setattr(root_book, "root_book", lambda _folder: book_of(top))
+        found = audited("", links, 10.0)
+        assert balanced(found), lines(found)
 
 
 def test_what_waits_for_a_parent_that_never_comes_back_is_shown_and_can_be_given_up(halls: Halls) -> None:
@@ -138,7 +152,7 @@ def test_what_waits_for_a_parent_that_never_comes_back_is_shown_and_can_be_given
         f'[uplink.brokers]\nregion-2 = "{halls.two.url}"'
     )
     with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
-        eventually(lambda: len(top.results()) >= 2, 20)
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
         halls.regions[0].kill()
         time.sleep(0.5)  # so long it sends
         halls.one.kill()
@@ -154,8 +168,8 @@ def test_what_waits_for_a_parent_that_never_comes_back_is_shown_and_can_be_given
         assert (again.returncode, again.stdout) == (1, "gw-1: no frame waits for a former parent: nothing to give up\n")
         assert halls.said(halls.two, "in_doubt") is None
         goal_us = int(time.time()) * SECOND
-        eventually(lambda: any(row.start >= goal_us for row in top.results().values()), 30)
-        rows = {row.start: row for row in top.results().values()}
+        eventually(lambda: any(row.start >= goal_us for row in top.results("sums").values()), 30)
+        rows = {row.start: row for row in top.results("sums").values()}
         got, expected = sums(top), halls.truth(goal_us, min(rows))
         wrong = {start for start, value in expected.items() if got.get(start) != value}
         assert wrong, "something was given up"

@@ -106,8 +106,8 @@ class FleetListener:
         node = self.nodes.setdefault(topic.node, HeardNode(broker))
         match topic.what:
             case "status":
-                node.broker, node.status = broker, content
-            case "books":
-                node.books = content
+                node.broker, node.status = node.broker if node.books else broker, content
+            case "books":  # where they are it hears commands; its status is at the brokers of its other parents too
+                node.broker, node.books = broker, content
             case "answer":
                 node.answer = content

@@ -17,6 +17,7 @@ from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Link, Messages, Up
 from edge_agent.ports.sensors.simulated import Simulation
 from edge_agent.ports.waiter import Waiter
+from edge_agent.root.books import Line, RootBook
 from edge_agent.root.numpy.executor import NumpyRoot
 from edge_agent.root.numpy.rows import Row
 from edge_agent.runtime.region import heard
@@ -125,6 +126,17 @@ class Top:
         """A copy of the rows as they are now."""
         with self._lock:
             return {key: row for key, row in self.rows.items() if query in (None, key[0]) and not row.withdrawn}
+
+
+def book_of(top: Top) -> RootBook:
+    """The plain root's books, as tables would hold them."""
+    with top._lock:
+        inbox, readings = top.root.decider.parent.inbox, dict(top.root.state.readings or {})
+        epochs = {node: (inbox.current[node], line) for node, line in inbox.lines().items()}
+        found = {
+            node: Line(epoch, line.applied.next, line.readings, line.refused) for node, (epoch, line) in epochs.items()
+        }
+    return RootBook("root", found, readings, readings)
 
 
 def commits(node: ChildProcess, count: int) -> None:
