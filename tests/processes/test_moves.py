@@ -62,6 +62,14 @@ class Halls:
         )
         return self._ended(Node("run", "gw-1", self.folder / "gw-1", config))
 
+    def region(self, name: str, uplink: str) -> ChildProcess:
+        """A further region, below one of the two."""
+        config = (
+            f'[node]\nid = "{name}"\nrole = "region"\n[spool]\ncommit_interval = "200ms"\n'
+            f'[uplink]\nheartbeat = "200ms"\n{uplink}\n'
+        )
+        return self._ended(Node("merge", name, self.folder / name, config))
+
     def truth(self, until_us: int, first_us: int) -> dict[int, tuple[int, int]]:
         found = truth({"gw-1": self._sensor}, self.begin_us, SECOND, until_us)
         return {start: value for start, value in found.items() if start >= first_us}
@@ -76,9 +84,9 @@ class Halls:
         expected = self.truth(goal_us + SECOND, min(got))
         assert {start: value for start, value in got.items() if start in expected} == expected
 
-    def said(self, broker: Broker, what: str) -> object:
-        """A field of the gateway's retained status."""
-        return (retained(broker.url, "hw/1/up/gw-1/status") or {}).get(what)
+    def said(self, broker: Broker, what: str, node: str = "gw-1") -> object:
+        """A field of the retained status of a node."""
+        return (retained(broker.url, f"hw/1/up/{node}/status") or {}).get(what)
 
 
 @pytest.fixture
@@ -115,6 +123,22 @@ def test_a_gateway_gets_another_parent_at_another_broker_in_the_middle_of_its_st
         moved_us = int(time.time()) * SECOND
         time.sleep(2.0)
         assert not any(row.complete for row in top.results("sums").values() if row.start >= moved_us)
+        halls.regions[0].start()
+        halls.exact(top)
+
+
+def test_a_region_gets_another_parent_and_its_children_stay_on_the_broker_of_the_old_one(halls: Halls) -> None:
+    """protocol 1.5: one connection to that broker serves its children, and what waits for the old parent."""
+    hall = halls.region("hall", f'broker = "{halls.one.url}"\nparent = "region-1"')
+    halls.gateway(f'broker = "{halls.one.url}"\nparent = "hall"')
+    with Top(halls.top_broker.url, grace_us=GRACE_US) as top:
+        eventually(lambda: len(top.results("sums")) >= 2, 20)
+        halls.regions[0].kill()
+        time.sleep(1.0)  # so long it sends, and nobody receipts
+        hall.stop()
+        moved = f'[uplink.brokers]\nregion-1 = "{halls.one.url}"\n[lower]\nbroker = "{halls.one.url}"'
+        halls.region("hall", f'broker = "{halls.two.url}"\nparent = "region-2"\n{moved}')
+        eventually(lambda: halls.said(halls.two, "parent", "hall") == "region-2", 20)
         halls.regions[0].start()
         halls.exact(top)
 
