@@ -53,11 +53,10 @@ def main(args: argparse.Namespace) -> int:
 
 def told(of: Mapping[str, Any]) -> str:
     """One line of what was given up."""
-    readings, from_us, upto_us = (of.get(key) for key in ("readings", "from_us", "upto_us"))
+    frames, parent, readings = of.get("frames"), of.get("parent"), of.get("readings")
+    from_us, upto_us = of.get("from_us"), of.get("upto_us")
     many = "an unknown number of readings" if readings is None else f"{readings} readings"
     when = f" from {Instant().write(from_us)} to {Instant().write(upto_us)}" if from_us and upto_us else ""
-    return (
-        f"gave up {of.get('frames')} frames for {of.get('parent')} with {many}{when}; "
-        f"declared lost in ops.gaps. Rows go on waiting for {of.get('parent')} until its own parent has it in "
-        "[lower] retired"
-    )
+    lost = "without readings" if readings == 0 else f"with {many}{when}; declared lost in ops.gaps"
+    waits = f"Rows go on waiting for {parent} until its own parent has it in [lower] retired"
+    return f"gave up {frames} frame{'' if frames == 1 else 's'} for {parent} {lost}. {waits}"

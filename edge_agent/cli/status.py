@@ -151,8 +151,9 @@ def in_doubt(name: str, node: Mapping[str, Any], now_us: int) -> list[str]:
     for parent, of in found.items() if isinstance(found, dict) else ():
         frames, since_us = (_number(of.get(key)) if isinstance(of, dict) else None for key in ("frames", "since_us"))
         since = f" since {Instant().write(since_us)} ({duration(now_us - since_us)})" if since_us else ""
+        waits = "frame waits" if frames == 1 else "frames wait"
         lines.append(
-            f"IN DOUBT: {frames} frames wait for {parent}{since}. They count once it is back, at the broker that "
+            f"IN DOUBT: {frames} {waits} for {parent}{since}. They count once it is back, at the broker that "
             f"[uplink.brokers] names for it. If it will never be back: headwater accept-loss {name}"
         )
     return lines

@@ -38,4 +38,4 @@ def test_frames_that_wait_for_a_former_parent_are_told_with_what_to_do() -> None
     assert line.endswith("headwater accept-loss gw-1")
     assert in_doubt("gw-1", {"status": {"online": True, "in_doubt": "nonsense"}}, 0) == []
     (line,) = in_doubt("gw-1", {"status": {"in_doubt": {"region-1": {"frames": 1, "since_us": 0}}}}, 0)
-    assert "frames wait for region-1. They" in line
+    assert "1 frame waits for region-1. They" in line
