@@ -114,6 +114,7 @@ def _state(state: RootState) -> dict[str, object]:
         "markers": state.markers.snapshot(),
         "met": [[*place, us] for place, us in state.met.items()],
         "readings": state.readings,
+        "floors": encode(list(state.floors.items())),
         "repeats": [
             [*line, plan, *each.counting, each.below_seq]
             for line, plans in state.repeats.items()
@@ -143,6 +144,7 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         met={(query, node): us for query, node, us in plain["met"]},
         readings=None if plain.get("readings") is None else dict(plain["readings"]),
         repeats=_repeats(plain.get("repeats", ())),  # a state of an older root has none
+        floors=dict(decode(list[tuple[Group, int]], plain["floors"])) if "floors" in plain else {},  # as above
     )
 
 

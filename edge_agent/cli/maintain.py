@@ -9,8 +9,8 @@ import sys
 from edge_agent.cli.query import add_tables, folder_of
 
 HELP = (
-    "Compact and clean the tables: remove payloads older than the correction horizon, merge small files, remove old "
-    "versions. Run it once a day on a busy root; the root may go on running."
+    "Compact and clean the tables while no root runs: remove payloads that lie beyond the correction horizon of the "
+    "root that wrote them, merge small files, remove old versions. Stop the root, run it, start the root again."
 )
 EXAMPLES = """\
   headwater maintain --tables /srv/tables
@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-hours", type=int, default=7 * 24, metavar="N", help="hours that old versions stay (168)"
     )
-    parser.add_argument("--horizon-days", type=float, default=7.0, metavar="N", help="correction horizon (7)")
     parser.add_argument("--json", action="store_true", help="one JSON object per table")
 
 
@@ -33,14 +32,12 @@ def main(args: argparse.Namespace) -> int:
     from cloud_job.delta import tables
     from cloud_job.delta.maintain import maintain
     from cloud_job.sql.views import tables_in
-    from edge_agent.root.decision.root_state import RootLimits
 
     folder = folder_of(args)
     tables_in(folder)
     spark = spark_session.start("headwater-maintain")
     try:
-        limits = RootLimits(horizon_us=int(args.horizon_days * 86_400e6))
-        found = maintain(spark, tables.Place(folder), limits, _print_progress, args.keep_hours)
+        found = maintain(spark, tables.place(folder), _print_progress, args.keep_hours)
     finally:
         spark.stop()
     for done in found:

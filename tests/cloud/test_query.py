@@ -79,7 +79,8 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     shown = delta_rs.ask("select count(*) as n from gold.results where query = 'wide'", folder)
     assert (hidden.rows[0][0], shown.rows[0][0]) == (2, 3)
 
-    done = maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
+    root.job.close()
+    done = maintain.maintain(root.spark, root.place, lambda _line: None)
     assert {each.table for each in done} == {table.name for table in tables.TABLES}
     assert [delta_rs.ask(sql, folder) for sql in STATEMENTS] == answers
     assert [spark_sql.ask(sql, folder, root.spark) for sql in STATEMENTS[:3]] == answers[:3]
@@ -120,26 +121,3 @@ def test_what_does_not_only_read_is_refused(sql: str) -> None:
 def test_a_folder_without_tables_says_so(tmp_path: object) -> None:
     with pytest.raises(PortError, match="no tables in"):
         delta_rs.ask("select 1", str(tmp_path))
-
-
-def test_payloads_and_states_that_nothing_needs_expire_and_the_root_goes_on(
-    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """protocol 8.4"""
-    monkeypatch.setattr(maintain, "KEPT_STATES", 1)
-    root = roots(horizon_us=10 * SECOND)
-    child = Child("gw-1", (child_frames.query(),))
-    root.take(tick(START), record(child, START, child.birth()))
-    for second in (1, 2, 100):
-        start = START + np.array([second - 1]) * SECOND
-        root.take(tick(START), record(child, START, child.rows(START + second * SECOND, start)))
-    before = root.results()
-    maintain.maintain(root.spark, root.place, root.limits, lambda _line: None)
-    kept = {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part > 0")}
-    assert kept == {START: False, START + SECOND: False, START + 99 * SECOND: True}
-    states = {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
-    assert states == {0: False, 1: False, 2: True, 3: True}
-    root.start()
-    payload = child.rows(START + 101 * SECOND, START + np.array([100]) * SECOND)
-    root.take(tick(START), record(child, START, payload), record(child, START, payload))
-    assert root.results().keys() - before.keys() == {("q", "site=a", START + 100 * SECOND)}

@@ -228,6 +228,18 @@ def test_a_late_reading_of_a_window_that_just_left_the_horizon_is_kept_apart_too
     assert [kept.start for kept in root.beyond] == [18 * S]
 
 
+def test_what_was_beyond_the_horizon_stays_beyond_a_longer_one() -> None:
+    """protocol 8.4: frames of it may be gone."""
+    a = Sender("a", TEN)
+    root = root_of(a, horizon_us=20 * S)
+    root.take("a", a.send((0, 10 * S, "k=x", 1.0), (40 * S, 50 * S, "k=x", 1.0), frontier_us=60 * S), S)
+    root.step(S)
+    root.state.limits = RootLimits(0, HORIZON_US)
+    root.take("a", a.send((5 * S, 6 * S, "k=x", 2.0), (41 * S, 42 * S, "k=x", 3.0), late=True), 2 * S)
+    assert told(root.step(2 * S)) == [("k=x", 40, 4.0, 1)]
+    assert [kept.start for kept in root.beyond] == [5 * S]
+
+
 def test_a_row_is_revised_no_more_often_than_revise_every() -> None:
     """protocol 8.3: what was put off comes when the time is up, or when the holder flushes."""
     a = Sender("a", TEN)

@@ -64,6 +64,7 @@ def step(
     spans = [*now.closing, *punctuation.closing]
     closing = [(span, cover) for span, cover in spans if not now.meets(span)]
     revising = [*now.revising, *punctuation.revising, *((span, cover) for span, cover in spans if now.meets(span))]
+    state.settle(decision)
     state.forget(decision)
     state.need(decision)
     used = [cover for _, cover in (*closing, *revising)]
@@ -125,7 +126,7 @@ class _Step:
                 elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan)
                 self.beyond += beyond(state, effect, part, (group, plan), decision.groups.get(group))
-        state.sessions.join(decision, dictionaries, state.limits.horizon_us)
+        state.sessions.join(decision, dictionaries, state.floor_us)
         state.markers.join(decision, dictionaries)
 
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
@@ -204,7 +205,7 @@ class _Step:
 
     def _due(self, run: QueryAtDecision) -> Ranges:
         """What of a query is revised now; the rest waits (docs/protocol.md 8.3)."""
-        floor_us = run.view.frontier_us - self.state.limits.horizon_us
+        floor_us = self.state.floor_us(run.group, run.view.frontier_us)
         touched = [(max(after, floor_us), upto) for after, upto in self.touched.get(run.place, []) if upto > floor_us]
         ranges = join([*self.state.pending.pop(run.place, []), *touched])  # what was put off does not expire
         if ranges and not self._may_revise(run.place):
@@ -222,7 +223,7 @@ class _Step:
         """What of a query of sessions gets rows now."""
         state, view, key = self.state, run.view, run.key
         gaps = tuple(gap for _, gap in self.decision.gaps)
-        floor_us, due = view.frontier_us - state.limits.horizon_us, self._may_revise(run.place)
+        floor_us, due = state.floor_us(run.group, view.frontier_us), self._may_revise(run.place)
         shares = (view.begins.get(key, {}), view.ends.get(key, {}))
         now = SessionDecisionView(run.group, view, view.serving[key], *shares, gaps, floor_us, due)
         ended = state.sessions.ended(run.place, now)

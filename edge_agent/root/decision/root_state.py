@@ -46,7 +46,8 @@ class RootState:
     there or later. covers_known: coverage_ids that stand in ops.coverage. met: (query, node) -> rows of older revisions
     may stand where windows start below that (docs/protocol.md 6.3). repeats: plan number of an epoch -> which rows
     count, where not all do. readings: child -> those in its rows that took
-    effect; None: not known from the first on. read_plan: the last one, and what it follows from.
+    effect; None: not known from the first on. floors: group -> rows that end by then stay as they are, whatever horizon
+    the root has had since (docs/protocol.md 8.4). read_plan: the last one, and what it follows from.
     """
 
     limits: RootLimits
@@ -69,6 +70,7 @@ class RootState:
     met: dict[tuple[str, str], int] = field(default_factory=dict)
     repeats: dict[EpochKey, dict[int, Repeats]] = field(default_factory=dict)
     readings: dict[str, int] | None = field(default_factory=dict)
+    floors: dict[Group, int] = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
@@ -120,6 +122,16 @@ class RootState:
         """The scale at which a query's plans meet: the finest, or floats if one is of floats (docs/protocol.md 7.1)."""
         scales = self.scales.get(key, {None})
         return None if None in scales else min(scale for scale in scales if scale is not None)
+
+    def floor_us(self, group: Group, frontier_us: int) -> int:
+        """Rows of a group that end by then are beyond the horizon, and stay so with a longer one."""
+        return max(frontier_us - self.limits.horizon_us, self.floors.get(group, NEVER_US))
+
+    def settle(self, decision: Decision) -> None:
+        """Note how far the horizon is: what only rows beyond it need may be gone when a longer one is configured."""
+        for group, view in decision.groups.items():
+            if view.frontier_us > NEVER_US:
+                self.floors[group] = self.floor_us(group, view.frontier_us)
 
     def closed_us(self, place: QueryPlace) -> int:
         """Windows of a query that end up to there have had their rows."""

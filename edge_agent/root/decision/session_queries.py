@@ -5,7 +5,7 @@ Rules: docs/protocol.md 5; what is kept of each query, and why, stands in edge_a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +40,16 @@ class SessionQueries:
         """Whether rows may have to be revised once it is due."""
         return any(track.waiting for track in self.tracks.values())
 
-    def join(self, decision: Decision, dictionaries: Mapping[EpochKey, EpochDictionary], horizon_us: int) -> None:
-        """Pieces of sessions that took effect, to the queries that they are of. dictionaries: of the epochs."""
+    def join(
+        self,
+        decision: Decision,
+        dictionaries: Mapping[EpochKey, EpochDictionary],
+        floor_us: Callable[[Group, int], int],
+    ) -> None:
+        """Pieces of sessions that took effect, to the queries that they are of. dictionaries: of the epochs.
+
+        floor_us: of a group at its frontier, see RootState.
+        """
         came: dict[QueryPlace, tuple[Group, list[Pieces]]] = {}
         for effect in decision.effects:
             line = EpochKey(effect.node, effect.epoch)
@@ -55,9 +63,9 @@ class SessionQueries:
                             came.setdefault(QueryPlace(*query, group.node), (group, []))[1].append(pieces)
         for place, (group, found) in came.items():
             view = decision.groups.get(group)
-            floor_us = NEVER_US if view is None else view.frontier_us - horizon_us
             track = self.tracks.setdefault(place, OpenSessions())
-            track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, floor_us)
+            horizon_us = NEVER_US if view is None else floor_us(group, view.frontier_us)
+            track.add(found, self.numbers.keys, group.cut.gap_us, group.cut.max_us, horizon_us)
 
     def ended(self, place: QueryPlace, now: SessionDecisionView) -> ClosableSessions | None:
         """What of a query gets rows now; None: nothing."""

@@ -38,7 +38,7 @@ def beyond(
         return
     if view is None or view.frontier_us == NEVER_US:
         return
-    settled_us = min(closed_us, view.frontier_us - state.limits.horizon_us)
+    settled_us = min(closed_us, state.floor_us(group, view.frontier_us))
     if plan.kind == "session" or isinstance(group.cut, PunctuationCut):  # it may have begun long ago: its end counts
         before_us = settled_us - max(extent_us(query.window) for query in queries) + 1
         if part.earliest_end_us - 1 < before_us:

@@ -1,0 +1,146 @@
+"""What nobody needs expires, and no row is ever made of a part of its readings (docs/protocol.md 8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cloud_job.delta import maintain, tables
+from edge_agent.algebra.windows import Session
+from edge_agent.algebra.windows.count_tumbling import CountTumbling
+from edge_agent.errors import PortError
+from edge_agent.root.decision.root_state import RootLimits
+from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick, ticks
+from tests.support.cloud.jobs import GRACE_US, CrashError, Roots
+from tests.support.cloud.raw_frames import Reading, raw_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def at(second: float) -> int:
+    return START + int(second * SECOND)
+
+
+def one(child: Child, second: float, frontier: float, value: float = 1.0, *, late: bool = False) -> bytes:
+    """A frame with one reading."""
+    rows = child.rows(
+        at(frontier), np.array([at(second)]), np.array([value]), length_us=1 if late else SECOND, late=late
+    )
+    return record(child, at(frontier), rows)
+
+
+def maintained(root: Roots) -> dict[int, bool]:
+    """Stop the root, maintain. Returns start -> whether the payload is there, of all parts."""
+    root.job.close()
+    maintain.maintain(root.spark, root.place, lambda _line: None, tables=())  # compaction is slow, and tried elsewhere
+    return {row["start"]: row["payload"] is not None for row in root.rows(tables.MESSAGES, "part > 0")}
+
+
+def born(roots: Callable[..., Roots], child: Child, **limits: int) -> Roots:
+    root = roots(**{"horizon_us": 10 * SECOND, **limits})
+    root.take(tick(at(0)), record(child, at(0), child.birth()))
+    return root
+
+
+def test_what_is_beyond_the_horizon_expires_and_stays_beyond_a_longer_one(
+    roots: Callable[..., Roots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "KEPT_STATES", 1)
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    for second in (1, 2, 100):
+        root.take(tick(at(second)), one(child, second - 1, second), one(child, second - 1, second, 3.0))
+    before = root.results()
+    with pytest.raises(PortError, match=r"another root .* stop it first"):
+        maintain.maintain(root.spark, root.place, lambda _line: None)
+    assert maintained(root) == {at(0): False, at(1): False, at(99): True}
+    assert root.results() == before
+    states = {row["number"]: row["state"] is not None for row in root.rows(tables.BATCHES)}
+    assert states == {0: False, 1: False, 2: True, 3: True}
+
+    root.limits = RootLimits(revise_every_us=0, horizon_us=1000 * SECOND)  # the operator gives a longer one
+    root.start()
+    late = [one(child, second, 101, 9.0, late=True) for second in (1, 99)]
+    root.take(tick(at(101)), *late, late[0])
+    after = root.results()
+    assert after["q", "site=a", at(1)] == before["q", "site=a", at(1)], "its payloads are gone: it stays as it is"
+    revised = after["q", "site=a", at(99)]
+    assert (revised["readings"], revised["values"]["avg"], revised["revision"]) == (3, 13 / 3, 1)
+    (row,) = root.rows(tables.LATE)
+    assert (row["start"], row["readings"]) == (at(1), 1)
+    root.take(tick(at(102)), one(child, 101, 102))
+    assert root.results().keys() - after.keys() == {("q", "site=a", at(101))}
+
+
+def test_a_frame_that_waits_for_another_does_not_expire(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.take(tick(at(1)), one(child, 0, 1))
+    root.take(tick(at(100)), one(child, 99, 100))
+    missing, waits = (one(child, second, 100, late=True) for second in (1, 0.5))
+    root.take(tick(at(100)), waits)
+    assert maintained(root)[at(0.5)], "it has not taken effect"
+    root.start()
+    root.take(tick(at(101)), missing)
+    assert {row["start"]: row["readings"] for row in root.rows(tables.LATE)} == {at(0.5): 1, at(1): 1}
+
+
+def test_a_session_that_goes_on_for_longer_than_the_horizon_is_whole(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(window=Session(2 * SECOND)),))
+    root = born(roots, child)
+    for first in (0, 30):
+        start = np.arange(at(first), at(first + 30), SECOND)
+        root.take(tick(at(first + 30)), record(child, at(first), child.rows(at(first + 30), start, length_us=1)))
+        maintained(root)
+        root.start()
+    assert root.results() == {}, "it goes on"
+    root.take(tick(at(100)), record(child, at(100), child.rows(at(100))))
+    (row,) = root.results().values()
+    assert (row["start"], row["readings"], row["complete"]) == (at(0), 60, True)
+
+
+def test_rows_that_the_last_decision_owes_are_written_before_their_payloads_go(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child)
+    root.job.crash = ("decision", root.job.state.number + 1)
+    with pytest.raises(CrashError):
+        root.take(tick(at(100)), one(child, 0, 1), one(child, 99, 100))
+    assert root.results() == {}
+    assert maintained(root) == {at(0): False, at(99): True}
+    assert {row["start"]: row["readings"] for row in root.results().values()} == {at(0): 1, at(99): 1}
+
+
+def test_a_revision_that_is_put_off_keeps_its_payloads(roots: Callable[..., Roots]) -> None:
+    child = Child("gw-1", (query(),))
+    root = born(roots, child, revise_every_us=1000 * SECOND)
+    root.take(tick(at(1)), one(child, 0, 1))
+    for value in (2.0, 4.5):  # the first is written at once, the second is put off
+        root.take(tick(at(2)), one(child, 0.5, 2, value, late=True))
+    root.take(tick(at(100)), one(child, 99, 100))
+    assert root.results()["q", "site=a", at(0)]["readings"] == 2
+    assert all(maintained(root).values())
+    root.start()
+    root.job.finish()
+    row = root.results()["q", "site=a", at(0)]
+    assert (row["readings"], row["values"]["avg"]) == (3, 2.5)
+    assert maintained(root)[at(0)] is False
+
+
+def test_readings_that_wait_for_a_position_do_not_expire(roots: Callable[..., Roots]) -> None:
+    """A gateway that is named and was never heard holds count windows, but no frontier (protocol 7.4)."""
+    asked = query("q", CountTumbling(2), ("sum",))
+    here, other = (Child(node, (asked,)) for node in ("gw-a", "gw-b"))
+    root = roots(horizon_us=10 * SECOND)
+    root.start(members=("gw-a", "gw-b"))
+    mine = [Reading(at(i), "site=a", float(i), "gw-a", i) for i in range(4)]
+    birth, rows = here.birth(), raw_rows(here, at(100), mine)
+    root.take(tick(at(0)), record(here, at(0), birth), record(here, at(0), rows))
+    silent_us = at(100) + 2 * GRACE_US
+    root.take(ticks(at(0), silent_us), record(here, silent_us, here.beat(at(100))))
+    assert root.results() == {}
+    assert all(maintained(root).values())
+    root.start(members=("gw-a", "gw-b"))
+    root.take(tick(silent_us), record(other, silent_us, other.birth()), record(other, silent_us, other.rows(at(100))))
+    assert {row["start"]: row["values"]["sum"] for row in root.results().values()} == {0: 1.0, 2: 5.0}
