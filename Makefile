@@ -14,7 +14,7 @@ FROM ?= HEAD~100
 
 DEBS ?= build/debs
 
-.PHONY: help deb deb-test demo test quick explore mutants simulate hostile storm fuzz upgrade powercut soak bench lint format docs setup lock clean
+.PHONY: help deb deb-test image image-test demo test quick explore mutants simulate hostile storm fuzz upgrade powercut soak bench lint format docs setup lock clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -31,6 +31,7 @@ help:
 	@echo "make soak   memory, descriptors and disk of a running tree                                          (MINUTES=60)"
 	@echo "make bench  the benchmarks, into build/bench.json                     (ONLY=slicer_1_key for one)"
 	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
+	@echo "make image  the gateway's flashable image, into build/image; make image-test boots it in QEMU and uses it (both as root)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
 
@@ -82,6 +83,22 @@ deb:
 deb-test:  # as root; a root file system of trixie is kept in build/deb-test
 	@command -v mmdebstrap >/dev/null || { echo "make deb-test needs mmdebstrap: apt install mmdebstrap"; exit 3; }
 	@gateway_image/test-deb build/deb-test
+
+IMAGE_TOOLS := mmdebstrap genimage mcopy mkfs.vfat arch-test qemu-aarch64-static
+IMAGE_PACKAGES := mmdebstrap genimage mtools dosfstools e2fsprogs arch-test qemu-user-static
+BOOT_TOOLS := qemu-system-aarch64 mcopy nc ssh
+BOOT_PACKAGES := qemu-system-arm mtools netcat-openbsd openssh-client
+
+image:
+	@for tool in $(IMAGE_TOOLS); do PATH=$$PATH:/usr/sbin command -v $$tool >/dev/null || \
+		{ echo "make image needs $$tool: apt install $(IMAGE_PACKAGES)"; exit 3; }; done
+	@gateway_image/build-image build/image
+
+image-test:
+	@for tool in $(BOOT_TOOLS); do command -v $$tool >/dev/null || \
+		{ echo "make image-test needs $$tool: apt install $(BOOT_PACKAGES)"; exit 3; }; done
+	@scripts/setup python && RAW=1 gateway_image/build-image build/image-test && \
+		.venv/bin/python -m tests.image.boot build/image-test/*.img
 
 lint:
 	@scripts/setup python && scripts/lint

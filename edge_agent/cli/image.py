@@ -41,9 +41,12 @@ def main(args: argparse.Namespace) -> int:
     if args.what == "apply":
         applied = apply(args.config, args.root)
         report(applied, args.config, lambda line: print(f"headwater: {line}", file=sys.stderr))
-        print(
-            f"headwater: {args.config.name} applied, node {applied.node}" if applied.node else "headwater: no gateway"
-        )
+        if not applied.node:
+            print("headwater: no gateway")
+        elif applied.kept:
+            print(f"headwater: the last good {args.config.name} stays in force, node {applied.node}")
+        else:
+            print(f"headwater: {args.config.name} applied, node {applied.node}")
         return 0 if not applied.errors else 1
     if args.what == "errors":
         sys.stdout.write(fat.get(args.disk, ERRORS).decode("utf-8", "replace").replace("\r\n", "\n"))

@@ -101,8 +101,8 @@ def _write_all(found: GatewayFile, root: Path) -> None:
         passwords = root / PASSWORDS.lstrip("/")
         subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
         if root == Path("/"):
-            shutil.chown(passwords, "root", "mosquitto")  # the command has written another file
-        passwords.chmod(0o640)
+            shutil.chown(passwords, "mosquitto", "mosquitto")  # the command wants it to be root's, the broker its own
+        passwords.chmod(0o600)
 
 
 def _write(each: MachineFile, root: Path) -> None:

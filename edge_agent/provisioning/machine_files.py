@@ -107,7 +107,7 @@ def _broker(table: LocalBrokerTable, password: str) -> list[MachineFile]:
     acl = f"user {AGENT_USER}\ntopic read #\n\nuser {table.user}\ntopic readwrite #\n"
     return [
         MachineFile(f"{RUN}/mosquitto/mosquitto.conf", "\n".join(config)),
-        MachineFile(f"{RUN}/mosquitto/acl", acl, 0o640, "mosquitto"),
-        MachineFile(PASSWORDS, f"{table.user}:{table.password}\n{AGENT_USER}:{password}\n", 0o640, "mosquitto"),
+        MachineFile(f"{RUN}/mosquitto/acl", acl, SECRET, "mosquitto"),
+        MachineFile(PASSWORDS, f"{table.user}:{table.password}\n{AGENT_USER}:{password}\n", SECRET),
         MachineFile(str(LOCAL_PASSWORD), password + "\n", 0o640, AGENT_USER),
     ]

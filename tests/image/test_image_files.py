@@ -1,0 +1,157 @@
+"""What the image is made of, without building it: units, scripts, partitions, what is published."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edge_agent.config.node_file.gateway_file import parse_gateway_file
+from edge_agent.provisioning import fat
+from edge_agent.provisioning.machine_files import machine_files
+from tests.image.gateway_files import WHOLE
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+IMAGE: Final = ROOT / "gateway_image"
+SYSTEM: Final = IMAGE / "overlay" / "etc" / "systemd" / "system"
+THEIRS: Final = ("ssh", "mosquitto", "iwd")  # Debian's units, to which the image adds drop-ins
+PROGRAMS: Final = ("usr/bin/headwater", "usr/sbin/mosquitto", "usr/sbin/sshd", "usr/bin/true")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root file system with the image's units, ours, and stand-ins for Debian's."""
+    folder = tmp_path / "usr/lib/systemd/system"
+    folder.mkdir(parents=True)
+    for name in ("sysinit", "basic", "network", "shutdown", "multi-user", "local-fs", "local-fs-pre", "timers"):
+        (folder / f"{name}.target").write_text("[Unit]\nDescription=a stand-in\n")
+    for name in THEIRS:
+        (folder / f"{name}.service").write_text("[Unit]\nDescription=a stand-in\n[Service]\nExecStart=/usr/bin/true\n")
+    for unit in (*(IMAGE / "units").glob("*.service"), IMAGE / "units" / "headwater-enrol.timer"):
+        shutil.copy(unit, folder)
+    shutil.copytree(IMAGE / "overlay", tmp_path, dirs_exist_ok=True)
+    for name in PROGRAMS:
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    return tmp_path
+
+
+def test_units_of_the_image_have_no_mistake_that_systemd_finds(root: Path) -> None:
+    ours = [unit.name for unit in SYSTEM.iterdir() if unit.is_file()]
+    units = [*ours, "headwater-gateway.service", "headwater-enrol.service", *(f"{name}.service" for name in THEIRS)]
+    done = subprocess.run(
+        ["systemd-analyze", "verify", f"--root={root}", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "tenths"), [("headwater-gateway", 16), ("headwater-enrol", 16)])
+def test_services_of_the_image_may_do_little(root: Path, name: str, tenths: int) -> None:
+    words = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={tenths}",
+        f"--root={root}",
+        f"{name}.service",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-500:]
+
+
+def test_every_unit_of_the_image_is_enabled_or_wanted() -> None:
+    setup = (IMAGE / "image-setup").read_text()
+    for unit in SYSTEM.iterdir():
+        if unit.is_file() and "[Install]" in unit.read_text():
+            assert unit.stem in setup, unit.name
+
+
+def test_partitions_have_the_ids_that_everything_else_uses() -> None:
+    config = (IMAGE / "genimage.cfg").read_text()
+    signature = f"{fat.SIGNATURE:08x}"
+    assert f"disk-signature = 0x{signature}" in config
+    for file in ("image-tree", "base/raspi-firmware", "overlay/etc/systemd/system/headwater-grow.service"):
+        text = (IMAGE / file).read_text().replace("\\x2d", "-")
+        assert set(re.findall(r"(?i)partuuid[=-]([0-9a-f]{8})", text)) == {signature}, file
+
+
+def test_nothing_in_the_image_is_a_secret_or_a_password() -> None:
+    for path in IMAGE.rglob("*"):
+        if path.is_file():
+            assert not re.search(rb"PRIVATE KEY|\$6\$|\$y\$|chpasswd", path.read_bytes()), path
+    assert "passwd -l root" in (IMAGE / "image-setup").read_text()
+    assert "PasswordAuthentication no" in (IMAGE / "overlay/etc/ssh/sshd_config.d/10-headwater.conf").read_text()
+
+
+def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
+    """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
+    disk = tmp_path / "disk"
+    with disk.open("wb") as out:
+        out.truncate(64 * 2**20)
+    layout = f"label: dos\nlabel-id: 0x{fat.SIGNATURE:x}\nstart=2048,size=8192\nsize=8192\nsize=8192\n"
+    subprocess.run(["sfdisk", "-q", disk], input=layout, text=True, check=True)
+    script = (IMAGE / "overlay/usr/lib/headwater-image/grow-data").read_text()
+    assert 'echo ", +" | sfdisk --no-reread --no-tell-kernel -q -N' in script
+    tables = []
+    for _ in range(2):
+        command = ["sfdisk", "--no-reread", "--no-tell-kernel", "-q", "-N", "3", str(disk)]
+        subprocess.run(command, input=", +\n", text=True, check=True)
+        tables.append(subprocess.run(["sfdisk", "-d", disk], capture_output=True, text=True, check=True).stdout)
+    assert tables[0] == tables[1]
+    third = tables[0].splitlines()[-1]
+    start, size = (int(n) for n in re.findall(r"(?:start|size)=\s*(\d+)", third))
+    assert start + size == 64 * 2**20 // 512, "to the end"
+
+
+def test_a_bill_of_materials_and_an_entry_for_the_imager_are_published(tmp_path: Path) -> None:
+    (tmp_path / "g.img.xz").write_bytes(b"packed")
+    rows = [
+        ("zlib1g", "1:1.3", "arm64", "https://zlib.net"),
+        ("headwater-agent", "0.1.0", "all", ""),
+        ("base", "1", "all", ""),
+    ]
+    (tmp_path / "packages.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    words = ["--name", "g", "--version", "0.1.0", "--folder", str(tmp_path), "--raw-size", "7", "--raw-sum", "ab"]
+    subprocess.run(
+        [sys.executable, IMAGE / "published.py", *words], check=True, env={"SOURCE_DATE_EPOCH": "1800000000"}
+    )
+    bill = json.loads((tmp_path / "g.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert [each["name"] for each in bill["components"]] == ["headwater-agent", "base", "zlib1g"]
+    assert bill["components"][2]["purl"] == "pkg:deb/debian/zlib1g@1:1.3?arch=arm64&distro=trixie"
+    assert bill["metadata"]["timestamp"] == "2027-01-15T08:00:00Z"
+    (entry,) = json.loads((tmp_path / "g.imager.json").read_text())["os_list"]
+    assert (entry["extract_size"], entry["image_download_size"]) == (7, 6)
+    assert entry["release_date"] == "2027-01-15"
+
+
+def test_what_the_units_read_are_links_to_what_is_made_from_gateway_toml() -> None:
+    """Enrolment and gateway are those of the packages; on the image their settings are below /run."""
+    made = {each.path for each in machine_files(parse_gateway_file(WHOLE.encode()), "")}
+    (names,) = re.findall(
+        r"for name in (.*); do\n\s+ln -s \"/run/headwater/\$name\"", (IMAGE / "image-setup").read_text()
+    )
+    assert {f"/run/headwater/{name}" for name in names.split()} <= made
+    units = "".join((IMAGE / "units" / f"headwater-{name}.service").read_text() for name in ("enrol", "gateway"))
+    assert set(re.findall(r"/etc/headwater/([a-z.-]+)", units)) == set(names.split())
+
+
+def test_no_drop_in_asks_for_a_file_that_is_never_made() -> None:
+    made = {each.path for each in machine_files(parse_gateway_file(WHOLE.encode()), "")}
+    for drop_in in SYSTEM.glob("*.d/*.conf"):
+        for path in re.findall(r"(/run/headwater/[^\s]+)", drop_in.read_text()):
+            assert path in made, drop_in
+
+
+def test_the_list_of_packages_is_a_list() -> None:
+    names = [line for line in (IMAGE / "base" / "packages").read_text().splitlines() if not line.startswith("#")]
+    assert names == sorted(set(names))
+    assert all(re.fullmatch(r"[a-z0-9.+-]+", name) for name in names)
