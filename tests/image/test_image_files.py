@@ -91,6 +91,12 @@ def test_nothing_in_the_image_is_a_secret_or_a_password() -> None:
     assert "PasswordAuthentication no" in (IMAGE / "overlay/etc/ssh/sshd_config.d/10-headwater.conf").read_text()
 
 
+def test_names_open_no_port_for_neighbours() -> None:
+    """With Debian's settings systemd-resolved answers LLMNR on port 5355 of every network."""
+    lines = (IMAGE / "overlay/etc/systemd/resolved.conf.d/10-headwater.conf").read_text().splitlines()
+    assert {"LLMNR=no", "MulticastDNS=no"} <= set(lines)
+
+
 def test_a_cut_while_the_partition_grows_is_harmless(tmp_path: Path) -> None:
     """sfdisk writes one sector; running it again on a partition that has grown changes nothing."""
     disk = tmp_path / "disk"
