@@ -1,7 +1,7 @@
 """What a service tells systemd: ready, alive, stopping. Source: sd_notify(3), sd_watchdog_enabled(3).
 
 Under `Type=notify` the service counts as started only when it says so, and with `WatchdogSec=` systemd restarts it when
-it has not said for that long that it is alive. Outside systemd every call does nothing.
+it has given no sign of life for that long. Outside systemd every call does nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ServiceManager:
     def ready(self) -> None:
         """The settings are in force; the service works.
 
-        Raises: PortError if systemd waits for it and cannot be told: it would end the process after its timeout.
+        Raises: PortError if systemd waits for it and cannot be reached: it would end the process after its timeout.
         """
         try:
             self._send("READY=1")

@@ -25,7 +25,7 @@ ERRORS: Final = "gateway-errors.txt"
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class BootOutcome:
     """What a boot did. errors: one line each. kept: an earlier file is in force. node: '' if none is."""
 
     node: str = ""
@@ -33,7 +33,7 @@ class Applied:
     kept: bool = False
 
 
-def apply(file: Path, root: Path = Path("/")) -> Applied:
+def apply(file: Path, root: Path = Path("/")) -> BootOutcome:
     """Read gateway.toml and write the machine's files below root. Writes nothing beside the file: see `report`."""
     good = root / GOOD
     try:
@@ -44,9 +44,9 @@ def apply(file: Path, root: Path = Path("/")) -> Applied:
         try:
             kept = parse_gateway_file(good.read_bytes(), good.name)
         except (ConfigError, OSError):
-            return Applied(errors=errors)
+            return BootOutcome(errors=errors)
         _write_all(kept, root)
-        return Applied(kept.settings.node.id, errors, kept=True)
+        return BootOutcome(kept.settings.node.id, errors, kept=True)
     _write_all(found, root)
     good.parent.mkdir(parents=True, exist_ok=True)
     scratch = good.with_suffix(".new")
@@ -56,10 +56,10 @@ def apply(file: Path, root: Path = Path("/")) -> Applied:
         os.fsync(out.fileno())
     scratch.chmod(0o600)
     scratch.replace(good)
-    return Applied(found.settings.node.id)
+    return BootOutcome(found.settings.node.id)
 
 
-def report(applied: Applied, file: Path, say: Callable[[str], None]) -> None:
+def report(applied: BootOutcome, file: Path, say: Callable[[str], None]) -> None:
     """Put the mistakes where people look: the console, and a text file beside gateway.toml; without any it goes."""
     for line in applied.errors:
         say(line)
