@@ -13,6 +13,7 @@ from cloud_job.delta import tables
 from edge_agent.algebra.frame import Frame, Heartbeat, Plan, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
+from edge_agent.config.in_force.known_definitions import Publication
 from edge_agent.errors import WireError
 from edge_agent.machines.events import BadFrame
 from edge_agent.root.completeness import Decider
@@ -115,6 +116,7 @@ class Intake:
             self._bad(Received("", received_us, payload), "envelope", f"the lander's own record: {err}")
             return
         self._stated = tick.received
+        self.decider.published(map(Publication.of_plain, tick.published))
         self.decider.parent.inbox.journal = tick.journal
         self.decider.tick(received_us, self.now_us or None, connected=tick.connected)
         self.now_us, self.ticked = received_us, True

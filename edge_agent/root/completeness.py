@@ -15,6 +15,7 @@ from edge_agent.algebra.frame import NEVER_US, Frame, Gap, Heartbeat, Receipt, S
 from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryKey
 from edge_agent.algebra.query.query import Group
+from edge_agent.config.in_force.known_definitions import KnownDefinitions, Publication
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
 from edge_agent.machines.downlink.epoch_frames import Effect
@@ -22,7 +23,6 @@ from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import alarms_of
 from edge_agent.machines.events import BadFrame
 from edge_agent.root import revision_handover
-from edge_agent.root.definitions_said import DefinitionsSaid
 from edge_agent.root.lost_frames import LostFrames
 
 ALARM_US: Final = 86_400_000_000  # an alarm of a child is shown for a day
@@ -73,6 +73,7 @@ class Decision:
     caught_up: (group, leaf) -> (old, new) frontier of leaves that were exceptions: rows with an end in (old, new] have
     another coverage now (4.7). gaps: (node, gap) declared by those frames. queries, sensors: definition texts first
     seen. ended: groups that nobody serves any more, none of whose rows can change: here for the last time.
+    corrected: texts that the operator published of revisions that frames had defined otherwise before.
     """
 
     now_us: int
@@ -84,6 +85,7 @@ class Decision:
     sensors: tuple[str, ...]
     ended: tuple[Group, ...] = ()
     narrowed: Mapping[tuple[Group, QueryKey], int] = field(default_factory=dict)
+    corrected: tuple[str, ...] = ()
 
 
 class Decider:
@@ -99,10 +101,11 @@ class Decider:
         self._serving: dict[Group, dict[QueryKey, Serving]] = {}
         self._behind: dict[tuple[Group, str], int] = {}
         self.lost_frames = LostFrames(self.parent.inbox)
-        self._texts = DefinitionsSaid()
+        self.parent.known = self._texts = KnownDefinitions()
         self._sensor_texts: set[str] = set()
-        self.parent.contradicts, self.parent.defined = self._texts.contradicts, self._defined
+        self.parent.defined = self._defined
         self._new_queries: list[str] = []
+        self._corrected: list[str] = []
         self._new_sensors: list[str] = []
 
     def take(self, node: str, message: Frame | Heartbeat | BadFrame, received_us: int) -> None:
@@ -128,7 +131,15 @@ class Decider:
 
     def _defined(self, texts: Iterable[str]) -> None:
         """Definitions of queries, before the rows of their frame are judged."""
-        self._new_queries += [text for text in texts if self._texts.add(text)]
+        self._new_queries += [taken for text in texts if (taken := self._texts.add(text))]
+
+    def published(self, found: Iterable[Publication]) -> None:
+        """What the operator published, as the lander heard it (docs/protocol.md 6.5)."""
+        for each in found:
+            self._texts.publish(each)
+        self._new_queries += self._texts.released
+        self._corrected += self._texts.corrected
+        self._texts.released, self._texts.corrected = [], []
 
     def stated(self, received: Iterable[tuple[str, Receipt]], received_us: int) -> None:
         """What the lander says that it has received, after the file in which it says so (docs/protocol.md 3.2)."""
@@ -159,7 +170,7 @@ class Decider:
         stated = {
             group: {
                 QueryKey(*key): serving
-                for key, serving in family.serving(now_us).items()
+                for key, serving in self.parent.serving(group, now_us).items()
                 if self._texts.fits(QueryKey(*key), group)
             }
             for group, family in families.items()
@@ -183,6 +194,9 @@ class Decider:
                 ends=family.ends(),
                 why=self._why(family, leaves, frontiers[group], now_us),
             )
+        self._new_gaps += [
+            (child, Gap((), 0, 0, -1, (child,), f"quarantined: {why}")) for child, why in self._texts.overdue(now_us)
+        ]
         decision = Decision(
             now_us,
             tuple(self._effects),
@@ -193,7 +207,9 @@ class Decider:
             tuple(self._new_sensors),
             tuple(group for group, family in families.items() if family.gone),
             revision_handover.narrowed(before, self._serving, frontiers),
+            tuple(self._corrected),
         )
+        self._corrected = []
         for family in families.values():
             family.moves.reports.clear()  # there is nobody above
         for group in decision.ended:
@@ -264,6 +280,8 @@ class Decider:
             "serving": encode([(group, list(servings.values())) for group, servings in self._serving.items()]),
             "behind": encode([(*of, frontier_us) for of, frontier_us in self._behind.items()]),
             "texts": list(self._texts.texts),
+            "held": list(self._texts.held),
+            "published": [each.plain() for each in self._texts.published()],
             "sensor_texts": sorted(self._sensor_texts),
             "lost_frames": self.lost_frames.snapshot(),
             "alarms": [[node, *alarm] for node, alarm in self.alarms.items()],
@@ -277,8 +295,9 @@ class Decider:
         self._serving = {group: {each.key: each for each in servings} for group, servings in serving.items()}
         behind = decode(list[tuple[Group, str, int]], state["behind"])
         self._behind = {(group, leaf): frontier_us for group, leaf, frontier_us in behind}
-        self._texts = DefinitionsSaid(state["texts"])
+        published = map(Publication.of_plain, state.get("published", ()))  # a state of an older root has none
+        self.parent.known = self._texts = KnownDefinitions([*state["texts"], *state.get("held", ())], published)
         self._sensor_texts = set(state.get("sensor_texts", state["texts"]))  # an older root kept them together
-        self.parent.contradicts, self.parent.defined = self._texts.contradicts, self._defined
+        self.parent.defined = self._defined
         self.lost_frames.restore(state.get("lost_frames", ()))  # a state of an older root has none
         self.alarms = {node: (text, us) for node, text, us in state.get("alarms", ())}

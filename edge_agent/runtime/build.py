@@ -13,7 +13,7 @@ from edge_agent.config.definitions.definitions import Definition
 from edge_agent.config.node_file.node_tables import UplinkTable
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
-from edge_agent.machines.checkpoint.slots import COMMITTED, REGISTRY
+from edge_agent.machines.checkpoint.slots import COMMITTED, NUMBERER, REGISTRY
 from edge_agent.machines.events import Restored, SpooledFrame
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.parents import NodeSettings
@@ -94,12 +94,14 @@ def build(
             local=local,
             read_again=read_again,
         )
+    from edge_agent.config.in_force.known_definitions import KnownDefinitions, published_in
     from edge_agent.machines.region.merger import Merger  # a gateway needs none of them
     from edge_agent.runtime.region import RegionLoop, pack, unpack
 
     if settings.lower is None:
         raise ConfigError("[lower] is missing")
     named = settings.lower.members
+    known = KnownDefinitions(published=published_in(NUMBERER.read(restored.state)))
     merger = Merger(
         node,
         random,
@@ -108,6 +110,7 @@ def build(
         grace_us=settings.grace_us,
         named=named,
         gateways_only=None if settings.lower.tiers is None else settings.lower.tiers == 1,
+        definitions=known,
         pack=pack,
         unpack=unpack,
     )
@@ -118,7 +121,7 @@ def build(
     parts = RuntimeParts(
         merger, spool, clock, waiter, up, status, quarantine, _others(settings.uplink, uplink, up, lower)
     )
-    return RegionLoop(parts, restored=restored.state, lower=lower, retired=settings.lower.retired)
+    return RegionLoop(parts, restored=restored.state, lower=lower, known=known, retired=settings.lower.retired)
 
 
 def _others(table: UplinkTable, uplink: Link, *known: Connection) -> dict[str, Connection]:

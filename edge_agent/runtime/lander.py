@@ -17,6 +17,7 @@ from edge_agent.algebra.frame import Frame, ParentTime
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
+from edge_agent.config.in_force.known_definitions import PUBLISHED, KnownDefinitions, publication, published_in
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.config.node_file.settings import Settings
 from edge_agent.errors import ConfigError, PortError, WireError
@@ -50,6 +51,7 @@ log = logging.getLogger("headwater.lander")
 RETRY_US: Final = 1_000_000  # a disk that cannot be written is tried again after that
 LOG_EVERY_US: Final = 10_000_000
 LONGEST_S: Final = 0.5
+TELL_EVERY_US: Final = 3_600_000_000  # all that is published stands in a landing file that often
 MOST_DIGITS: Final = 20  # of the time in a file's name: more are no time
 RECEIVED: Final = "received/"
 NUMBERER: Final = "numberer"
@@ -133,7 +135,11 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             horizon_us=settings.root.horizon_us,
         )
         self.machine = Lander(self.journal.id, limits, self.journal.slots(RECEIVED))
-        self.numberer = RevisionNumberer.restore(self.journal.slots(NUMBERER).get(""))
+        numbers = self.journal.slots(NUMBERER).get("")
+        self.numberer = RevisionNumberer.restore(numbers)
+        self.known = KnownDefinitions(published=published_in(numbers))
+        self._news = {(each.node, each.query): each for each in self.known.published()}  # for the root
+        self._told_us = 0  # when all of it was told
         will = Will(topics.status(self._node), self._status(online=False))
         self.connection = Connection(from_children(link(settings.lower, self._node, will=will)))
         super().__init__(self.machine, SystemClock(), Waiter(), self.connection)
@@ -174,7 +180,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
     def _save(self, now_us: int) -> None:
         """The numbers of definitions. The broker retains them too, so they may wait for a full disk."""
         try:
-            self.journal.keep(NUMBERER, {"": self.numberer.snapshot()})
+            published = {PUBLISHED: [each.plain() for each in self.known.published()]}
+            self.journal.keep(NUMBERER, {"": self.numberer.snapshot() | published})
             self._unsaved = False
         except PortError as err:
             log.error("journal.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
@@ -205,9 +212,13 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
 
     def _land(self, land: Land, now_us: int) -> list[LanderEvent]:
         records = [record for record in land.objects if isinstance(record, bytes)]
-        connected = self.connection.up
+        if not 0 <= now_us - self._told_us < TELL_EVERY_US:
+            self._news = {(each.node, each.query): each for each in self.known.published()}
+            self._told_us = now_us
+        news = [(each.node, each.query, each.revision, each.text) for each in self._news.values()]
+        up = self.connection.up
         records.insert(
-            0, landing.encode_tick(land.now_us, self.journal.id, records, land.statement, connected=connected)
+            0, landing.encode_tick(land.now_us, self.journal.id, records, land.statement, news, connected=up)
         )
         self.attempts += 1
         try:
@@ -216,6 +227,7 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             log.error("landing.failed", extra={"why": str(err), "retry_s": RETRY_US / 1e6})
             self._stuck = (land, now_us + RETRY_US)
             return []
+        self._news.clear()
         self.files += 1
         self.bytes += sum(map(len, records))
         self.messages += len(land.objects)
@@ -305,6 +317,8 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
         match topic.what if topic is not None else "":
             case "definition":
                 self.numberer.hear(name, payload, now_us)
+                if (found := publication(name, payload)) is not None and self.known.publish(found):
+                    self._news[found.node, found.query] = found
                 self._unsaved = True
             case "state" if topic is not None:
                 self.numberer.hear_state(payload, topic.node)

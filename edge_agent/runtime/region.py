@@ -9,6 +9,7 @@ from typing import Any
 from edge_agent.algebra.frame import Frame, Heartbeat, ParentTime
 from edge_agent.config import topics
 from edge_agent.config.checking import foreign_json
+from edge_agent.config.in_force.known_definitions import PUBLISHED, KnownDefinitions, publication
 from edge_agent.config.in_force.revision_numbering import RevisionNumberer
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.slots import NUMBERER
@@ -40,15 +41,20 @@ class RegionLoop(NodeLoop):
         *,
         restored: Mapping[str, object],
         lower: Connection,
+        known: KnownDefinitions | None = None,
         retired: Iterable[str] = (),
     ) -> None:
-        """restored: the slots found in the spool. lower: the way up itself where both sides are one broker."""
+        """restored: the slots found in the spool. lower: the way up itself where both sides are one broker.
+
+        known: the definitions that the machine asks.
+        """
         super().__init__(parts)
         self.lower = self.executor.lower = lower
         if lower not in self.ways:
             self.connections.append(lower)
         self.fleet = FleetCommands(restored)
         self.numberer = RevisionNumberer.restore(NUMBERER.read(restored))
+        self.known = known if known is not None else KnownDefinitions()
         self._retired = tuple(retired)
         self._children: dict[str, str] = {}  # topic of a child's frames -> the child
         self._asked: dict[str, int] = {}  # children that asked for the time, and with what
@@ -128,6 +134,9 @@ class RegionLoop(NodeLoop):
     def _other(self, connection: Connection, topic: topics.Topic, name: str, payload: bytes, now_us: int) -> None:
         match topic.what:
             case "definition":
+                found = publication(name, payload)
+                self._unsaved |= found is not None and self.known.publish(found)
+                self.known.released, self.known.corrected = [], []  # they are among its texts
                 if connection is self.lower and not self._one_broker:
                     self.numberer.hear(name, payload, now_us)
                     self._unsaved = True
@@ -168,9 +177,9 @@ class RegionLoop(NodeLoop):
     def _publish(self, now_us: int) -> None:
         for payload in self.fleet.passed(now_us) if self.lower.up else ():
             self.lower.publish(topics.commands_to_all(), payload, expiry_s=PASSED_EXPIRY_S)
-        for publication in self.numberer.due(now_us) if self.lower.up else ():
-            self.lower.publish(publication.topic, publication.payload, retain=True)
-            log.info("definition.passed_on", extra={"topic": publication.topic})
+        for due in self.numberer.due(now_us) if self.lower.up else ():
+            self.lower.publish(due.topic, due.payload, retain=True)
+            log.info("definition.passed_on", extra={"topic": due.topic})
             self._unsaved = True
         self.publish_status(now_us)
 
@@ -182,7 +191,8 @@ class RegionLoop(NodeLoop):
         if not self._unsaved:
             return self.fleet.slots()
         self._unsaved = False
-        return self.fleet.slots() | NUMBERER.write(self.numberer.snapshot())
+        published = {PUBLISHED: [each.plain() for each in self.known.published()]}
+        return self.fleet.slots() | NUMBERER.write(self.numberer.snapshot() | published)
 
     def _standing(self, now_us: int) -> tuple[int | None, str]:
         machine = self.machine

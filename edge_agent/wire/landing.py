@@ -15,14 +15,27 @@ import numpy as np
 
 from edge_agent.algebra.frame import Receipt
 from edge_agent.errors import WireError
-from edge_agent.wire.cbor import ARRAY, BYTES, NINT, TEXT, UINT, an_array, an_int, dumps, head, loads, string
-from edge_agent.wire.fields import EPOCH_LIMIT, ID_LIMIT, MAX_SEQ, a_node, each, seq_ranges
+from edge_agent.wire.cbor import ARRAY, BYTES, NINT, UINT, a_text, an_array, an_int, dumps, head, loads, string
+from edge_agent.wire.cbor import TEXT as TEXT_TYPE
+from edge_agent.wire.fields import (
+    EPOCH_LIMIT,
+    ID_LIMIT,
+    MAX_REVISION,
+    MAX_SEQ,
+    NAME,
+    TEXT,
+    a_node,
+    each,
+    maybe,
+    seq_ranges,
+)
 
 SUFFIX: Final = ".cborseq"  # of a landing file
 TICK_TOPIC: Final = "tick"  # marks the lander's own record, not of a child
 CHECK: Final = np.dtype(">u4")  # a CRC-32
 
 Record = tuple[str, int, bytes]  # topic, receive time [us], payload
+Published = tuple[str, str, int, str | None]  # node ('' for all), query, revision, canonical text ('': removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +43,15 @@ class LanderTick:
     """The lander's own record: its journal, and whether it is connected to its broker (docs/protocol.md 3.7, 4.4).
 
     checks: CRC-32 of each record after it in the file; None in a file of a lander that wrote none. received: what the
-    lander has received of epochs of its children, in this file or an earlier one, as (child, receipt).
+    lander has received of epochs of its children, in this file or an earlier one, as (child, receipt). published: what
+    the operator has published, of queries: what is new, and all of it from time to time.
     """
 
     journal: int
     connected: bool
     checks: tuple[int, ...] | None = None
     received: tuple[tuple[str, Receipt], ...] = ()
+    published: tuple[Published, ...] = ()
 
 
 def encode(topic: str, received_us: int, payload: bytes) -> bytes:
@@ -49,6 +64,7 @@ def encode_tick(
     journal: int,
     records: Iterable[bytes] | None = None,
     received: Iterable[tuple[str, Receipt]] = (),
+    published: Iterable[Published] = (),
     *,
     connected: bool,
 ) -> bytes:
@@ -57,20 +73,32 @@ def encode_tick(
     if records is not None:
         content.append(np.fromiter(map(zlib.crc32, records), CHECK).tobytes())
         content += [[[node, r.epoch, r.upto, [list(pair) for pair in r.above]] for node, r in received]]
+        content += [listed] if (listed := [list(each) for each in published]) else []
     return encode(TICK_TOPIC, received_us, dumps(content))
 
 
 def tick(payload: bytes) -> LanderTick:
     """The content of a record whose topic is TICK_TOPIC. Raises: WireError."""
-    fields = an_array(loads(payload, "tick"), "tick", 2, 4)
+    fields = an_array(loads(payload, "tick"), "tick", 2, 5)
     journal, connected = an_int(fields[0], 0, ID_LIMIT, "journal"), an_int(fields[1], 0, 1, "connected") == 1
     if len(fields) == 2:
         return LanderTick(journal, connected)
-    if len(fields) != 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK.itemsize:
+    if len(fields) < 4 or not isinstance(fields[2], bytes) or len(fields[2]) % CHECK.itemsize:
         raise WireError("tick: wanted the checksums of the records, 4 bytes each, and what was received")
     checks = tuple(np.frombuffer(fields[2], CHECK).tolist())
     received = each(lambda item: _received(item, journal), fields[3], "received")
-    return LanderTick(journal, connected, checks, received)
+    published = each(_published, fields[4], "published") if len(fields) > 4 else ()
+    return LanderTick(journal, connected, checks, received, published)
+
+
+def _published(item: object) -> Published:
+    node, query, revision, text = an_array(item, "published", 4, 4)
+    return (
+        a_text(node, "node", NAME),
+        a_text(query, "query", NAME),
+        an_int(revision, 0, MAX_REVISION, "revision"),
+        maybe(a_text, text, "definition", TEXT),
+    )
 
 
 def _received(item: object, journal: int) -> tuple[str, Receipt]:
@@ -118,7 +146,7 @@ def _record(content: bytes, at: int) -> tuple[Record, int]:
     major, size, at = head(content, at)
     if (major, size) != (ARRAY, 3):
         raise WireError(f"wanted an array of 3 items, got major type {major} with {size}")
-    topic, at = string(content, at, TEXT)
+    topic, at = string(content, at, TEXT_TYPE)
     major, time, at = head(content, at)
     if major not in (UINT, NINT):
         raise WireError(f"wanted a receive time, got major type {major}")

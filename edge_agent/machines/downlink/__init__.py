@@ -6,6 +6,7 @@
 - children: when each child was heard, and the membership of every group
 - group_membership: expected and left-out members of a group, its frontier; member: one child in one group
 - line_watch: alarms about two devices with one id, and about copies
+- definitions: what a parent asks about definitions of queries
 - repeats: rows that a child which lost its past may send a second time
 - moves: leaves that change their parent
 - serving_agreement: the queries that members serve together

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Leaf, Plan
+from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Leaf, Serving
 from edge_agent.algebra.partials.arrays import distinct
-from edge_agent.algebra.query.key import EpochKey
+from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import decode, encode
@@ -25,6 +25,7 @@ from edge_agent.machines.checkpoint.slots import (
     MembershipState,
 )
 from edge_agent.machines.downlink.children import Children
+from edge_agent.machines.downlink.definitions import Definitions, HeardDefinitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.epoch_frames import SECOND_LINE, Effect
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -68,8 +69,8 @@ class ChildFrames:
         gateways_only: children are gateways, and each speaks for itself alone; None: those that have named themselves.
         """
         self._gateways_only = gateways_only
-        self.contradicts: Callable[[Group, Plan], str] = lambda group, plan: ""  # what is not as queries are defined
-        self.defined: Callable[[Iterable[str]], None] = lambda texts: None  # told of the definitions of each frame
+        self.known: Definitions = HeardDefinitions()
+        self.defined: Callable[[Iterable[str]], None] = self._defined  # told of the definitions of each frame
         self.inbox = Inbox(journal, silence_us=grace_us, bounded=bounded, explains=self._explains)
         self.children = Children(grace_us, named)
         self.dictionaries: dict[EpochKey, EpochDictionary] = {}
@@ -269,6 +270,14 @@ class ChildFrames:
                 if start_us < before_us and (found is None or found.cuts(start_us, end_us)):
                     yield Gap((group,), max(start_us, 0), before_us, -1, tuple(sorted(member.leaves)), READ_AGAIN)
 
+    def _defined(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.known.add(text)
+
+    def serving(self, group: Group, now_us: int) -> dict[QueryKey, Serving]:
+        """The ranges in which the members of a group feed each query, as far as what they say counts (6.3, 6.5)."""
+        return self.children.memberships[group].serving(now_us, self.known.serves)
+
     def _learn(self, key: EpochKey, frame: Frame) -> None:
         if frame.define is not None:
             self.dictionaries.setdefault(key, EpochDictionary()).learn(frame.define)
@@ -311,7 +320,7 @@ class ChildFrames:
                 group, plan = dictionary.plans[section.plan]
                 leaves = self._leaves(effect.node, group, frame)
                 section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
-                if why := self.contradicts(group, plan):
+                if why := self.known.contradicts(group, plan):
                     raise WireError(f"plan number {section.plan}: {why}")
                 if plan.kind not in group.cut.plan_kinds:
                     raise WireError(
@@ -328,6 +337,7 @@ class ChildFrames:
         named.update(name for change in frame.members for name in change.dropped)
         named.update(serving.node for change in frame.members for serving in change.serving if serving.node)
         named.update(name for gap in frame.gaps for name in gap.nodes)
+        named.update(group.node for _, group in (frame.define.groups if frame.define else ()) if group.node)
         named.update(each.node for part in frame.groups for each in part.exceptions or ())
         foreign = sorted(named - {node})
         if foreign and (self._gateways_only or node in named or self._is_gateway(node)):

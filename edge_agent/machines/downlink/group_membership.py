@@ -9,7 +9,7 @@ of an empty set it is minus infinity (4.5); members left out travel upward as ex
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Leaf, Members, Serving
@@ -18,6 +18,8 @@ from edge_agent.machines.checkpoint.slots import AgreementState, MembershipState
 from edge_agent.machines.downlink.member import AHEAD_US, Member
 from edge_agent.machines.downlink.moves import Moves, lowest
 from edge_agent.machines.downlink.serving_agreement import ServingAgreement
+
+Counts = Callable[[str, Container[str], Serving, int], bool]  # (child, its leaves, what it says it serves, now)
 
 
 class GroupMembership:
@@ -208,9 +210,17 @@ class GroupMembership:
                         out[key] = min(start_us, out.get(key, start_us))
         return out
 
-    def serving(self, now_us: int) -> dict[QueryKey, Serving]:
-        """The ranges in which the members together feed each query (6.3)."""
+    def serving(self, now_us: int, counts: Counts | None = None) -> dict[QueryKey, Serving]:
+        """The ranges in which the members together feed each query (6.3).
+
+        counts: whether what a member says counts (6.5).
+        """
         members = list(self.expected().values())
+        if counts is not None:
+            for node, member in self.expected().items():
+                member.unheeded = {
+                    key for key, serving in member.serving.items() if not counts(node, member.leaves, serving, now_us)
+                }
         return self._agreement.serving([m for m in members if not m.out] or members, members, now_us)
 
     def begins(self) -> dict[QueryKey, dict[str, int]]:

@@ -36,6 +36,7 @@ class Member:
     older: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch of an older line -> its rows that count
     live: bool = False  # its source cannot be read again
     moved: set[str] = field(default_factory=set)  # leaves that name an epoch before a move (1.5)
+    unheeded: set[QueryKey] = field(default_factory=set)  # what it says it serves and does not count (6.5)
     _definitions: MemberDefinitions | None = None  # leaves, serving and begins for a snapshot, while unchanged
 
     def promise(self, frontier_us: int, received_us: int) -> None:

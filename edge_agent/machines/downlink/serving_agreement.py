@@ -91,7 +91,8 @@ def _by_query(members: Iterable[Member]) -> dict[QueryKey, list[Serving]]:
     out: dict[QueryKey, list[Serving]] = {}
     for member in members:
         for key, serving in member.serving.items():
-            out.setdefault(key, []).append(serving)
+            if key not in member.unheeded:
+                out.setdefault(key, []).append(serving)
     return out
 
 

@@ -35,6 +35,7 @@ from edge_agent.machines.checkpoint.slots import (
     epoch_key,
 )
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.definitions import Definitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
 from edge_agent.machines.downlink.line_watch import MOST_NAMED, alarms_of
@@ -83,11 +84,13 @@ class Merger(Node):
         grace_us: int,
         named: Iterable[str] = (),
         gateways_only: bool | None = False,
+        definitions: Definitions | None = None,
         pack: Callable[[Frame | BadFrame], object] = lambda f: f,
         unpack: Callable[[Any], Frame | BadFrame] = lambda f: f,
     ) -> None:
         """named: children expected before they are heard. gateways_only: as ChildFrames.
 
+        definitions: what the operator published; None: what children say counts.
         pack, unpack: a waiting frame to a plain value and back.
         """
         restored = restored or Restored({})
@@ -103,13 +106,16 @@ class Merger(Node):
         self._pack = pack
         self._owed: set[EpochKey] = set()  # receipts for the next commit to bring
         self._receipts: list[Action] = []  # for after the commit under way
+        self._unpublished: list[Action] = []  # what children say of revisions that nobody published
         self._gaps: list[Gap] = []
         self._retired: dict[Group, set[str]] = {}  # leaves that configuration retired, to be dropped upward
         self._rivals: dict[str, tuple[int, int]] = {}  # node -> two lines of it, as noted
         self._went_back: set[str] = set()  # nodes that went on without their past, since this process started
         self._alarmed: dict[str, str] = {}
         self._turned_away = 0  # frames beyond the bounds, as noted
-        self._texts: tuple[dict[str, None], dict[str, None]] = ({}, {})  # queries, sensors in order of arrival
+        self._sensors: dict[str, None] = {}  # definitions of sensors in order of arrival
+        if definitions is not None:
+            self.parent.known = definitions
         self.groups: dict[Group, GroupState] = {}
         self._membership_slots = MembershipSlots(state)
         self._child_keys: dict[EpochKey, AppendOnlyTable] = {}  # of each child's epoch
@@ -192,8 +198,7 @@ class Merger(Node):
                     self.parent.received -= repeated
         self._gaps += (replace(gap, run=0) for gap in frame.gaps)  # they stand for no frame of this node's
         if frame.define is not None:
-            self._texts[0].update(dict.fromkeys(frame.define.queries))
-            self._texts[1].update(dict.fromkeys(frame.define.sensors))
+            self._sensors.update(dict.fromkeys(frame.define.sensors))
         return []
 
     # --- a commit -----------------------------------------------------------------------------------------------
@@ -233,7 +238,7 @@ class Merger(Node):
                     hints=self.store.hints(group, membership.hints()),
                 )
             )
-        return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]))
+        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors))
 
     def _group(self, group: Group) -> GroupState:
         return self.groups.setdefault(group, GroupState())
@@ -245,7 +250,7 @@ class Merger(Node):
     def _servings(self, group: Group, now_us: int) -> dict[QueryPlace, Serving]:
         """The range of each query for all nodes below, and for each leaf that begins later or ends earlier."""
         membership = self.parent.children.memberships[group]
-        ranges = {QueryPlace(*key, ""): serving for key, serving in membership.serving(now_us).items()}
+        ranges = {QueryPlace(*key, ""): serving for key, serving in self.parent.serving(group, now_us).items()}
         begins, ends = membership.begins(), membership.ends()
         for key in {**begins, **ends}:
             first, last, of_all = begins.get(key, {}), ends.get(key, {}), ranges.get(QueryPlace(*key, ""))
@@ -265,7 +270,8 @@ class Merger(Node):
             if memberships[group].gone and not self.store.holds(group):  # this step drops its leaves
                 del memberships[group], self.groups[group]
         gaps, self._gaps = tuple(self._gaps), []
-        return Step(tuple(steps), tuple(self._texts[0]), tuple(self._texts[1]), gaps)
+        self._unpublished += [Quarantine(child, why, b"") for child, why in self.parent.known.overdue(now_us)]
+        return Step(tuple(steps), tuple(self.parent.known.texts), tuple(self._sensors), gaps)
 
     def _group_step(self, group: Group, frontier_us: int, now_us: int) -> GroupStep:
         membership, before = self.parent.children.memberships[group], self._group(group)
@@ -313,7 +319,8 @@ class Merger(Node):
 
     def _after_commit(self) -> list[Action]:
         receipts, self._receipts = self._receipts, []
-        return [*super()._after_commit(), *receipts]
+        claims, self._unpublished = self._unpublished, []
+        return [*super()._after_commit(), *receipts, *claims]
 
     def _owed_receipts(self) -> list[Action]:
         """What is received by now: a receipt says no more than the commit under way holds (3.2)."""
@@ -355,7 +362,7 @@ class Merger(Node):
             dictionary = parent.dictionaries[key]
             spooled = self._child_keys.setdefault(key, AppendOnlyTable(f"{CHILD_KEYS}/{key.node}/{key.epoch}"))
             rows |= DICTIONARY.write(dictionary.snapshot(keys=False), *key) | spooled.changes(dictionary.keys)
-            rows |= TEXTS.write((list(self._texts[0]), list(self._texts[1])))
+            rows |= TEXTS.write(([*parent.known.texts, *parent.known.held], list(self._sensors)))
         parent.changed_dictionaries.clear()
         return rows | self.store.snapshot()
 
@@ -388,7 +395,9 @@ class Merger(Node):
             found = replace(dictionary, keys=AppendOnlyTable.read(table, state))
             parent.dictionaries[key] = EpochDictionary.restore(found)
         queries, sensors = TEXTS.read(state) or ([], [])
-        self._texts = (dict.fromkeys(queries), dict.fromkeys(sensors))
+        for text in queries:
+            parent.known.add(text)
+        self._sensors = dict.fromkeys(sensors)
         self.store.restore(state)
         received = RECEIVED.read(state)
         parent.received = self.store.readings if received is None else received

@@ -48,7 +48,7 @@ def step(
     """
     state.number += 1
     state.at(decision.now_us)
-    queries = state.learn(decision.queries)
+    queries = state.learn(decision.queries, decision.corrected)
     now = _Step(state, decision, flush)
     now.take(parts, dictionaries)
     now.recover()

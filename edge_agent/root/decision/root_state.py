@@ -145,13 +145,18 @@ class RootState:
         """Whether rows of an older revision may stand where windows start there."""
         return low_us < self.met.get((query, node), NEVER_US)
 
-    def learn(self, texts: Iterable[str]) -> tuple[TableRow, ...]:
-        """Definitions; their rows of ops.queries."""
+    def learn(self, texts: Iterable[str], corrected: Iterable[str] = ()) -> tuple[TableRow, ...]:
+        """Definitions; their rows of ops.queries. corrected: those that replace what came before (6.5)."""
         rows = []
         for row, query in ops_rows.queries(texts, self.number):
             rows.append(row)
             if query is not None:
                 self.queries.setdefault(query.key, str(row["definition"]))
+        for row, query in ops_rows.queries(corrected, self.number):
+            rows.append(row)
+            if query is not None:
+                self.queries[query.key] = str(row["definition"])
+                self._parsed.pop(query.key, None)
         return tuple(rows)
 
     def apply(self, effect: Effect) -> None:

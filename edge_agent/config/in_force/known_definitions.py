@@ -1,0 +1,254 @@
+"""Which definitions of queries count at a parent: those that the operator published, and others as they first came.
+
+Rules (docs/protocol.md 6.5): what the operator published on a topic that this parent hears is the definition of that
+revision, whatever frames say. A revision beyond the newest that is published for a child waits until it is published:
+its text is not taken, and what the child says it serves of it does not count. The newest revision ends where the
+operator says so, and begins no later than now or its `effective_from`. Of an id that nobody published the first text
+of a revision counts, as in ops.queries. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edge_agent.algebra.aggregates import basis_of
+from edge_agent.algebra.frame import Plan, Serving
+from edge_agent.algebra.query.key import QueryKey
+from edge_agent.algebra.query.query import Group, Query
+from edge_agent.config import topics
+from edge_agent.config.checking import foreign_json
+from edge_agent.config.definitions.definitions import canonical_query, parse_definition, query_of
+from edge_agent.config.in_force.rejection import revision_in
+from edge_agent.errors import ConfigError
+
+OF_STATES: Final = ("slice", "window", "session")  # kinds of plans whose rows have the states of their queries
+PUBLISHED: Final = "published"
+MOST_KNOWN: Final = 10_000  # answers that are remembered
+MOST_TEXTS: Final = 20_000  # definitions that are kept of ids that nobody published: frames cost their sender nothing
+MOST_HELD: Final = 1_000  # texts of revisions that are not published yet
+MOST_CLAIMS: Final = 1_000  # of these, what is reported
+PATIENCE_US: Final = 10_000_000  # a child may hear a definition before its parent does
+AHEAD_US: Final = 300_000_000  # as for frontiers (docs/protocol.md 4.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The newest definition of a query on one topic. node: '' for all. text: canonical; '': removed, None: unreadable
+    for this version.
+    """
+
+    node: str
+    query: str
+    revision: int
+    text: str | None
+
+    def plain(self) -> list[object]:
+        """As plain values, for a spool, a landing file or a decision."""
+        return [self.node, self.query, self.revision, self.text]
+
+    @classmethod
+    def of_plain(cls, values: Sequence[Any]) -> Publication:
+        """From what `plain` returns."""
+        node, query, revision, text = values
+        return cls(str(node), str(query), int(revision), None if text is None else str(text))
+
+
+def publication(topic: str, payload: bytes) -> Publication | None:
+    """What a message on a definition topic publishes; None: no query, or nothing that has a number."""
+    parsed = topics.parse(topic)
+    if parsed is None or parsed.what != "definition" or parsed.kind != "query" or not payload:
+        return None
+    node = "" if parsed.scope == topics.ALL else parsed.node
+    try:
+        definition = parse_definition("query", parsed.other, payload)
+    except ConfigError:
+        revision = revision_in(payload)
+        return None if not revision else Publication(node, parsed.other, revision, None)
+    if definition.revision is None:
+        return None  # it comes again with a number
+    value = definition.value
+    text = canonical_query(value) if isinstance(value, Query) else ""
+    return Publication(node, parsed.other, definition.revision, text)
+
+
+def published_in(state: Mapping[str, Any] | None) -> list[Publication]:
+    """From what a process keeps under PUBLISHED."""
+    return [Publication.of_plain(each) for each in (state or {}).get(PUBLISHED, ())]
+
+
+class KnownDefinitions:
+    """Texts in the order in which they came, and what is published."""
+
+    def __init__(self, texts: Iterable[str] = (), published: Iterable[Publication] = ()) -> None:
+        self.texts: dict[str, None] = {}
+        self.not_taken = 0  # texts beyond the bounds, since the process started
+        self.released: list[str] = []  # texts that had waited and count now, for the owner to take
+        self.corrected: list[str] = []  # published texts that take the place of others, for the owner to take
+        self._text: dict[QueryKey, str] = {}
+        self._queries: dict[QueryKey, Query | None] = {}
+        self._answers: dict[tuple[Group, Plan], str] = {}
+        self._published: dict[str, dict[str, Publication]] = {}  # query -> node -> its newest
+        self._held: dict[str, QueryKey] = {}  # text -> a revision that is not published yet
+        self._claims: dict[tuple[str, str], tuple[int, int]] = {}  # (child, query) -> (revision, since when); -1: told
+        for each in published:
+            self.publish(each)
+        for text in texts:
+            self.add(text)
+
+    # --- what is published -----------------------------------------------------------------------------------------
+
+    def publish(self, found: Publication) -> bool:
+        """Take in a publication. Returns whether it is news."""
+        of_query = self._published.setdefault(found.query, {})
+        known = of_query.get(found.node)
+        if known is not None and (
+            found.revision < known.revision or (found.revision == known.revision and known.text is not None)
+        ):
+            return False
+        if found == known:
+            return False
+        of_query[found.node] = found
+        key = QueryKey(found.query, found.revision)
+        self._answers.clear()
+        self._queries.pop(key, None)
+        first = self._text.get(key)
+        if found.text and first is not None and first != found.text:  # somebody was quicker than the operator
+            self.texts.pop(first, None)
+            self.texts[found.text] = None
+            self._text[key] = found.text
+            self.corrected.append(found.text)
+        self._claims = {claim: of for claim, of in self._claims.items() if claim[1] != found.query}
+        for text in [text for text, held in self._held.items() if held.query == found.query and not self._ahead(held)]:
+            del self._held[text]
+            if taken := self.add(text):
+                self.released.append(taken)
+        return True
+
+    def published(self) -> list[Publication]:
+        """All of it."""
+        return [found for of_query in self._published.values() for found in of_query.values()]
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Texts that wait until their revision is published."""
+        return tuple(self._held)
+
+    def _ahead(self, key: QueryKey) -> bool:
+        """Whether a revision is newer than all that is published of its query, on any topic."""
+        of_query = self._published.get(key.query)
+        return of_query is not None and key.revision > max(each.revision for each in of_query.values())
+
+    def _content(self, key: QueryKey) -> str | None:
+        """The text that was published of a revision; None where it is not known."""
+        for each in self._published.get(key.query, {}).values():
+            if each.revision == key.revision and each.text:
+                return each.text
+        return None
+
+    # --- what frames say -------------------------------------------------------------------------------------------
+
+    def add(self, text: str) -> str:
+        """A text of a frame. Returns the one that counts instead, if that is new; '' if it is not, or has to wait."""
+        said = foreign_json.table(text)
+        revision = said.get("revision", 0)
+        if isinstance(said.get("id"), str) and isinstance(revision, int):
+            key = QueryKey(said["id"], revision)
+            if self._ahead(key):
+                if len(self._held) < MOST_HELD:
+                    self._held[text] = key
+                else:
+                    self.not_taken += 1
+                return ""
+            text = self._content(key) or text
+        else:
+            key = None
+        if text in self.texts:
+            return ""
+        if len(self.texts) >= MOST_TEXTS and (key is None or key.query not in self._published):
+            self.not_taken += 1
+            return ""
+        self.texts[text] = None
+        if key is not None:
+            self._text.setdefault(key, text)
+            self._answers.clear()
+        return text
+
+    def serves(self, child: str, leaves: Container[str], serving: Serving, now_us: int) -> bool:
+        """Whether what a child says it serves counts. leaves: those below it, itself included."""
+        of_query = self._published.get(serving.query)
+        if of_query is None:
+            return True
+        newest = max(
+            (each for node, each in of_query.items() if node in ("", child) or node in leaves),
+            key=lambda each: each.revision,
+            default=None,
+        )
+        if newest is None or serving.revision > newest.revision:
+            self._claim(child, serving.key, now_us)
+            return False
+        if serving.revision < newest.revision:
+            return True
+        if newest.text == "" or serving.start_until_us is not None:  # removed, or ended without a newer one
+            return False
+        query = self._query(newest_key) if (newest_key := serving.key) in self._text else None
+        begin_us = max(now_us + AHEAD_US, 0 if query is None else query.effective_from_us or 0)
+        return serving.start_from_us is None or serving.start_from_us <= begin_us
+
+    def _claim(self, child: str, key: QueryKey, now_us: int) -> None:
+        revision, since_us = self._claims.get((child, key.query), (-1, now_us))
+        if revision != key.revision and len(self._claims) < MOST_CLAIMS:
+            self._claims[child, key.query] = (key.revision, since_us)
+
+    def overdue(self, now_us: int) -> list[tuple[str, str]]:
+        """(child, why) of revisions that are still not published some time after a child served them; each once."""
+        out = []
+        for (child, query), (revision, since_us) in self._claims.items():
+            if since_us >= 0 and not 0 <= now_us - since_us < PATIENCE_US:
+                self._claims[child, query] = (revision, -1)
+                newest = max(each.revision for each in self._published[query].values())
+                out.append((child, f"revision {revision} of query {query} is not published for it: {newest} is"))
+        return out
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def fits(self, key: QueryKey, group: Group) -> bool:
+        """Whether a query's revision may be of that group; one whose definition cannot be read may."""
+        query = self._query(key)
+        return query is None or query.group_at(group.node) == group
+
+    def contradicts(self, group: Group, plan: Plan) -> str:
+        """What of a plan is not as its queries are defined; '': nothing.
+
+        Rows of a child whose plans say otherwise fit no window of the query: such frames are settled as bad and
+        declared, for the root would fall over them in every batch.
+        """
+        answer = self._answers.get((group, plan))
+        if answer is None:
+            if len(self._answers) >= MOST_KNOWN:
+                self._answers.clear()
+            answer = self._answers[group, plan] = self._contradicts(group, plan)
+        return answer
+
+    def _contradicts(self, group: Group, plan: Plan) -> str:
+        for key in plan.keys:
+            query = self._query(key)
+            if query is None:
+                continue
+            if query.group_at(group.node) != group:
+                return f"query {key.query} revision {key.revision} is defined with another window, filter or key"
+            if plan.kind in OF_STATES and not set(basis_of(query.aggregates, plan.scale)) <= set(plan.basis):
+                return f"query {key.query} revision {key.revision} is defined with other functions"
+        return ""
+
+    def _query(self, key: QueryKey) -> Query | None:
+        if key not in self._queries:
+            text = self._content(key) or self._text.get(key)
+            if text is None:
+                return None
+            try:
+                self._queries[key] = query_of(text)
+            except ConfigError:  # of a newer version, or of a package that is not here
+                self._queries[key] = None
+        return self._queries[key]

@@ -1,0 +1,324 @@
+"""Definitions and revisions count as the operator published them, whatever one child says (protocol 6.5)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from edge_agent.algebra.frame import HORIZON_US, Frame, Serving
+from edge_agent.algebra.query.query import Query
+from edge_agent.config.definitions.definitions import canonical_query, parse_definition, query_of
+from edge_agent.config.in_force.known_definitions import (
+    AHEAD_US,
+    MOST_HELD,
+    MOST_TEXTS,
+    PATIENCE_US,
+    KnownDefinitions,
+    Publication,
+    publication,
+)
+from edge_agent.machines.events import Arrived, Commit, Committed, LowerLink, Quarantine, Tick
+from edge_agent.machines.parents import NodeSettings
+from edge_agent.machines.region.merger import Merger
+from edge_agent.root.numpy.executor import NumpyRoot
+from edge_agent.runtime.lander import TELL_EVERY_US
+from edge_agent.runtime.region import RegionLoop, heard
+from edge_agent.wire import frames, landing
+from tests.hostile.stand_ins import Broker, Process
+from tests.support.machines.scripted_child import GRACE, JOURNAL, Sender
+
+S = 1_000_000
+BEGIN_US = 1_790_000_000 * S
+BEYOND = 10**9
+TOPIC = "hw/1/all/cfg/query/q"
+
+
+def query(revision: int, window: str = "1s", *aggregates: str, **more: Any) -> Query:
+    text = {"source": "s", "window": {"type": "tumbling", "length": window}, "aggregates": list(aggregates or ("sum",))}
+    value = parse_definition("query", "q", {**text, "revision": revision, **more}).value
+    assert isinstance(value, Query)
+    return value
+
+
+def of(value: Query, node: str = "") -> Publication:
+    return Publication(node, value.id, value.revision, canonical_query(value))
+
+
+def driven(*children: tuple[Sender, int], published: tuple[Publication, ...], claim: Frame | None = None) -> Any:
+    """(rows by start, gaps) of a root that hears these for ten seconds. (sender, offset of its values)."""
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    root.decider.published(published)
+    rows: dict[tuple[str, int], Any] = {}
+    for sender, _ in children:
+        root.take(sender.node, sender.birth(), BEGIN_US)
+    for n in range(90):
+        now_us = BEGIN_US + (n + 1) * S
+        for sender, offset in children:
+            piece = (BEGIN_US + n * S, now_us, "", float(offset))
+            root.take(sender.node, sender.send(piece, frontier_us=now_us), now_us)
+        rows.update(((row.query, row.start), row) for row in root.step(now_us))
+    return rows, [gap.reason for _, gap in root.decider.gaps], root
+
+
+@pytest.mark.parametrize("revision", [2, BEYOND])
+def test_a_revision_that_nobody_published_replaces_and_withdraws_no_row(revision: int) -> None:
+    good, bad = Sender("good", query(1)), Sender("bad", query(revision))
+    rows, gaps, _ = driven((good, 1), (bad, 666), published=(of(query(1)),))
+    assert len(rows) >= 80
+    assert all(not row.withdrawn and row.definition_revision == 1 for row in rows.values())
+    assert all(666 not in row.values.values() for row in rows.values())
+    assert any(f"revision {revision} of query q is not published for it: 1 is" in reason for reason in gaps)
+
+
+def test_once_it_is_published_what_had_come_of_it_counts() -> None:
+    new = Sender("new", query(2))
+    rows, _, root = driven((new, 5), published=(of(query(1)),))
+    assert not rows
+    root.decider.published([of(query(2))])
+    rows = {row.start: row for row in root.step(BEGIN_US + 200 * S)}
+    assert len(rows) == 90
+    assert {row.definition_revision for row in rows.values()} == {2}
+
+
+def test_the_state_of_a_root_has_what_is_published_and_what_waits() -> None:
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    root.decider.published([of(query(1))])
+    root.take("new", Sender("new", query(2)).birth(), BEGIN_US)
+    root.step(BEGIN_US)
+    again = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    again.decider.restore(root.decider.snapshot(lambda f: f), lambda f: f)
+    known = again.decider.parent.known
+    assert isinstance(known, KnownDefinitions)
+    assert known.published() == [of(query(1))]
+    assert known.held == (canonical_query(query(2)),)
+
+
+def test_the_operators_text_takes_the_place_of_one_that_came_before() -> None:
+    evil = canonical_query(query(1, "7s"))
+    known = KnownDefinitions([evil])
+    known.publish(of(query(1)))
+    assert list(known.texts) == [canonical_query(query(1))]
+    assert known.corrected == [canonical_query(query(1))]
+    assert known.add(evil) == ""
+    garbage = json.dumps({"id": "q", "revision": 1, "nobody": "knows"})
+    assert known.add(garbage) == ""
+
+
+def test_the_root_computes_with_the_operators_text_whoever_was_quicker() -> None:
+    root = NumpyRoot(JOURNAL, grace_us=GRACE, revise_every_us=0, horizon_us=HORIZON_US)
+    root.take("bad", Sender("bad", query(1, "7s", "median")).birth(), BEGIN_US)
+    root.step(BEGIN_US)
+    root.decider.published([of(query(1))])
+    good = Sender("good", query(1))
+    root.take("good", good.birth(), BEGIN_US)
+    rows = []
+    for n in range(100):
+        now_us = BEGIN_US + (n + 1) * S
+        root.take("good", good.send((now_us - S, now_us, "", 3.0), frontier_us=now_us), now_us)
+        rows += root.step(now_us)
+    assert rows
+    assert {row.end - row.start for row in rows} == {S}
+
+
+def serving(revision: int, from_us: int | None = None, until_us: int | None = None) -> Serving:
+    return Serving("q", revision, from_us, until_us)
+
+
+def test_what_counts_of_what_a_child_serves() -> None:
+    known = KnownDefinitions(published=[of(query(3)), of(query(5), "other")])
+    now_us = BEGIN_US
+
+    def counts(claim: Serving, child: str = "c", leaves: tuple[str, ...] = ("c",)) -> bool:
+        return known.serves(child, leaves, claim, now_us)
+
+    assert counts(serving(3)), "the newest"
+    assert counts(serving(2, None, 7)), "an older one ends"
+    assert not counts(serving(3, None, 7)), "the newest ends where the operator says so"
+    assert not counts(serving(4))
+    assert not counts(serving(5)), "published for another node"
+    assert counts(serving(5), "other", ("other",))
+    assert counts(serving(5), "region", ("x", "other")), "a region with that node below it"
+    assert counts(serving(3, now_us + AHEAD_US))
+    assert not counts(serving(3, now_us + AHEAD_US + 1)), "begins in a future that nobody asked for"
+    assert known.serves("c", (), Serving("free", 9), now_us), "an id that nobody published"
+    known.publish(Publication("", "q", 6, ""))
+    assert not counts(serving(6)), "a removal is served by nobody"
+    assert counts(serving(3, None, None))
+
+
+def test_a_revision_may_begin_as_late_as_the_operator_says() -> None:
+    late = query(1, effective_from="2027-01-01T00:00:00Z")
+    known = KnownDefinitions([canonical_query(late)], [of(late)])
+    assert late.effective_from_us is not None
+    assert known.serves("c", ("c",), serving(1, late.effective_from_us), BEGIN_US)
+    assert not known.serves("c", ("c",), serving(1, late.effective_from_us + 1), BEGIN_US)
+
+
+def test_a_claim_is_reported_once_and_not_before_the_parent_can_know_better() -> None:
+    known = KnownDefinitions(published=[of(query(1))])
+    for n in range(3):
+        assert not known.serves("c", ("c",), serving(2), BEGIN_US + n)
+    assert known.overdue(BEGIN_US + PATIENCE_US - 1) == []
+    assert [child for child, _ in known.overdue(BEGIN_US + PATIENCE_US)] == ["c"]
+    assert known.overdue(BEGIN_US + 9 * PATIENCE_US) == []
+    known.publish(of(query(2)))
+    assert known.serves("c", ("c",), serving(2), BEGIN_US)
+
+
+def test_texts_that_children_send_have_bounds_and_a_counter() -> None:
+    known = KnownDefinitions(published=[of(query(1))])
+    for n in range(MOST_HELD + 5):
+        known.add(json.dumps({"id": "q", "revision": 2 + n}))
+    assert len(known.held) == MOST_HELD
+    assert known.not_taken == 5
+    for n in range(MOST_TEXTS + 5):
+        known.add(json.dumps({"id": f"x-{n}"}))
+    assert len(known.texts) == MOST_TEXTS
+    assert known.not_taken == 10
+    assert known.add(canonical_query(query(1))), "what is published always has room"
+
+
+def test_what_is_on_a_topic() -> None:
+    assert publication(TOPIC, canonical_query(query(4)).encode()) == of(query(4))
+    for_node = publication("hw/1/down/g-1/cfg/query/q", canonical_query(query(4)).encode())
+    assert for_node == of(query(4), "g-1")
+    assert publication(TOPIC, b'{"removed": true, "revision": 9}') == Publication("", "q", 9, "")
+    assert publication(TOPIC, b'{"revision": 9, "of": "a newer version"}') == Publication("", "q", 9, None)
+    assert publication(TOPIC, b'source = "s"') is None, "it has no number yet"
+    assert publication("hw/1/all/cfg/sensor/q", b"{}") is None
+
+
+# --- a merger ---------------------------------------------------------------------------------------------------------
+
+
+class Tree:
+    """A merger that knows what is published; frames go in as bytes."""
+
+    def __init__(self, *published: Publication) -> None:
+        self.known = KnownDefinitions(published=published)
+        self.merger = Merger(NodeSettings("m"), Random(1), grace_us=60 * S, definitions=self.known)
+        self.sent: list[Frame] = []
+        self.quarantined: list[str] = []
+        self.now_us = BEGIN_US
+        self.feed(LowerLink(up=True))
+
+    def feed(self, event: Any) -> None:
+        events = [event]
+        while events:
+            for action in self.merger.handle(events.pop(0), self.now_us):
+                if isinstance(action, Commit):
+                    self.sent += action.frames
+                    events.append(Committed())
+                if isinstance(action, Quarantine):
+                    self.quarantined.append(f"{action.node}: {action.reason}")
+
+    def hears(self, sender: Sender, frame: Frame) -> None:
+        self.feed(Arrived(((sender.node, heard(frames.encode(frame)), None),)))
+
+    def passes(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now_us += S
+            self.feed(Tick())
+
+    def served(self) -> set[int]:
+        found = [each for frame in self.sent for change in frame.members for each in change.serving]
+        return {each.revision for each in found if not each.node}
+
+    def texts(self) -> list[str]:
+        return [text for frame in self.sent if frame.define is not None for text in frame.define.queries]
+
+
+def child(node: str, tree: Tree, value: Query) -> Sender:
+    sender = Sender(node, value)
+    sender.outbox.journal = tree.merger.journal
+    return sender
+
+
+def test_a_merger_passes_on_no_claim_that_is_not_published_and_says_so() -> None:
+    tree = Tree(of(query(1)))
+    good, bad = child("good", tree, query(1)), child("bad", tree, query(BEYOND, "9s"))
+    tree.hears(good, good.birth(BEGIN_US))
+    tree.hears(bad, bad.birth(BEGIN_US))
+    tree.passes(75)
+    assert tree.served() == {1}
+    assert tree.texts() == [canonical_query(query(1))]
+    assert tree.quarantined == [f"bad: revision {BEYOND} of query q is not published for it: 1 is"]
+    tree.known.publish(of(query(BEYOND, "9s")))
+    tree.passes(75)
+    assert tree.served() == {1, BEYOND}
+    assert query_of(tree.texts()[-1]).revision == BEYOND
+
+
+def test_a_merger_settles_rows_that_are_not_as_published_before_they_meet_those_of_others() -> None:
+    tree = Tree(of(query(1)))
+    good, bad = child("good", tree, query(1)), child("bad", tree, query(1, "1s", "median"))
+    for sender, birth in ((good, good.birth(BEGIN_US)), (bad, bad.birth(BEGIN_US))):
+        if sender is bad:
+            assert birth.define is not None
+            birth = replace(birth, define=replace(birth.define, queries=()))
+        tree.hears(sender, birth)
+        piece = (BEGIN_US, BEGIN_US + S, "", 2.0)
+        tree.hears(sender, sender.send(piece, frontier_us=BEGIN_US + S))
+    for _ in range(75):
+        tree.passes(1)
+        tree.hears(good, good.send(frontier_us=tree.now_us))
+    assert any("defined with other functions" in why for why in tree.quarantined)
+    assert sum(frame.readings for frame in tree.sent) == 1
+
+
+def test_a_local_group_of_a_sibling_is_not_ones_own() -> None:
+    local = query(1, scope="local")
+    tree = Tree()
+    bad = child("bad", tree, local)
+    birth = bad.birth()
+    assert birth.define is not None
+    ((number, group),) = birth.define.groups
+    birth = replace(birth, define=replace(birth.define, groups=((number, replace(group, node="good")),)))
+    tree.merger.parent._gateways_only = None
+    tree.hears(bad, birth)
+    tree.passes(2)
+    assert any("speaks for good" in why for why in tree.quarantined)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_region_hears_what_is_published_and_keeps_it_over_a_restart(tmp_path: Path) -> None:
+    broker = Broker()
+    region = Process("region", tmp_path, broker)
+    broker.send("m", TOPIC, canonical_query(query(3)).encode())
+    region.run(5)
+    assert isinstance(region.loop, RegionLoop)
+    assert region.loop.known.published() == [of(query(3))]
+    again = Process("region", tmp_path, Broker())
+    again.run(1)
+    assert isinstance(again.loop, RegionLoop)
+    assert again.loop.known.published() == [of(query(3))]
+    machine = again.loop.machine
+    assert isinstance(machine, Merger)
+    assert machine.parent.known is again.loop.known
+
+
+def test_the_lander_tells_the_root_what_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    broker = Broker()
+    lander = Process("root", tmp_path, broker)
+    broker.send("m", TOPIC, canonical_query(query(3)).encode())
+    lander.run(8)
+    told = list(_told(tmp_path))
+    assert told == [("", "q", 3, canonical_query(query(3)))]
+    lander.clock.us += TELL_EVERY_US
+    lander.run(8)
+    assert list(_told(tmp_path)) == told * 2, "all of it, from time to time"
+
+
+def _told(folder: Path) -> Any:
+    for path in sorted(folder.rglob(f"*{landing.SUFFIX}")):
+        for topic, _, payload in landing.iterate(path.read_bytes()):
+            if topic == landing.TICK_TOPIC:
+                yield from landing.tick(payload).published
