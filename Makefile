@@ -14,7 +14,7 @@ FROM ?= HEAD~100
 
 DEBS ?= build/debs
 
-.PHONY: help deb deb-test image image-test demo test quick explore mutants simulate hostile storm fuzz upgrade powercut soak bench lint format docs setup lock clean
+.PHONY: help deb deb-test image image-test demo test quick explore mutants simulate hostile storm fuzz upgrade powercut soak bench lint format docs setup lock sbom clean
 
 help:
 	@echo "make demo   the whole tree on this machine, compared with the truth   (ARGS='--seconds 60' passes options)"
@@ -33,6 +33,7 @@ help:
 	@echo "make deb    the Debian packages, into build/debs; make deb-test installs, upgrades, removes and purges them in a trixie"
 	@echo "make image  the gateway's flashable image, into build/image; make image-test boots it in QEMU and uses it (both as root)"
 	@echo "make lint   ruff and mypy     make format  ruff's formatter     make setup  only the set-up"
+	@echo "make sbom   bills of materials (CycloneDX) of a gateway and of the cloud, into build/sbom"
 	@echo "make docs   the tables of docs/configure.md, the schemas and schemas/tables.md, made from the code"
 
 demo: setup
@@ -113,8 +114,11 @@ docs: setup
 setup:
 	@scripts/setup
 
-lock:  # newest versions that pyproject.toml allows; look at the difference before you commit it
-	@scripts/lock
+lock:  # newest versions that pyproject.toml allows (ARGS=keep: those pinned now); look at the difference before you commit it
+	@scripts/lock $(ARGS)
+
+sbom:
+	@scripts/setup python jars && .venv/bin/python -m tests.support.published.bill_of_materials build/sbom
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -1,13 +1,15 @@
 """The seven Delta jars that Spark needs beside its own, resolved once into a cache: `python -m cloud_job.jars`.
 
 delta-spark's closure has 34 jars, but all except these seven are in pyspark's own folder in a newer version; handing
-Spark the old ones beside them breaks it. Maven is preferred: Spark's own resolver (Ivy) fails when the local Maven
-repository holds a POM without its jar, and then says only that the Java gateway exited.
+Spark the old ones beside them breaks it. Each jar is compared with its checksum in jars.sha256. Maven is preferred:
+Spark's own resolver (Ivy) fails when the local Maven repository holds a POM without its jar, and then says only that
+the Java gateway exited.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
@@ -22,15 +24,7 @@ from edge_agent.errors import PortError
 DELTA_VERSION: Final = "4.4.0"  # the newest whose jars are published; pairs with pyspark 4.2.0 only
 DELTA_ARTIFACT: Final = "delta-spark_4.2_2.13"
 COORDINATES: Final = f"io.delta:{DELTA_ARTIFACT}:{DELTA_VERSION}"
-PREFIXES: Final = (
-    "delta-spark_",
-    "delta-storage-",
-    "delta-kernel-api-",
-    "delta-kernel-defaults-",
-    "delta-kernel-unitycatalog-",
-    "unitycatalog-client-",
-    "unitycatalog-hadoop-",
-)
+CHECKSUMS: Final = Path(__file__).with_name("jars.sha256")
 POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>headwater</groupId><artifactId>jars</artifactId><version>1</version>
@@ -48,11 +42,30 @@ def folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "headwater" / "jars" / DELTA_VERSION
 
 
+def checksums() -> dict[str, str]:
+    """File name -> SHA-256 of each jar, of the version that everything here was tested with."""
+    return {name: digest for digest, name in map(str.split, CHECKSUMS.read_text("ascii").splitlines())}
+
+
 def found(place: Path | None = None) -> tuple[Path, ...]:
-    """The seven jars in `place` (default: folder()), or () if one of them is missing."""
+    """The seven jars in `place` (default: folder()), or () if one of them is missing.
+
+    Raises: PortError if one is not the published one. Reading all 13 MB takes some 10 ms.
+    """
     place = place or folder()
-    chosen = [sorted(place.glob(f"{prefix}*.jar")) for prefix in PREFIXES]
-    return tuple(jars[-1] for jars in chosen) if all(chosen) else ()
+    jars = {place / name: digest for name, digest in checksums().items()}
+    if not all(jar.is_file() for jar in jars):
+        return ()
+    for jar, digest in jars.items():
+        _check(jar, digest)
+    return tuple(jars)
+
+
+def _check(jar: Path, wanted: str) -> None:
+    with jar.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wanted:
+        raise PortError(f"{jar} is not the jar that was published: its SHA-256 is {digest}, not {wanted}; remove it")
 
 
 def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
@@ -61,6 +74,7 @@ def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
     if jars := found(place):
         return jars
     place.mkdir(parents=True, exist_ok=True)
+    wanted = checksums()
     with tempfile.TemporaryDirectory(prefix="headwater-jars-") as scratch:
         maven = shutil.which("mvn")
         if maven:
@@ -71,13 +85,14 @@ def resolve(say: Callable[[str], None] = print) -> tuple[Path, ...]:
             fetched = _with_ivy(Path(scratch))
         for jar in fetched:
             name = jar.name.removeprefix("io.delta_").removeprefix("io.unitycatalog_")  # Ivy puts the group before
-            if name.startswith(PREFIXES):
+            if name in wanted:
+                _check(jar, wanted[name])
                 part = place / f".{name}.part"  # never a half-copied jar under its own name
                 shutil.copyfile(jar, part)
                 part.rename(place / name)
     if jars := found(place):
         return jars
-    raise PortError(f"the Delta jars did not all arrive in {place}; copy them there by hand ({', '.join(PREFIXES)})")
+    raise PortError(f"the Delta jars did not all arrive in {place}; copy them there by hand ({', '.join(wanted)})")
 
 
 def _with_maven(maven: str, scratch: Path) -> list[Path]:

@@ -94,20 +94,17 @@ def check_java() -> None:
 
 
 def _delta_jars() -> dict[str, str]:
-    found = jars.found()
-    if found:
-        return {"spark.jars": ",".join(str(jar) for jar in found)}
-    if "HEADWATER_JARS" in os.environ:
+    """Ours, with their checksums compared: Spark's own resolver would load what it is given."""
+    if "HEADWATER_JARS" in os.environ and not jars.found():
         place = os.environ["HEADWATER_JARS"]
-        raise PortError(f"HEADWATER_JARS={place} does not hold the Delta jars ({', '.join(jars.PREFIXES)})")
-    return {"spark.jars.packages": jars.COORDINATES}
+        raise PortError(f"HEADWATER_JARS={place} does not hold the Delta jars ({', '.join(jars.checksums())})")
+    found = jars.resolve(lambda line: print(line, file=sys.stderr))
+    return {"spark.jars": ",".join(str(jar) for jar in found)}
 
 
 def _reason(err: Exception) -> str:
     """One line from an error of py4j."""
     text = str(err)
-    if "JAVA_GATEWAY_EXITED" in text and not jars.found():
-        return "its resolver could not fetch the Delta jars; run: python -m cloud_job.jars"
     if "JAVA_GATEWAY_EXITED" in text:
         return "the JVM ended at once; too little memory, or a JAVA_HOME that is not a whole JRE"
     return next((line.strip() for line in text.splitlines() if line.strip()), type(err).__name__)
