@@ -63,6 +63,28 @@ def test_a_late_piece_joins_two_rows_into_one_and_the_other_is_withdrawn() -> No
     assert told(root.step(S)) == [(10, 27, 7.0, 1, False), (20, 27, 2.0, 1, True)]
 
 
+def test_a_late_piece_waits_for_an_open_one_that_joins_the_same_row() -> None:
+    """protocol 5.4: the row of all of them holds the readings of all of them."""
+    a = Sender("a", VISITS)
+    root = root_of(a)
+    root.take("a", a.send(piece(10, 12, 1.0), piece(20, 22, 2.0), frontier_us=28 * S), S)
+    assert told(root.step(S)) == [(10, 17, 1.0, 0, False), (20, 27, 2.0, 0, False)]
+    root.take("a", a.send(piece(16, 16, 4.0), piece(26, 27, 8.0), late=True), S)
+    assert root.step(S) == []
+    root.take("a", a.send(frontier_us=60 * S), S)
+    assert told(root.step(S)) == [(10, 32, 15.0, 1, False), (20, 27, 2.0, 1, True)]
+
+
+def test_a_late_piece_does_not_wait_for_an_open_one_that_no_row_joins_to_it() -> None:
+    """protocol 5.4: late pieces of one open session after the other hold up no row of the past."""
+    a = Sender("a", VISITS)
+    root = root_of(a)
+    root.take("a", a.send(piece(10, 12, 1.0), piece(50, 50, 2.0), frontier_us=57 * S), S)
+    root.step(S)
+    root.take("a", a.send(piece(16, 16, 4.0), piece(56, 57, 8.0), late=True), S)
+    assert told(root.step(S)) == [(10, 21, 5.0, 1, False)]
+
+
 def test_the_longest_duration_cuts_at_its_multiples_and_nothing_joins_across() -> None:
     """protocol 5.5."""
     a = Sender("a", replace(VISITS, window=Session(5 * S, 20 * S)))

@@ -26,6 +26,8 @@ ONCE_WRONG = [
     *((seed, LOSSY | {"disk.flip_slot"}) for seed in (218, 264, 266, 277)),
     *((seed, LOSSY | {"disk.wiped"}) for seed in (1008, 1017, 1027)),
     (86, LOSSY | {"journal.new"}),
+    (305, {"process.crash", "source.live"}),
+    (406, {"disk.wiped", "process.crash", "source.live"}),
     (1020, {"disk.full", "epochs.many", "journal.new", "node.late"}),
 ]
 

@@ -141,7 +141,7 @@ class OpenSessions:
         self._touch(now)
         bound, shut = _by_code(names, view.hints, view.frontier_us), _by_code(names, self.shut, self.shut_us)
         reach = self.end - 1 + gap_us
-        done = bound[self.code] > reach
+        done = self._unjoined(bound[self.code] > reach, reach)
         touched_code = np.zeros(len(names.texts), np.bool_)
         touched_code[self.code[done & self.again]] = True
         again = done & touched_code[self.code]  # all of such a key, so that one range of time says which they are
@@ -166,6 +166,21 @@ class OpenSessions:
             self.again = self.again | again
         self._advance(view)
         return found if low_us is not None or touched is not None or ready.any() else None
+
+    def _unjoined(self, done: NDArray[np.bool_], reach: Ints) -> NDArray[np.bool_]:
+        """Which of these may go: not where a row that stands may join them to one that is still open (5.4).
+
+        The row of all of them could not be made yet, and whoever makes it later has to know of each.
+        """
+        open_code = self.code[self.again & ~done]
+        if not len(open_code):
+            return done
+        done, opens = done.copy(), dict[int, int]()  # key -> start of the earliest one, from the last to the first
+        for at in np.flatnonzero(self.again & np.isin(self.code, open_code))[::-1].tolist():
+            code = int(self.code[at])
+            if not done[at] or opens.get(code, FAR_US) <= int(reach[at]) + self.longest_us:
+                done[at], opens[code] = False, int(self.start[at])
+        return done
 
     def _first(self, names: TextNumbers, rows: NDArray[np.bool_], reach: Ints) -> SessionBounds:
         """Where islands lie that get their first rows, at least one."""

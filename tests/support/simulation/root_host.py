@@ -84,6 +84,11 @@ class RootHost:
     def down(self, until_us: int) -> None:
         """The process dies, and is started again at that time."""
         self.lander, self.down_until_us = None, until_us
+        self.world.died(self)
+
+    def remembers(self, node: str) -> bool:
+        """Whether a message of a node has landed."""
+        return any(f"/{node}/".encode() in content for _, content in self.landed)
 
     def heal(self) -> None:
         """Its clock is right from now on."""

@@ -48,6 +48,7 @@ class SimulatedSpool:
         self.stored = Stored()
         self.notes: list[Note] = []
         self.commits = 0  # that succeeded
+        self.found_empty = True  # at the last start
         self._faults, self._now, self._committed = faults, now, committed
         self._full_until_us = 0
         self._copies: list[Stored] = []
@@ -59,6 +60,7 @@ class SimulatedSpool:
         """What a new process finds. Births come decoded, as the runtime hands them over."""
         if self.stored.slots:
             self._suffer()
+        self.found_empty = not self.stored.slots
         bad = {each for each in self.stored.bad if isinstance(each, str)}
         good = {name: snapshot.loads(value) for name, value in self.stored.slots.items() if name not in bad}
         left = remains(good, bad)

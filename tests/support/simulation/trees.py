@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from edge_agent.algebra.frame import MAX_KEYS
 from edge_agent.algebra.query.query import Sensor
@@ -75,12 +75,22 @@ class SourceHost(GatewayHost):
             self.position = self._durable
         elif self.kind == "live":
             self.position = sum(reading.arrives_us < now_us for reading in self.readings)
-            if not self._started:  # nobody listened before
-                self.readings = self.fleet.truth[self.name] = self.readings[self.position :]
-                self.position = 0
+        if self.kind != "file" and self.disk.found_empty and not self.world.heard_of(self.name):
+            self._begin_here()
         if self.kind != "file" and self._started:
             self.world.faults.hits[f"source.{self.kind}"] += 1
         self._started = True
+
+    def _begin_here(self) -> None:
+        """Nobody listened before, or nobody can know of it: the disk is empty, and no parent has heard a frame.
+
+        The truth begins here too, as what the node says of itself does (`began`, 3.1).
+        """
+        tree = cast("Tree", self.fleet)
+        self.readings = tree.truth[self.name] = self.readings[self.position :]
+        self.on_time.clear()
+        self.position = self._durable = self._in_commit = 0
+        tree.times = None
 
     def event_of(self, part: list[Reading]) -> Read:
         """Readings with what the kind of source goes on from."""
@@ -107,6 +117,7 @@ class Tree(Fleet):
 
     def __init__(self, seed: int, chaos: Chaos, shape: Shape) -> None:
         self.shape, self.mergers = shape, 0
+        self.times: verdict.Truth | None = None  # of the readings that there are
         random = Random(f"tree {seed}")
         self.kind = next((kind for kind in KINDS if chaos.more.get(f"source.{kind}")), "file")
         sessions = random.random() < 0.4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 from edge_agent.algebra.windows import Session
@@ -38,10 +37,11 @@ class Truth:
         return bisect_left(times, end_us) - bisect_left(times, start_us)
 
 
-@cache
 def truth_of(tree: Tree) -> Truth:
     """The readings of a tree."""
-    return Truth(tree)
+    if tree.times is None:
+        tree.times = Truth(tree)
+    return tree.times
 
 
 def end_of(tree: Tree, row: Row) -> int:

@@ -231,6 +231,11 @@ class Host:
         """The process dies, and is started again at that time."""
         self.machine = self.executor = None
         self.down_until_us = until_us
+        self.world.died(self)
+
+    def remembers(self, node: str) -> bool:
+        """Whether the name of a node stands on its disk."""
+        return any(node.encode() in value for value in self.disk.stored.slots.values())
 
     def heal(self) -> None:
         """Clock and disk are right from now on."""
@@ -281,12 +286,24 @@ class World:
         self.notes: list[tuple[int, str, Any]] = []
         self.crashes: Counter[str] = Counter()
         self.step_us = 250 * MS
+        self._heard: dict[str, set[str]] = {}  # node -> parents that were up when a message of it came
 
     def may_crash(self, host: Host | RootHost, name: str) -> None:
         """Die here, sometimes."""
         if self.faults.happens("process.crash"):
             self.crashes[f"{type(host).__name__}:{name}"] += 1
             raise CrashError(name)
+
+    def heard_of(self, node: str) -> bool:
+        """Whether a parent knows of a node, or a message of it is on its way."""
+        under_way = any(message.address.sender == node for _, _, message in self.network.queue)
+        return under_way or bool(self._heard.get(node))
+
+    def died(self, parent: Host | RootHost) -> None:
+        """What it knows is what is on its disk."""
+        for node, parents in self._heard.items():
+            if not parent.remembers(node):
+                parents.discard(parent.name)
 
     def calm(self) -> None:
         """No more faults: what is left must come to its end."""
@@ -304,15 +321,20 @@ class World:
             for message in self.network.due(self.now_us):
                 host = self.hosts.get(message.address.to)
                 if host is not None:
+                    if not _dead(host):
+                        self._heard.setdefault(message.address.sender, set()).add(host.name)
                     host.deliver(message, self.now_us)
             each(self.now_us)
             for host in self.hosts.values():
                 self._tick(host)
 
     def _tick(self, host: Host | RootHost) -> None:
-        dead = host.machine is None if isinstance(host, Host) else host.lander is None
-        if dead:
+        if _dead(host):
             if self.now_us >= host.down_until_us:
                 host.start(self.now_us)
         else:
             host.tick(self.now_us)
+
+
+def _dead(host: Host | RootHost) -> bool:
+    return host.machine is None if isinstance(host, Host) else host.lander is None
