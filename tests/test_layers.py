@@ -47,7 +47,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {  # besides the standard library and t
         "deltalake",
         "pyarrow",
         "cloud_job",
-        "edge_agent.identity.broker_files",
+        "edge_agent.identity",  # its brokers and keys are those of a fleet
         *AGENT,
     },
     "cloud_job": {

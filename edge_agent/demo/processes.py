@@ -17,6 +17,7 @@ from edge_agent.errors import PortError
 from edge_agent.identity.broker_files import Access, Listener, broker_files
 
 DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")  # the kernel kills the child when this process ends, in any way
+OPEN: Final = Access()
 STOP_S: Final = 10.0  # an orderly end takes a commit and a last frame; after that it is killed
 
 
@@ -116,23 +117,36 @@ class ChildProcess:
 class Broker(ChildProcess):
     """A Mosquitto on loopback that keeps its port over restarts."""
 
-    def __init__(self, name: str, folder: Path, port: int, inflight: int = 200) -> None:
-        """inflight: messages of QoS 1 in flight to one client; 0: no limit."""
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        port: int,
+        inflight: int = 200,
+        *,
+        keys: Path | None = None,
+        access: Access = OPEN,
+    ) -> None:
+        """inflight: messages of QoS 1 in flight to one client; 0: no limit.
+
+        keys: of demo.keys, for TLS; then only who has a certificate gets in, and may do what `access` says.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "mosquitto.conf"
         # It runs as the user who starts it: the kernel forgets --pdeathsig when a process changes its user.
         files = broker_files(
-            Listener(port=port),
-            Access(),
+            Listener(port=port, files=keys),
+            access,
             acl_file=folder / "acl",
             state=folder,
             in_flight=inflight,
             user="root" if os.geteuid() == 0 else None,
         )
         config.write_text(files.config)
+        (folder / "acl").write_text(files.acl)
         super().__init__(name, [mosquitto(), "-c", str(config)], folder)
         self.port = port
-        self.url = f"mqtt://127.0.0.1:{port}"
+        self.url = f"mqtt{'s' if keys else ''}://127.0.0.1:{port}"
 
     def start(self) -> None:
         """Start it and wait until it listens. Raises: PortError."""

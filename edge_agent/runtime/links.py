@@ -10,6 +10,7 @@ from edge_agent.config.node_file.node_tables import LocalTable, LowerTable, Upli
 from edge_agent.ports.mqtt.link import Link
 
 SESSION_S: Final = 14 * 86_400  # a parent's session outlives a fortnight of repair; gateways need none
+TLS_SPREAD_S: Final = 30.0  # a handshake costs a broker milliseconds; without TLS connecting costs next to nothing
 SENSOR_READ_EVERY_S: Final = 0.05  # a thousand small messages a second are read in twenty pieces
 
 
@@ -17,10 +18,19 @@ def link(table: UplinkTable | LowerTable | LocalTable, client_id: str, **more: A
     """The connection of one table. more: other fields of Link."""
     if not isinstance(table, LowerTable):
         more["keepalive_s"] = table.keepalive_us // 1_000_000
+    if isinstance(table, UplinkTable):
+        more["spread_s"] = spread_s(table)
     for name in ("password_file", "ca_file", "cert_file", "key_file"):
         text = getattr(table, name)
         more[name] = None if text is None else Path(text)
     return Link(url=table.broker or "", client_id=client_id, user=table.user, **more)
+
+
+def spread_s(table: UplinkTable) -> float:
+    """Over how long the clients of this broker come back after a restart of it."""
+    if table.spread_us is not None:
+        return table.spread_us / 1e6
+    return TLS_SPREAD_S if table.broker.startswith("mqtts:") else 0.0
 
 
 def from_children(link: Link) -> Link:

@@ -31,6 +31,24 @@ def test_only_a_connection_that_lasts_makes_the_pauses_begin_anew() -> None:
     assert not backoff.lived(0.1), "the first again"
 
 
+def test_after_the_broker_ended_all_connections_the_pauses_are_drawn_from_the_whole_spread() -> None:
+    backoff = Backoff(1.0, 60.0, seed=1, spread_s=30.0)
+    assert backoff.pause_s() <= 1.0, "an attempt that failed tells nothing of others"
+    backoff.ended_with_others(True)
+    pauses = [backoff.pause_s() for _ in range(200)]
+    assert min(pauses) < 2.0
+    assert 29.0 < max(pauses) <= 60.0
+    backoff.ended_with_others(False)
+    backoff.lived(STABLE_S)
+    assert backoff.pause_s() <= 1.0
+
+
+def test_without_a_spread_a_connection_comes_back_at_once() -> None:
+    backoff = Backoff(1.0, 60.0, seed=1)
+    backoff.ended_with_others(True)
+    assert backoff.pause_s() <= 1.0
+
+
 class Broker:
     """Takes what it is sent and answers later."""
 

@@ -9,10 +9,15 @@ STABLE_S: Final = 30.0  # after a connection that lasted this long the pauses st
 
 
 class Backoff:
-    """Pauses that double up to the longest, each shortened at random: clients must not all return at once."""
+    """Pauses that double up to the longest, each shortened at random: clients must not all return at once.
 
-    def __init__(self, first_s: float, longest_s: float, seed: int | None = None) -> None:
-        self._first_s, self._longest_s = first_s, longest_s
+    spread_s: after a broker ended a connection it has probably restarted, and all its clients come back. Until one of
+    our connections stays, each pause is then drawn evenly from 0 up to this, or to the doubled pause if that is longer.
+    """
+
+    def __init__(self, first_s: float, longest_s: float, seed: int | None = None, spread_s: float = 0.0) -> None:
+        self._first_s, self._longest_s, self._spread_s = first_s, longest_s, spread_s
+        self._with_others = False  # our connection ended together with all others of the broker
         self._random = random.Random(seed)
         self._attempts = 0
         self._short_lives = 0  # connections in a row that did not last
@@ -28,6 +33,10 @@ class Backoff:
         self._short_lives += 1
         return self._short_lives > 1
 
+    def ended_with_others(self, they_did: bool) -> None:
+        """Record whether a connection that was up was ended by the broker, as those of all its clients are."""
+        self._with_others = they_did and self._spread_s > 0
+
     def first_pause_s(self) -> float:
         """The pause after a failure that no broker noticed. It does not count as an attempt."""
         return self._first_s * self._random.uniform(0.5, 1.0)
@@ -36,4 +45,7 @@ class Backoff:
         """The pause before the next attempt. Counts the attempt."""
         doubled_s: float = self._first_s * 2 ** min(self._attempts, 16)
         self._attempts += 1
-        return min(self._longest_s, doubled_s) * self._random.uniform(0.5, 1.0)
+        full_s = min(self._longest_s, doubled_s)
+        if self._with_others:
+            return self._random.uniform(0.0, max(self._spread_s, full_s))
+        return full_s * self._random.uniform(0.5, 1.0)

@@ -23,6 +23,7 @@ from edge_agent.ports.mqtt.socket_stream import READ_BYTES, SocketStream
 
 IDLE_BYTES: Final = 64 * 1024  # after a smaller read the next one waits `read_every_s`
 FLUSH_S: Final = 1.0  # an orderly close sends queued packets for at most this long
+ENDS_OF_ONE: Final = frozenset({0x8D, 0x8E})  # keep-alive timeout, session taken over: the broker goes on
 PUBLISH_OVERHEAD: Final = 32  # upper bound of fixed header, lengths, packet id and the properties in use
 
 
@@ -40,7 +41,7 @@ class Connection:
         self.maximum_packet_bytes: int | None = None  # the broker's, from CONNACK
         self._in_bytes = self._out_bytes = 0  # of earlier connections
         self._now = now
-        self._backoff = Backoff(*link.backoff_s, seed)
+        self._backoff = Backoff(*link.backoff_s, seed, link.spread_s)
         self._reports: list[Report] = []
         self._filters: dict[str, int] = {}
         self._client: PahoClient | None = None
@@ -173,15 +174,20 @@ class Connection:
             client.fence(())
 
     def _on_disconnect(self, _client: object, _data: object, _flags: Any, reason: Any, _properties: Any) -> None:
-        self._drop("closed by the broker" if self._stream is not None and self._stream.ended else str(reason))
+        alone = reason.value in ENDS_OF_ONE
+        self._drop(
+            "closed by the broker" if self._stream is not None and self._stream.ended else str(reason), alone=alone
+        )
 
-    def _drop(self, why: str) -> None:
-        """End this attempt or connection and report why."""
+    def _drop(self, why: str, *, alone: bool = True) -> None:
+        """End this attempt or connection and report why. alone: the broker's other clients have not lost theirs."""
         client, was_up = self._client, self.up
         if client is None:
             return
         lasted_s = self._now() - self._since
         self._forget(client)
+        if was_up:
+            self._backoff.ended_with_others(not alone)
         if was_up and self._backoff.lived(lasted_s):
             why += f", again {lasted_s:.1f} s after connecting: does another client use {self.link.client_id!r}?"
         self._failed(why, was_up=was_up)

@@ -51,6 +51,7 @@ class Link:
     max_packet_bytes: int = 1024 * 1024
     connect_timeout_s: float = 10.0  # DNS, TCP, TLS and CONNACK, each
     backoff_s: tuple[float, float] = (1.0, 60.0)  # first and longest pause, before jitter
+    spread_s: float = 0.0  # over which all clients of a broker come back after its restart
     read_every_s: float = 0.0
 
     @property

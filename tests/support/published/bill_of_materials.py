@@ -16,6 +16,7 @@ import uuid
 import zipfile
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final
@@ -104,16 +105,20 @@ def _jars(packages: Iterable[Distribution]) -> Iterator[Component]:
         name, version = (named["name"], named["version"]) if named else (file.stem, "")
         group = DELTA_GROUPS[name.partition("-")[0]] if file in delta else _group(file, name)
         purl = PackageURL("maven", group, name, version) if group else None
-        with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
         yield Component(
             name=name,
             version=version or None,
             group=group or None,
             purl=purl,
             bom_ref=f"jar:{file.name}",
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=_digest(file))],
         )
+
+
+@cache
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _group(file: Path, name: str) -> str:

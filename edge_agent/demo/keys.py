@@ -1,0 +1,35 @@
+"""Certificates for a tree that lives for minutes: an authority, and a folder of files for each name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from edge_agent.identity.authority import Authority, write
+
+LOOPBACK: Final = "127.0.0.1"
+AUTHORITY_FILES: Final = ("ca.pem", "crl.pem")
+
+
+class Keys:
+    """Issues what `headwater ca issue` does, into folders below one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._authority = Authority.create(folder / "authority", "demo")
+
+    def issue(self, name: str, *hosts: str, at: Path | None = None) -> Path:
+        """Folder of key.pem, cert.pem, ca.pem and crl.pem of this name. hosts: of a server. at: another folder."""
+        out = at or self._folder / name
+        out.mkdir(parents=True, exist_ok=True)
+        key, certificate = self._authority.key_pair(name, hosts)
+        write(out / "key.pem", key, 0o600)
+        write(out / "cert.pem", certificate)
+        for given in AUTHORITY_FILES:
+            write(out / given, (self._authority.folder / given).read_bytes())
+        return out
+
+
+def settings_lines(keys: Path) -> str:
+    """The lines of [uplink] or [lower] that name these files."""
+    return "".join(f'{name}_file = "{keys / name}.pem"\n' for name in ("ca", "cert", "key"))
