@@ -7,7 +7,7 @@ elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -214,12 +214,14 @@ class Section:
 
     Columns travel by position in the plan's basis: a decoded section has states '0', '1', ... until `named` gives them
     their names, once the plan is known (frames may come before the one that defines it). extent: of a head, whose rows
-    are elsewhere; sections with rows need none.
+    are elsewhere; sections with rows need none. known: (highest key, start, end) of rows that
+    have one range, as the decoder of a frame sees it without looking at each.
     """
 
     plan: int
     partials: Partials
     extent: Extent | None = None
+    known: tuple[int, int, int] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, number: int, plan: Plan, partials: Partials) -> Section:
@@ -237,19 +239,23 @@ class Section:
         """[start, end) of at least one row."""
         if self.extent is not None:
             return self.extent.start_us, self.extent.end_us
+        if self.known is not None:
+            return self.known[1:]
         return int(self.partials.start.min()), int(self.partials.end.max())
 
     @property
     def end_us(self) -> int:
         """The end of at least one row."""
-        return self.extent.end_us if self.extent is not None else int(self.partials.end.max())
+        if self.extent is not None:
+            return self.extent.end_us
+        return self.known[2] if self.known is not None else int(self.partials.end.max())
 
     @property
     def highest_key(self) -> int:
         """The highest key number of its rows; -1 without rows."""
         if self.extent is not None:
             return self.extent.key
-        return int(self.partials.key.max(initial=-1))
+        return self.known[0] if self.known is not None else int(self.partials.key.max(initial=-1))
 
     def rows(self, basis: tuple[str, ...]) -> Partials:
         """The rows with their columns under the names of the basis, unchecked."""
@@ -284,27 +290,22 @@ class Section:
         check_basis(basis)
         if plan.kind == "raw" and "series" not in basis:
             raise WireError(f"plan {self.plan}: raw readings without their series")
-        key = self.extent.key if self.extent is not None else int(rows.key.max())
+        key = self.highest_key
         if key >= keys:
             raise WireError(f"key number {key} in plan {self.plan}, {keys} are defined")
         columns = list(rows.states.values())
         for i, (name, kind) in enumerate(zip(basis, kinds, strict=True)):
             known = check_column(name, kind, plan.scale)
-            if known.name == "count" or known.renumber is not None:
-                if self.extent is not None:
-                    low = self.extent.low[i]
-                else:
-                    low = int(columns[i].min()) if name == "count" else bounds(columns[i])[0]
-                if low < (name == "count"):
-                    raise WireError(f"column {name}: {low} in a row")
-            if known.name == "count":
-                high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
-                if high > LEAF_READINGS * min(leaves, MAX_LEAVES):
-                    raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways")
-            if known.renumber is not None and nodes is not None:
-                high = self.extent.high[i] if self.extent is not None else bounds(columns[i])[1]
-                if high >= nodes:
-                    raise WireError(f"column {name}: node number {high}, {nodes} are defined")
+            counts = known.name == "count"
+            if not counts and known.renumber is None:
+                continue
+            low, high = bounds(columns[i]) if self.extent is None else (self.extent.low[i], self.extent.high[i])
+            if low < (name == "count"):
+                raise WireError(f"column {name}: {low} in a row")
+            if counts and high > LEAF_READINGS * min(leaves, MAX_LEAVES):
+                raise WireError(f"column {name}: {high} readings in a row of {leaves} gateways")
+            if known.renumber is not None and nodes is not None and high >= nodes:
+                raise WireError(f"column {name}: node number {high}, {nodes} are defined")
         if len(rows):
             check_held(self.plan, dict(zip(basis, columns, strict=True)))
 

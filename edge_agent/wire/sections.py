@@ -110,44 +110,48 @@ def decode(item: object, frontier_us: int | None, room: int) -> Decoded:
     number = an_int(fields[0], -MAX_PLANS, MAX_PLANS - 1, "plan")
     late = number < 0
     tick = TICKS_US[an_int(fields[1], 0, len(TICKS_US) - 1, "tick")]
-    key = _decode_keys(fields[3], room)
+    key, highest = _decode_keys(fields[3], room)
     n = len(key)
     base = anchor(frontier_us, tick)
-    start, end = _decode_where(fields[2], base, tick, n)
+    start, end, one_range = _decode_where(fields[2], base, tick, n)
     states: dict[str, Array] = {}
     size = n
     for i, column in enumerate(fields[4:]):
         states[str(i)], held = forms.decode(column, n, room, f"column {i}", start)
         size = max(size, held)
-    section = Section(-1 - number if late else number, Partials(start, end, key, states))
+    known = (highest, int(start[0]), int(end[0])) if one_range else None
+    section = Section(-1 - number if late else number, Partials(start, end, key, states), known=known)
     return Decoded(section, late, fields, base, size)
 
 
-def _decode_keys(item: object, room: int) -> Ints:
+def _decode_keys(item: object, room: int) -> tuple[Ints, int]:
+    """Key numbers and the highest of them."""
     if type(item) is int and room:
-        return np.array([an_int(item, 0, MAX_KEYS - 1, "key")], np.int64)
+        return np.array([an_int(item, 0, MAX_KEYS - 1, "key")], np.int64), item
     if type(item) is list:
         first, n = an_array(item, "keys", 2, 2)
         an_int(n, 1, min(room, MAX_KEYS), "number of keys")
         an_int(first, 0, MAX_KEYS - n, "first key")
-        return np.arange(first, first + n, dtype=np.int64)
+        return np.arange(first, first + n, dtype=np.int64), first + n - 1
     if type(item) is CBORTag and item.tag in (64, 69) and type(item.value) is bytes:
         dtype = np.dtype("u1" if item.tag == 64 else "<u2")
         if 0 < len(item.value) <= room * dtype.itemsize and len(item.value) % dtype.itemsize == 0:
-            return np.frombuffer(item.value, dtype).astype(np.int64)
+            numbers = np.frombuffer(item.value, dtype).astype(np.int64)
+            return numbers, int(numbers.max())
     raise WireError(f"keys: wanted a number, [first, count] or 1..{room} numbers (tags 64, 69)")
 
 
-def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints]:
+def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Ints, bool]:
+    """Starts, ends, and whether all rows have the same range."""
     limit = TIME_LIMIT_US // tick
     if type(item) is int:  # all rows: one tick
         start = an_int(item + base, -limit, limit - 1, "range") * tick
-        return np.full(n, start, np.int64), np.full(n, start + tick, np.int64)
+        return np.full(n, start, np.int64), np.full(n, start + tick, np.int64), True
     first, length = an_array(item, "ranges", 2, 2)
     if type(first) is int and type(length) is int:  # all rows: one range
         start = an_int(first + base, -limit, limit - 1, "range start")
         end = start + an_int(length, 1, limit - start, "range length")
-        return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64)
+        return np.full(n, start * tick, np.int64), np.full(n, end * tick, np.int64), True
     starts = numeric.decode_ints(first, n, "range start")
     lengths = numeric.decode_ints(length, n, "range length")
     low, high = int(starts.min()) + base, int(starts.max()) + base
@@ -155,4 +159,4 @@ def _decode_where(item: object, base: int, tick: int, n: int) -> tuple[Ints, Int
     if int(lengths.min()) < 1 or low < -limit or high + longest > limit:
         raise WireError("a range ends before it begins or lies beyond all time")
     begin = (starts + base) * tick
-    return begin, begin + lengths * tick
+    return begin, begin + lengths * tick, False

@@ -12,7 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, JOURNAL_LOST, NEVER_US, Frame, Gap, GroupPart, Heartbeat, Leaf, Serving
+from edge_agent.algebra.frame import (
+    BEGAN,
+    JOURNAL_LOST,
+    LEAF_READINGS,
+    NEVER_US,
+    Frame,
+    Gap,
+    GroupPart,
+    Heartbeat,
+    Leaf,
+    Serving,
+)
 from edge_agent.algebra.partials.arrays import distinct
 from edge_agent.algebra.query.key import EpochKey, QueryKey
 from edge_agent.algebra.query.query import Group
@@ -182,10 +193,10 @@ class ChildFrames:
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             self._check_names(effect.node, frame)
-            self._check_rows(effect, frame, dictionary)
+            readings = frame.readings
+            self._check_rows(effect, frame, dictionary, readings)
         except WireError as err:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
-        readings = frame.readings
         self.received += readings
         self._look_back(effect, received_us)
         if effect.unheard or effect.node in self._forgetful:
@@ -232,13 +243,13 @@ class ChildFrames:
         if effect.frame is None or effect.stale:
             return
         if _forgot(effect):
-            self._forgetful.add(effect.node)
             lost = self.inbox.lost_epochs(effect.node)
             for membership in self.children.memberships.values():
                 member = membership.members.get(effect.node)
                 if member is not None:
                     if effect.copied or effect.node in member.leaves:
                         cut(member, lost, now_us)
+                        self._forgetful.add(effect.node)
                     member.again_us = max(member.again_us, member.frontier_us, member.reach_us)
         for gap in effect.frame.gaps:
             for group in gap.groups if gap.reason == BEGAN and not gap.detail else ():
@@ -255,6 +266,7 @@ class ChildFrames:
                     start_us = max(min(member.frontier_us, now_us), 0)
                     end_us = max(now_us, min(member.reach_us, now_us + AHEAD_US)) + 1
                     yield Gap((group,), start_us, end_us, -1, tuple(sorted(member.leaves)), PAST_LOST)
+        counted = effect.counting
         for group, part in parts:
             member = self.children.membership(group).members.get(effect.node)
             if member is None:
@@ -262,7 +274,7 @@ class ChildFrames:
             for section in (*part.sections, *part.late):
                 end_us = section.end_us
                 member.reach_us = max(member.reach_us, end_us)
-                found = effect.counting.get(section.plan)
+                found = counted.get(section.plan) if counted else None
                 if found is None and member.again_us == NEVER_US:
                     continue
                 start_us = section.span_us[0]
@@ -311,14 +323,15 @@ class ChildFrames:
                     return False
         return all(change.group in groups for change in frame.members)
 
-    def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary) -> None:
-        """Refuse rows that are not what their definitions say. Raises: WireError."""
+    def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary, readings: int) -> None:
+        """Refuse rows that are not what their definitions say. readings: in all of them. Raises: WireError."""
+        few = readings <= LEAF_READINGS  # no more than one gateway may have in a row
         for part in frame.groups:
             for section in (*part.sections, *part.late):
                 if section.plan not in dictionary.plans:
                     raise WireError(f"plan number {section.plan} is not defined in epoch {effect.epoch}")
                 group, plan = dictionary.plans[section.plan]
-                leaves = self._leaves(effect.node, group, frame)
+                leaves = 1 if few else self._leaves(effect.node, group, frame)
                 section.check(plan, len(dictionary.keys), len(dictionary.nodes), leaves)
                 if why := self.known.contradicts(group, plan):
                     raise WireError(f"plan number {section.plan}: {why}")

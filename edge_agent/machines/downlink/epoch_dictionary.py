@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from edge_agent.algebra.frame import MAX_KEYS, Define, Plan
 from edge_agent.algebra.query.query import Group
 from edge_agent.errors import WireError
 from edge_agent.machines.checkpoint.codec import decode, encode
 from edge_agent.machines.checkpoint.slots import DictionaryState
+
+
+@lru_cache(maxsize=4096)
+def _shared_group(group: Group) -> Group:
+    """The same object for equal groups of all children: it is found in a dict without being compared."""
+    return group
+
+
+@lru_cache(maxsize=4096)
+def _shared_plan(plan: Plan) -> Plan:
+    """As `_shared_group`: a plan lists the queries that it is for."""
+    return plan
 
 
 @dataclass(slots=True)
@@ -31,13 +44,14 @@ class EpochDictionary:
             raise WireError(f"at most {MAX_KEYS} keys in an epoch, got {len(keys)}")
         groups = dict(self.groups)
         for number, group in define.groups:
-            if groups.setdefault(number, group) != group:
+            if groups.setdefault(number, _shared_group(group)) != group:
                 raise WireError(f"group number {number} is {groups[number]} already, got {group}")
         plans = dict(self.plans)
         for number, group_number, plan in define.plans:
             if group_number not in groups:
                 raise WireError(f"plan number {number} is of group number {group_number}, which is not defined")
-            if plans.setdefault(number, (groups[group_number], plan)) != (groups[group_number], plan):
+            known = plans.setdefault(number, (groups[group_number], _shared_plan(plan)))
+            if known != (groups[group_number], plan):
                 raise WireError(f"plan number {number} is defined already with other content")
         self.keys, self.nodes, self.groups, self.plans = keys, nodes, groups, plans
 
@@ -55,8 +69,8 @@ class EpochDictionary:
         return cls(
             list(state.keys),
             list(state.nodes),
-            {number: decode(Group, plain) for number, *plain in state.groups},
-            {number: (group, plan) for number, group, plan in state.plans},
+            {number: _shared_group(decode(Group, plain)) for number, *plain in state.groups},
+            {number: (_shared_group(group), _shared_plan(plan)) for number, group, plan in state.plans},
         )
 
 

@@ -53,11 +53,11 @@ class PartialStore:
         """Take the rows of one section of a child's frame that count. Returns how many readings do not."""
         _, plan = dictionary.plans[section.plan]
         rows = section.rows(plan.basis)
-        counted = counting.of(rows)
+        counted = rows if counting is ALL else counting.of(rows)
         if len(counted):
             self._dictionaries[of] = dictionary
             self._raw.setdefault((*of, section.plan, late), []).append(counted)
-        return readings_in(rows) - readings_in(counted) if len(counted) < len(rows) else 0
+        return 0 if counted is rows else readings_in(rows) - readings_in(counted)
 
     def absorb(self, published: Mapping[Group, int]) -> None:
         """Put what was added under our own numbers, on time or late by the published frontier of its group."""

@@ -37,7 +37,7 @@ def of(value: Any) -> Any:
         return {
             f.name: of(getattr(value, f.name))
             for f in fields(value)
-            if f.default is MISSING or getattr(value, f.name) != f.default
+            if f.compare and (f.default is MISSING or getattr(value, f.name) != f.default)
         }
     if isinstance(value, (tuple, list)):
         return [of(item) for item in value]
