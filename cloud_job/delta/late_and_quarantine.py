@@ -57,7 +57,7 @@ def late(
         if beyond is None or payload is None:
             continue
         page = pages[EpochKey(node, epoch)]
-        rows = Section(plan, heads.rows(payload)).rows(bases[page.plans[plan]])
+        rows = page.counting(Section(plan, heads.rows(payload)).rows(bases[page.plans[plan]]), seq, plan)
         gone = too_late_rows(rows, beyond)
         n = len(gone)
         columns = {

@@ -28,7 +28,7 @@ from edge_agent.algebra.query.key import EpochKey
 from edge_agent.errors import WireError
 from edge_agent.machines.downlink.renumbering import Renumbering
 from edge_agent.machines.downlink.repeats import Repeats
-from edge_agent.root.decision.work import ReadRequest, WindowRange
+from edge_agent.root.decision.work import ReadRequest, TooLate, WindowRange
 from edge_agent.root.instant_slices import slices_of
 from edge_agent.root.work_rows import windows_in
 from edge_agent.wire import heads
@@ -44,7 +44,8 @@ Reader = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class EpochView:
     """What the numbers of one (node, epoch) mean, and which of its seqs took effect (inclusive ranges in order).
 
-    repeats: plan number -> which of its rows count, where not all do.
+    repeats: plan number -> which of its rows count, where not all do. too_late: (seq, identity of a plan) -> which of
+    the rows of the frame are in no result.
     """
 
     keys: Sequence[str]
@@ -52,11 +53,21 @@ class EpochView:
     plans: Mapping[int, bytes]
     applied: Sequence[tuple[int, int]]
     repeats: Mapping[int, Repeats] = field(default_factory=dict)
+    too_late: Mapping[tuple[int, bytes], TooLate] = field(default_factory=dict)
 
     def took_effect(self, seq: int) -> bool:
         """Whether the frame counts."""
         i = bisect_right(self.applied, (seq, 2**63))
         return i > 0 and self.applied[i - 1][1] >= seq
+
+    def counting(self, rows: Partials, seq: int, plan: int) -> Partials:
+        """The rows of a frame that are no repeats."""
+        return self.repeats[plan].of(rows, seq) if plan in self.repeats else rows
+
+    def in_time(self, rows: Partials, seq: int, plan: int) -> Partials:
+        """The rows of a frame that did not come too late for every result."""
+        beyond = self.too_late.get((seq, self.plans[plan]))
+        return rows if beyond is None else rows.take(~beyond.concerns(rows.start, rows.end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +145,7 @@ def counted(lookup: Lookup, batches: Iterator[pa.RecordBatch]) -> Iterator[Count
                 rows = _named(heads.rows(sent.payload), orders[0])
             except WireError:  # contradicts a plan that came after it: none of its rows can be trusted
                 continue
-            if sent.plan in page.repeats:
-                rows = page.repeats[sent.plan].of(rows, sent.seq)
+            rows = page.in_time(page.counting(rows, sent.seq, sent.plan), sent.seq, sent.plan)
             if len(rows):
                 yield Counted(sent, page, orders, rows)
 

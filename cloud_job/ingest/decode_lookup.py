@@ -29,7 +29,8 @@ class DecodeLookups:
         if dictionary is None or applied is None:
             return None
         plans = {number: identity(group, plan) for number, (group, plan) in dictionary.plans.items()}
-        return EpochView(dictionary.keys, dictionary.nodes, plans, applied, self.state.repeats.get(line, {}))
+        repeats, too_late = self.state.repeats.get(line, {}), self.state.too_late.get(line, {})
+        return EpochView(dictionary.keys, dictionary.nodes, plans, applied, repeats, too_late)
 
     def pages(self, ranges: Sequence[tuple[int, int]] = ((NEVER_US, -NEVER_US),)) -> dict[EpochKey, EpochView]:
         """The pages of all epochs with rows in the ranges."""

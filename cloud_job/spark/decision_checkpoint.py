@@ -19,7 +19,7 @@ from edge_agent.root.completeness import Decider
 from edge_agent.root.decision.punctuation_queries import PunctuationQueries
 from edge_agent.root.decision.root_state import RootLimits, RootState
 from edge_agent.root.decision.session_queries import SessionQueries
-from edge_agent.root.decision.work import identity
+from edge_agent.root.decision.work import TooLate, identity
 from edge_agent.wire import frames, snapshot
 from edge_agent.wire.heads import Part, Parts, bare
 
@@ -120,6 +120,9 @@ def _state(state: RootState) -> dict[str, object]:
             for line, plans in state.repeats.items()
             for plan, each in plans.items()
         ],
+        "too_late": [
+            [digest, *astuple(found)] for rows in state.too_late.values() for (_seq, digest), found in rows.items()
+        ],
     }
 
 
@@ -145,6 +148,7 @@ def _restored(plain: Mapping[str, Any], limits: RootLimits) -> RootState:
         readings=None if plain.get("readings") is None else dict(plain["readings"]),
         repeats=_repeats(plain.get("repeats", ())),  # a state of an older root has none
         floors=dict(decode(list[tuple[Group, int]], plain["floors"])) if "floors" in plain else {},  # as above
+        too_late=_too_late(plain.get("too_late", ())),  # as above
     )
 
 
@@ -152,4 +156,12 @@ def _repeats(plain: Iterable[Any]) -> dict[EpochKey, dict[int, Repeats]]:
     out: dict[EpochKey, dict[int, Repeats]] = {}
     for node, epoch, plan, from_us, upto_us, below_seq in plain:
         out.setdefault(EpochKey(node, epoch), {})[plan] = Repeats(Counting(from_us, upto_us), below_seq)
+    return out
+
+
+def _too_late(plain: Iterable[Any]) -> dict[EpochKey, dict[tuple[int, bytes], TooLate]]:
+    out: dict[EpochKey, dict[tuple[int, bytes], TooLate]] = {}
+    for digest, *values in plain:
+        found = TooLate(*values)
+        out.setdefault(EpochKey(found.node, found.epoch), {})[found.seq, bytes(digest)] = found
     return out

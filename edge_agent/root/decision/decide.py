@@ -18,12 +18,11 @@ from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.windows import Punctuation
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.root.completeness import Decision
-from edge_agent.root.decision import ops_rows, ordered_queries
+from edge_agent.root.decision import ops_rows, ordered_queries, too_late
 from edge_agent.root.decision.punctuation_queries import PunctuationRequests, RowRecipe
 from edge_agent.root.decision.read_plan import QueryAtDecision, ReadPlan, read_plan_of
 from edge_agent.root.decision.root_state import RootState
 from edge_agent.root.decision.session_tracker import SessionDecisionView
-from edge_agent.root.decision.too_late import beyond
 from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, join
 from edge_agent.root.decision.work import Islands, Ordering, RefusedFrame, SupersededRows, TooLate, WindowRange, Work
 from edge_agent.root.punctuation_windows import reached_us
@@ -125,9 +124,12 @@ class _Step:
                     state.markers.touch(part, group, plan)
                 elif plan.kind not in ("session", "raw"):
                     self._touch(part, group, plan)
-                self.beyond += beyond(state, effect, part, (group, plan), decision.groups.get(group))
+                for found in too_late.beyond(state, effect, part, (group, plan), decision.groups.get(group)):
+                    self.beyond.append(found)
+                    state.set_apart(found, group, plan)
         state.sessions.join(decision, dictionaries, state.floor_us)
         state.markers.join(decision, dictionaries)
+        too_late.forget(state)
 
     def _touch(self, part: Part, group: Group, plan: Plan) -> None:
         """Closed windows that may hold rows of the part."""

@@ -24,7 +24,7 @@ from edge_agent.root.decision.punctuation_queries import PunctuationQueries
 from edge_agent.root.decision.read_plan import KINDS, ReadPlan
 from edge_agent.root.decision.session_queries import SessionQueries
 from edge_agent.root.decision.window_ranges import CoverageRef, Ranges, coverage_rows, join
-from edge_agent.root.decision.work import TableRow, identity
+from edge_agent.root.decision.work import TableRow, TooLate, identity
 from edge_agent.wire.heads import Part
 
 
@@ -47,7 +47,9 @@ class RootState:
     may stand where windows start below that (docs/protocol.md 6.3). repeats: plan number of an epoch -> which rows
     count, where not all do. readings: child -> those in its rows that took
     effect; None: not known from the first on. floors: group -> rows that end by then stay as they are, whatever horizon
-    the root has had since (docs/protocol.md 8.4). read_plan: the last one, and what it follows from.
+    the root has had since (docs/protocol.md 8.4). too_late: (seq, `identity` of the plan) of an epoch -> readings in no
+    result, among what rows that may still be written are made of (root/decision/too_late.py). read_plan: the last one,
+    and what it follows from.
     """
 
     limits: RootLimits
@@ -71,6 +73,7 @@ class RootState:
     repeats: dict[EpochKey, dict[int, Repeats]] = field(default_factory=dict)
     readings: dict[str, int] | None = field(default_factory=dict)
     floors: dict[Group, int] = field(default_factory=dict)
+    too_late: dict[EpochKey, dict[tuple[int, bytes], TooLate]] = field(default_factory=dict)
     read_plan: tuple[object, ReadPlan] | None = None
     _parsed: dict[QueryKey, Query | None] = field(default_factory=dict)
 
@@ -176,6 +179,12 @@ class RootState:
             if plan.kind in KINDS:
                 for key in plan.keys:
                     self.scales.setdefault(key, set()).add(plan.scale)
+
+    def set_apart(self, found: TooLate, group: Group, plan: Plan) -> None:
+        """Readings that came too late count in no row. Where they wait for positions, these say it (7.4)."""
+        if not found.decided:
+            rows = self.too_late.setdefault(EpochKey(found.node, found.epoch), {})
+            rows[found.seq, identity(group, plan)] = found
 
     def cover(self, used: Iterable[CoverageRef]) -> tuple[TableRow, ...]:
         """The rows of ops.coverage that these lack there."""

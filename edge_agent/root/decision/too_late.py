@@ -2,6 +2,9 @@
 
 Rules (docs/protocol.md): rows all of whose windows have ended before the correction horizon (4.2); raw readings below
 a frontier that gave positions (7.4). They stand in ops.late instead.
+
+What they would have been part of may still get a row: a session that is longer than the horizon, a window whose
+revision was put off. So the root remembers them until no such row can come (`needed_us`): decoding leaves them out.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from edge_agent.algebra.frame import NEVER_US, Plan
 from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group, Query
+from edge_agent.algebra.span import FAR_US
 from edge_agent.algebra.windows import Window, evenly, extent_us
 from edge_agent.machines.downlink.epoch_frames import Effect
 from edge_agent.root.completeness import GroupView
@@ -47,6 +51,40 @@ def beyond(
         before_us = min(_first_open_us(query.time_window, settled_us) for query in queries)
         if part.first_start_us < before_us:
             yield TooLate(*place, source, before_us)
+
+
+def needed_us(state: RootState, group: Group, plan: Plan) -> int:
+    """Readings of a plan that came too late need no longer be remembered if they lie before.
+
+    The state is that of the last decision, with the pieces and markers of this one.
+    """
+    found = [FAR_US]
+    for query in state.of(plan):
+        place = QueryPlace(*query.key, group.node)
+        track = state.sessions.tracks.get(place)
+        if track is not None:  # a row that may change reaches back from the horizon by the longest there was
+            latest = (state.floors.get(group, NEVER_US), track.low_us, *(track.touched or ())[:1])
+            found.append(min(latest) - track.longest_us)
+        elif query.key in state.markers.windows:
+            kept_us = state.markers.windows[query.key].kept_us
+            found += [] if kept_us is None else [kept_us]
+        else:
+            found += [after_us - extent_us(query.window) for after_us, _ in state.pending.get(place, ())]
+    return min(found)
+
+
+def forget(state: RootState) -> None:
+    """Forget readings that came too late for every row that may still be written."""
+    needed: dict[bytes, int] = {}
+    for line, rows in [*state.too_late.items()]:
+        for place, found in [*rows.items()]:
+            _seq, digest = place
+            if digest not in needed:
+                needed[digest] = needed_us(state, *state.plans[digest]) if digest in state.plans else FAR_US
+            if found.before_us <= needed[digest]:
+                del rows[place]
+        if not rows:
+            del state.too_late[line]
 
 
 def _first_open_us(window: Window, settled_us: int) -> int:

@@ -119,9 +119,7 @@ def _needed_us(group: Group, plan: Plan, state: RootState, decision: Decision, s
             needed += [state.needs(place), settled_us - longest_us]
             track = state.sessions.tracks.get(place)
             if track is not None:
-                # A session that may change is made again from its first piece. One horizon is the bound: a session
-                # without end would otherwise keep all its pieces.
-                needed.append(max(sessions.low_us(place), settled_us - longest_us - state.limits.horizon_us))
+                needed.append(sessions.low_us(place))  # a session that may change is made again from its first piece
                 start_us = view.serving[key].start_from_us
                 if start_us is not None and settled_us <= track.crossing_us:  # pieces that show that it gives no row
                     needed.append(start_us - longest_us)
