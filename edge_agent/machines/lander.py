@@ -4,7 +4,8 @@ Rules (docs/protocol.md): a receipt follows the fsync of the landing file that h
 for every duplicate and when a child comes online (3.2); each file has the newest heartbeat of each node, and a tick
 when idle, so that the root's clock is the lander's receive time (2.5, 8.1). The received ranges are stored beside the
 files; if the last of them are lost, a frame lands twice and the root drops one. A file says from time to time what is
-received, so that the root can tell a frame that is on its way from one whose file is lost (3.2).
+received, so that the root can tell a frame that is on its way from one whose file is lost (3.2). Frames ahead of a hole
+in their epoch land within a bound; others are sent again (2.2).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any, Final
 from edge_agent.algebra.frame import HORIZON_US, Receipt
 from edge_agent.algebra.query.key import EpochKey
 from edge_agent.machines.downlink.received_seqs import ReceivedRanges
+from edge_agent.machines.downlink.waiting_frames import MOST_BYTES, MOST_FRAMES
 from edge_agent.machines.events import Ack, ChildStatus, SendReceipt, Tick
 
+MOST_EPOCHS: Final = 1_000  # of one child in which frames lie ahead of a hole, as a merger's inbox
 STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file with one of them may be lost
 
 
@@ -25,7 +28,8 @@ STATEMENTS: Final = 2  # that hold an epoch after it was last heard: the file wi
 class LanderMessage:
     """One message of a child as it came. epoch None: no envelope could be read. seq None: a heartbeat.
 
-    of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload.
+    of: the object that lands (topic, receive time and payload in the real lander); size_bytes: of the payload. run: how
+    many seqs it settles: more than one where a gap record stands for frames that were never published (3.5).
     """
 
     node: str
@@ -34,6 +38,7 @@ class LanderMessage:
     of: object
     size_bytes: int
     token: object = None
+    run: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,47 @@ LanderEvent = Tick | MessagesArrived | Landed | ChildStatus
 LanderAction = Land | SendReceipt | Ack
 
 
+class FramesAhead:
+    """Counts frames of each child that lie ahead of a hole in their epoch: the root cannot use them yet (2.2).
+
+    It begins behind all that an earlier run received: where that has holes, they are of gap records, or closed soon.
+    """
+
+    def __init__(self, received: Mapping[EpochKey, ReceivedRanges]) -> None:
+        """received: of the lander, which fills it."""
+        self._received = received
+        self._lines: dict[EpochKey, ReceivedRanges] = {}
+        self._ahead: dict[str, dict[int, list[int]]] = {}  # node -> epoch -> [frames, bytes], where there are any
+
+    def take(self, key: EpochKey, message: LanderMessage) -> bool:
+        """Count a frame that has not come before; False: it is beyond the bound and may not land."""
+        seq, line = message.seq or 0, self._lines.get(key)
+        if line is None:
+            line = ReceivedRanges(self._received[key].top) if key in self._received else ReceivedRanges()
+        if seq < line.next:
+            return True
+        if seq > line.next and not self._room(key):
+            return False
+        self._lines[key] = line
+        if message.run > 1:
+            line.add_run(seq, seq + message.run - 1)
+        elif seq not in line:
+            line.add(seq)
+        epochs = self._ahead.setdefault(key.node, {})
+        if line.ahead:  # bytes go with the last of them
+            epochs[key.epoch] = [line.ahead, epochs.get(key.epoch, (0, 0))[1] + message.size_bytes]
+        else:
+            epochs.pop(key.epoch, None)
+        return True
+
+    def _room(self, key: EpochKey) -> bool:
+        epochs = self._ahead.get(key.node, {})
+        if key.epoch not in epochs and len(epochs) >= MOST_EPOCHS:
+            return False
+        frames, size_bytes = (sum(each[i] for each in epochs.values()) for i in (0, 1))
+        return frames < MOST_FRAMES and size_bytes < MOST_BYTES
+
+
 class Lander:
     """Custody at the top of the tree."""
 
@@ -95,6 +141,7 @@ class Lander:
         self._size_bytes = 0
         self._beats: dict[str, object] = {}
         self._fresh: dict[EpochKey, dict[int, None]] = {}  # seqs in order of arrival
+        self._ahead = FramesAhead(self.received)
         self._owed: set[EpochKey] = set()
         self._landing: set[EpochKey] = set()
         self._tokens: list[object] = []
@@ -102,6 +149,7 @@ class Lander:
         self._flying = False
         self._flushed_us: int | None = None
         self._newest: dict[str, int] = {}
+        self.refused = 0  # frames that did not land, since the process started: they are sent again
         self._stated_us: int | None = None
         self._unstated = dict.fromkeys(self.received, STATEMENTS)  # epoch -> statements to come that hold it
 
@@ -142,10 +190,14 @@ class Lander:
                     self._owed.add(key)
                 continue
             self._owed.add(key)
-            if message.seq not in self.received.get(key, ()) and message.seq not in self._fresh.get(key, ()):
-                self._fresh.setdefault(key, {})[message.seq] = None
-                objects.append(message.of)
-                self._size_bytes += message.size_bytes
+            if message.seq in self.received.get(key, ()) or message.seq in self._fresh.get(key, ()):
+                continue
+            if not self._ahead.take(key, message):
+                self.refused += 1
+                continue
+            self._fresh.setdefault(key, {})[message.seq] = None
+            objects.append(message.of)
+            self._size_bytes += message.size_bytes
 
     def _due(self, now_us: int) -> bool:
         settings = self.settings

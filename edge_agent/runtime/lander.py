@@ -266,15 +266,17 @@ class LanderLoop(Loop[LanderEvent, LanderAction]):
             record = landing.encode(name, now_us, payload)
             epoch: int | None = None
             seq: int | None = None
+            run = 1
             try:
                 envelope = frames.envelope(payload)
                 epoch, seq = envelope.epoch, envelope.seq
+                run = frames.run_of(envelope)
                 if seq == 0:
                     self._birth(child, envelope)
             except WireError as err:
                 if self.refusals.add(str(err), name):
                     log.warning("message.bad", extra={"topic": name, "why": str(err), "size_bytes": len(payload)})
-            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None))
+            came.append(LanderMessage(child, epoch, seq, record, len(payload), token or None, run))
         self.connection.ack(settled)
         if came:
             if len(messages) > 1:

@@ -120,6 +120,24 @@ def decode_body(envelope: Envelope) -> Frame | Heartbeat:
     return _frame(envelope.epoch, envelope.seq, body)[0]
 
 
+def run_of(envelope: Envelope) -> int:
+    """How many seqs a message settles: more than one where a gap record stands for frames that were never published.
+
+    Looks at the first bytes of a body; only those of a frame with gap records are decoded. Raises: WireError.
+    """
+    try:
+        many, size, at = head(envelope.body, 0)
+        extras, _, at = head(envelope.body, at) if (many, size > 0) == (ARRAY, True) else (None, 0, 0)
+        major, bits, _ = head(envelope.body, at) if extras == ARRAY else (None, 0, 0)
+    except WireError:  # a bad body is settled where it stands
+        return 1
+    if major != UINT or not bits & GAPS or envelope.seq is None:
+        return 1
+    frame = decode_body(envelope)
+    gaps = frame.gaps if isinstance(frame, Frame) else ()
+    return 1 + sum(max(gap.run - 1, 0) for gap in gaps)
+
+
 def sections_of(envelope: Envelope) -> tuple[Frame, list[tuple[int, sections.Decoded]]]:
     """Decode a frame and its sections in order, each with its group number and its CBOR item.
 

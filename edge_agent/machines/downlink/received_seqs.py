@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -58,10 +58,14 @@ def _ranges(numbers: list[int]) -> SeqRanges:
 
 @dataclass(slots=True)
 class ReceivedRanges:
-    """The same as ReceivedSeqs in the memory of its ranges: above a gap record may stand all that comes after it."""
+    """The same as ReceivedSeqs in the memory of its ranges: above a frame that does not come may stand all after it.
+
+    ahead: how many numbers `above` has.
+    """
 
     next: int = 0
     above: list[list[int]] = field(default_factory=list)  # [first, last], ascending, not adjacent
+    ahead: int = 0
 
     def __contains__(self, seq: int) -> bool:
         if seq < self.next:
@@ -72,8 +76,10 @@ class ReceivedRanges:
     def add(self, seq: int) -> None:
         """Add a number that is not in it yet."""
         if seq == self.next:
-            self.next = self.above.pop(0)[1] + 1 if self.above and self.above[0][0] == seq + 1 else seq + 1
+            self.next = seq + 1
+            self._absorb()
             return
+        self.ahead += 1
         at = bisect_left(self.above, seq, key=itemgetter(1))
         left = at > 0 and self.above[at - 1][1] == seq - 1
         right = at < len(self.above) and self.above[at][0] == seq + 1
@@ -85,6 +91,27 @@ class ReceivedRanges:
             self.above[at][0] = seq
         else:
             self.above.insert(at, [seq, seq])
+
+    def add_run(self, first: int, last: int) -> None:
+        """Add all numbers from first to last, which is not below; some of them may be in it."""
+        low = bisect_left(self.above, first - 1, key=itemgetter(1))
+        near = self.above[low : bisect_right(self.above, last + 1, key=itemgetter(0))]
+        joined = [min(first, *(a for a, _ in near)), max(last, *(b for _, b in near))] if near else [first, last]
+        self.above[low : low + len(near)] = [joined]
+        self.ahead += joined[1] - joined[0] + 1 - sum(b - a + 1 for a, b in near)
+        self._absorb()
+
+    def _absorb(self) -> None:
+        """What follows the prefix is of it."""
+        while self.above and self.above[0][0] <= self.next:
+            first, last = self.above.pop(0)
+            self.ahead -= last - first + 1
+            self.next = max(self.next, last + 1)
+
+    @property
+    def top(self) -> int:
+        """All numbers from here on are not in it."""
+        return self.above[-1][1] + 1 if self.above else self.next
 
     def receipt(self) -> tuple[int, SeqRanges]:
         """As ReceivedSeqs.receipt."""
@@ -99,4 +126,5 @@ class ReceivedRanges:
                 found.add(each)
             else:
                 found.above.append(list(each))
+                found.ahead += each[1] - each[0] + 1
         return found

@@ -114,9 +114,10 @@ class RootHost:
         try:
             envelope = frames.envelope(message.payload)
             epoch, seq = envelope.epoch, envelope.seq
+            run = frames.run_of(envelope)
         except WireError:
-            pass
-        came = LanderMessage(message.address.sender, epoch, seq, record, len(message.payload))
+            run = 1
+        came = LanderMessage(message.address.sender, epoch, seq, record, len(message.payload), run=run)
         self.do(MessagesArrived((came,)), now_us)
 
     def tick(self, now_us: int) -> None:

@@ -1,0 +1,133 @@
+"""What the lander takes of frames that lie ahead of a hole in their epoch."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from edge_agent.algebra.frame import Frame, Gap
+from edge_agent.algebra.query.key import EpochKey
+from edge_agent.machines import lander as rules
+from edge_agent.machines.downlink.received_seqs import ReceivedRanges
+from edge_agent.machines.events import Tick
+from edge_agent.machines.lander import Land, Landed, Lander, LanderMessage, LanderSettings, MessagesArrived
+from edge_agent.wire import frames
+
+SECOND = 1_000_000
+
+
+def gap(run: int) -> Gap:
+    return Gap((), 0, 1, 0, ("gw",), "quota", run, "")
+
+
+class Run:
+    """A lander whose files are always written."""
+
+    def __init__(self, restored: dict[str, object] | None = None) -> None:
+        self.lander, self.now_us = Lander(1, LanderSettings(), restored), 0
+        self.landed: list[object] = []
+        self.received: dict[str, object] = dict(restored or {})
+
+    def take(self, epoch: int, *seqs: int, size: int = 100, run: int = 1, node: str = "gw") -> None:
+        messages = tuple(LanderMessage(node, epoch, seq, (node, epoch, seq), size, run=run) for seq in seqs)
+        self.do(MessagesArrived(messages))
+        self.now_us += SECOND
+        self.do(Tick())
+
+    def do(self, event: object) -> None:
+        for action in self.lander.handle(event, self.now_us):  # type: ignore[arg-type]
+            if isinstance(action, Land):
+                self.landed += action.objects
+                self.received.update(action.received)
+                self.do(Landed())
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_FRAMES", 5)
+    monkeypatch.setattr(rules, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(rules, "MOST_EPOCHS", 3)
+
+
+def test_frames_ahead_of_a_hole_land_within_a_bound_and_all_do_once_it_is_closed() -> None:
+    """protocol 2.2: neither stored nor receipted beyond it, and sent again."""
+    run = Run()
+    run.take(7, 0, *range(2, 20))
+    assert len(run.landed) == 6
+    assert run.lander.refused == 13
+    assert run.received["gw/7"] == [1, [[2, 6]]]
+    run.take(7, *range(1, 20))  # as the child sends it again
+    assert run.received["gw/7"] == [20, []]
+    assert len(run.landed) == len(set(run.landed)) == 20
+
+
+def test_bytes_and_epochs_have_a_bound_of_each_child_alone() -> None:
+    """protocol 2.2: one child's holes take nothing from another one."""
+    run = Run()
+    run.take(7, 2, 3, size=9_000)
+    run.take(8, 2)
+    assert len(run.landed) == 2
+    run.take(7, 0, 1)
+    run.take(8, 2)
+    run.take(9, 2)
+    run.take(10, 2)
+    run.take(11, 2)  # the fourth epoch with a hole
+    run.take(11, 0)
+    run.take(11, 2, node="other")
+    assert set(run.landed) == {
+        *(("gw", 7, seq) for seq in range(4)),
+        *(("gw", epoch, 2) for epoch in (8, 9, 10)),
+        ("gw", 11, 0),
+        ("other", 11, 2),
+    }
+
+
+def test_a_gap_record_for_many_frames_leaves_no_hole() -> None:
+    """protocol 2.2, 3.5: frames that were never published do not come; what follows them is not ahead."""
+    run = Run()
+    run.take(7, 0)
+    run.take(7, 1, run=1_000)
+    run.take(7, *range(1_001, 1_050))
+    assert len(run.landed) == 51
+    assert run.lander.refused == 0
+    later = Run(run.received)  # its journal has a hole of as many
+    later.take(7, *range(1_050, 1_100))
+    assert len(later.landed) == 50
+
+
+def test_how_many_frames_a_message_stands_for_is_read_from_its_gap_records() -> None:
+    plain, gaps = Frame(1, 5), Frame(1, 5, gaps=(gap(7), gap(0), gap(3)))
+    assert frames.run_of(frames.envelope(frames.encode(plain))) == 1
+    assert frames.run_of(frames.envelope(frames.encode(gaps))) == 9
+    assert frames.run_of(frames.Envelope(1, 1, 5, b"\x00")) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_hold_the_numbers_that_were_added(seed: int) -> None:
+    random, ranges, numbers = Random(seed), ReceivedRanges(), set[int]()
+    for _ in range(60):
+        first = random.randrange(80)
+        last = first + random.choice((0, 0, 0, 3, 15))
+        if first == last and first not in numbers:
+            ranges.add(first)
+        else:
+            ranges.add_run(first, last)
+        numbers |= {*range(first, last + 1)}
+        upto = next(n for n in range(200) if n not in numbers)
+        above = {n for a, b in ranges.above for n in range(a, b + 1)}
+        assert (ranges.next, above) == (upto, {n for n in numbers if n > upto})
+        assert ranges.ahead == len(above)
+        assert ranges.top == max(numbers) + 1
+        assert all(a[1] + 1 < b[0] for a, b in zip(ranges.above, ranges.above[1:], strict=False))
+        assert ReceivedRanges.restore(ranges.next, ranges.above) == ranges
+
+
+def test_the_lander_forgets_nothing_that_it_refused() -> None:
+    """A frame that was turned away is new when it comes again."""
+    run = Run()
+    run.take(7, *range(1, 9))
+    assert EpochKey("gw", 7) in run.lander.received
+    run.take(7, 0)
+    run.take(7, *range(1, 9))
+    assert run.received["gw/7"] == [9, []]
