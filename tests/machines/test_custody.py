@@ -18,6 +18,7 @@ from edge_agent.machines.events import (
     Ack,
     Action,
     Arrived,
+    BadEnvelope,
     BadFrame,
     Beat,
     ChildStatus,
@@ -90,6 +91,20 @@ def test_a_source_first_heard_now_leaves_one_gap_record_of_what_was_under_way() 
 
 
 # --- a merger ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_is_no_frame_voids_no_window() -> None:
+    """protocol 3.6: its sender sends it again, or a gap record in its place. Its bytes travel up all the same."""
+    child = Sender("a", SUMS)
+    region = region_of(child)
+    region.do(came(("a", child.birth(T0)), ("a", child.send(frontier_us=T0 + 2 * S))), T0 + S)
+    region.do(Arrived((("a", BadEnvelope("not CBOR", b"noise"), None),)), T0 + 2 * S)
+    region.do(came(("a", child.send(frontier_us=T0 + 9 * S))), T0 + 3 * S)
+    for second in (4, 7):
+        region.do(Tick(), T0 + second * S)
+    (gap,) = (gap for frame in region.frames for gap in frame.gaps)
+    assert (gap.groups, gap.readings, gap.nodes, gap.reason) == ((), 0, ("a",), "quarantined: not CBOR")
+    assert gap.detail.startswith("5 bytes, sha256 ")
 
 
 def test_a_merger_passes_gap_records_on_unchanged_and_once() -> None:

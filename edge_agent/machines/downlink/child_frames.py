@@ -472,6 +472,11 @@ def _forgot(effect: Effect) -> bool:
     return birth is not None and (effect.copied or not isinstance(birth.predecessor, tuple))
 
 
+def unreadable(node: str, why: str, payload: bytes) -> Gap:
+    """What the root shows of a message that is no frame: it has no number, so nothing is lost with it (3.6)."""
+    return Gap((), 0, 0, 0, (node,), f"quarantined: {why}", 0, evidence(payload))
+
+
 def evidence(payload: bytes) -> str:
     """A bad message as text: its length, SHA-256 and first bytes in base64."""
     head = base64.b64encode(payload[:EVIDENCE_BYTES]).decode("ascii")

@@ -34,7 +34,7 @@ from edge_agent.machines.checkpoint.slots import (
     WAITING,
     epoch_key,
 )
-from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
+from edge_agent.machines.downlink.child_frames import Applied, ChildFrames, unreadable
 from edge_agent.machines.downlink.definitions import Definitions
 from edge_agent.machines.downlink.epoch_dictionary import EpochDictionary
 from edge_agent.machines.downlink.group_membership import GroupMembership
@@ -131,9 +131,9 @@ class Merger(Node):
             case Arrived(messages):
                 for child, message, token in messages:
                     self._wait_for(token, now_us)
-                    if isinstance(message, BadEnvelope):
+                    if isinstance(message, BadEnvelope):  # if it was a frame, it is sent again, or declared (3.6)
                         if child not in self.parent.children.retired:
-                            self._gaps += self.parent.loss_of(child, message.reason, message.payload, now_us)
+                            self._gaps.append(unreadable(child, message.reason, message.payload))
                         out.append(Quarantine(child, message.reason, message.payload))
                         continue
                     self._owe(child, message)
