@@ -26,7 +26,7 @@ help:
 	@echo "make simulate  simulated fleets under drawn faults, against the oracle  (SEEDS=10000 FIRST=0; one seed again: SEEDS=1 FIRST=k)"
 	@echo "make hostile  damaged frames and texts, exceptions in every handler; good ones all count   (FRAMES=200000 TEXTS=70000)"
 	@echo "make storm  kills real processes and brokers, then compares every row with the readings             (KILLS=100)"
-	@echo "make herd   200 gateways with TLS come back after their broker restarted: how soon, how many at once  (AGENTS=200)"
+	@echo "make herd   200 gateways with TLS come back after their broker restarted; two devices with one identity   (AGENTS=200)"
 	@echo "make fuzz   bad messages at the brokers of a running tree                (ARGS='--seconds 3600 --seed 2')"
 	@echo "make upgrade  a running tree from the code of a commit to this one, roots first  (FROM=v0.1.0)"
 	@echo "make powercut  replays traced writes up to a cut and opens what is left                              (CUTS=200)"
@@ -65,7 +65,8 @@ storm:
 		exec .venv/bin/python -m tests.faults.restarts
 
 herd:
-	@scripts/setup system python && exec .venv/bin/python -m tests.faults.herd --agents $(AGENTS) $(ARGS)
+	@scripts/setup system python && .venv/bin/python -m tests.faults.herd --agents $(AGENTS) $(ARGS) && \
+		exec .venv/bin/python -m tests.faults.twins
 
 fuzz:
 	@scripts/setup system python && exec .venv/bin/python -m tests.faults.fuzz $(ARGS)

@@ -57,7 +57,7 @@ def region(name: str, folder: Path, broker: str, parent: str, lower: str | None 
 class Top:
     """A plain-Python root in a thread, with receipts at once: it is never killed, so memory is durable enough."""
 
-    def __init__(self, broker: str, name: str = "root", grace_us: int = 60_000_000) -> None:
+    def __init__(self, broker: str | Link, name: str = "root", grace_us: int = 60_000_000) -> None:
         self.name = name
         self.root = NumpyRoot(4711, grace_us=grace_us)
         self.rows: dict[RowKey, Row] = {}
@@ -67,7 +67,7 @@ class Top:
         self._numberer = RevisionNumberer(300_000)
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._connection = Connection(Link(broker, name, backoff_s=(0.1, 0.5)))
+        self._connection = Connection(broker if isinstance(broker, Link) else Link(broker, name, backoff_s=(0.1, 0.5)))
         filters = [topics.frames_of_children(name), topics.state(), *topics.definitions_below()]
         self._connection.subscribe(dict.fromkeys(filters, 1))
         self._thread = threading.Thread(target=self._run, daemon=True)
