@@ -179,7 +179,7 @@ class ChildFrames:
 
     def _apply(self, effect: Effect, message: object, received_us: int) -> Applied:
         key = EpochKey(effect.node, effect.epoch)
-        dictionary = self.dictionaries.setdefault(key, EpochDictionary())
+        dictionary = self._dictionary(key)
         frame = effect.frame
         if frame is None:
             return self._settled(effect, dictionary, message, received_us)
@@ -187,9 +187,10 @@ class ChildFrames:
             frame = replace(frame, gaps=tuple(self._dated(effect.node, frame.gaps, received_us)))
             effect = replace(effect, frame=frame)
         try:
-            self._learn(key, frame)
-            if frame.define is not None and frame.define.queries:
-                self.defined(frame.define.queries)
+            if frame.define is not None:
+                self._learn(key, frame)
+                if frame.define.queries:
+                    self.defined(frame.define.queries)
             parts = [(self._group(dictionary, part.group), part) for part in frame.groups]
             changes = [(self._group(dictionary, change.group), change) for change in frame.members]
             self._check_names(effect.node, frame)
@@ -198,17 +199,17 @@ class ChildFrames:
         except WireError as err:
             return self._settled(replace(effect, frame=None, why=str(err)), dictionary, message, received_us)
         self.received += readings
-        self._look_back(effect, received_us)
+        # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
+        anew = _forgot(effect)
+        self._look_back(effect, received_us, anew=anew)
         if effect.unheard or effect.node in self._forgetful:
             plans = {s.plan: dictionary.plans[s.plan] for _, part in parts for s in (*part.sections, *part.late)}
             found = counting(key, plans, self.children.memberships, unheard=effect.unheard)
             effect = replace(effect, counting=found)
-        losses = tuple(self._again(effect, parts, received_us))
+        losses = tuple(self._again(effect, parts, received_us, anew=anew))
         if effect.stale:
             return Applied(effect, dictionary, losses)
         self.inbox.count(effect.node, readings)
-        # a successor named in order continues the promise; an epoch without one may begin lower (1.2)
-        anew = _forgot(effect)
         if frame.gaps and any(gap.reason == JOURNAL_LOST for gap in frame.gaps):
             gaps = tuple(narrowed for gap in frame.gaps for narrowed in self._narrowed(effect.node, gap))
             frame = replace(frame, gaps=gaps)
@@ -220,21 +221,28 @@ class ChildFrames:
         for group, part in parts:
             self._hint(effect.node, group, part, dictionary)
             self._promise(effect.node, group, part, received_us, anew=anew)
-        self._left(effect, frame.leave)
+        if frame.leave is not None:
+            self._left(effect, frame.leave)
         return Applied(effect, dictionary, losses)
 
-    def _left(self, effect: Effect, successor: int | None) -> None:
-        """A child has gone to another parent, with all below it (1.5). successor: None: it has not."""
-        for membership in () if successor is None else self.children.memberships.values():
+    def _dictionary(self, key: EpochKey) -> EpochDictionary:
+        found = self.dictionaries.get(key)
+        if found is None:
+            found = self.dictionaries[key] = EpochDictionary()
+        return found
+
+    def _left(self, effect: Effect, successor: int) -> None:
+        """A child has gone to another parent, with all below it (1.5)."""
+        for membership in self.children.memberships.values():
             member = membership.members.get(effect.node)
             for leaf in () if member is None else tuple(member.leaves.values()):
                 # below a merger they keep their epochs
-                epoch = successor if successor is not None and leaf.node == effect.node else leaf.epoch
+                epoch = successor if leaf.node == effect.node else leaf.epoch
                 membership.leave(effect.node, Leaf(leaf.node, epoch, effect.epoch))
             if member is not None:  # what it had open goes on elsewhere
                 member.hints, member.held = {}, {}
 
-    def _look_back(self, effect: Effect, now_us: int) -> None:
+    def _look_back(self, effect: Effect, now_us: int, *, anew: bool) -> None:
         """A birth of a node that does not know its past: it may send again what its parent had (1.2).
 
         A merger without a past keeps no rows that it sent before; one that is a copy may. What a gap record says was
@@ -242,7 +250,7 @@ class ChildFrames:
         """
         if effect.frame is None or effect.stale:
             return
-        if _forgot(effect):
+        if anew:
             lost = self.inbox.lost_epochs(effect.node)
             for membership in self.children.memberships.values():
                 member = membership.members.get(effect.node)
@@ -257,9 +265,9 @@ class ChildFrames:
                 if effect.node in gap.nodes and effect.node in members:
                     never_read_again(members[effect.node])
 
-    def _again(self, effect: Effect, parts: list[tuple[Group, GroupPart]], now_us: int) -> Iterator[Gap]:
+    def _again(self, effect: Effect, parts: list[tuple[Group, GroupPart]], now_us: int, *, anew: bool) -> Iterator[Gap]:
         """What a node that does not know its past may have lost, and what of its rows is a repeat or may be one."""
-        if _forgot(effect):
+        if anew:
             for group, membership in self.children.memberships.items():
                 member = membership.members.get(effect.node)
                 if member is not None and member.frontier_us > NEVER_US:
@@ -297,10 +305,11 @@ class ChildFrames:
 
     def _explains(self, key: EpochKey, frame: Frame, waiting: Mapping[int, Frame | BadFrame]) -> bool:
         """Whether all numbers of a frame are known, or become so by what waits behind it (2.4)."""
-        try:
-            self._learn(key, frame)
-        except WireError:
-            return True  # it will be refused for that
+        if frame.define is not None:
+            try:
+                self._learn(key, frame)
+            except WireError:
+                return True  # it will be refused for that
         if self._knows(key, frame):
             return True
         for _, later in sorted(waiting.items()):
@@ -310,7 +319,7 @@ class ChildFrames:
         return self._knows(key, frame)
 
     def _knows(self, key: EpochKey, frame: Frame) -> bool:
-        dictionary = self.dictionaries.setdefault(key, EpochDictionary())
+        dictionary = self._dictionary(key)
         groups, plans, keys = dictionary.groups, dictionary.plans, len(dictionary.keys)
         for part in frame.groups:
             if part.group not in groups:
@@ -321,7 +330,7 @@ class ChildFrames:
             for number, _ in part.registers:
                 if number >= keys:
                     return False
-        return all(change.group in groups for change in frame.members)
+        return not frame.members or all(change.group in groups for change in frame.members)
 
     def _check_rows(self, effect: Effect, frame: Frame, dictionary: EpochDictionary, readings: int) -> None:
         """Refuse rows that are not what their definitions say. readings: in all of them. Raises: WireError."""
@@ -344,7 +353,7 @@ class ChildFrames:
 
     def _check_names(self, node: str, frame: Frame) -> None:
         """Refuse a frame of a gateway that speaks for another node. Raises: WireError."""
-        if self._gateways_only is False:
+        if self._gateways_only is False or not (frame.members or frame.gaps or frame.define or _excepts(frame)):
             return
         named = {leaf.node for change in frame.members for leaf in change.leaves}
         named.update(name for change in frame.members for name in change.dropped)
@@ -464,6 +473,11 @@ class ChildFrames:
             node: (Heartbeat(epoch, last_seq, frontiers), received_us)
             for node, epoch, last_seq, frontiers, received_us in state["beats"]
         }
+
+
+def _excepts(frame: Frame) -> bool:
+    """Whether a frame names leaves that are left out."""
+    return any(part.exceptions for part in frame.groups)
 
 
 def _forgot(effect: Effect) -> bool:

@@ -73,8 +73,9 @@ class Inbox:
 
     def take(self, node: str, message: Frame | BadFrame, received_us: int = 0) -> list[Effect]:
         """Store one frame. Returns the frames that take effect now, in order; a duplicate has none."""
-        if isinstance(message, Frame) and self._is_next(node, message):
-            effect = self._pass(node, message, received_us)
+        key = EpochKey(node, message.epoch)
+        if isinstance(message, Frame) and self._is_next(key, message):
+            effect = self._pass(key, message, received_us)
             return [effect, *self._advance(node, received_us)] if node in self._unborn else [effect]
         return list(self._take(node, message, received_us))
 
@@ -107,11 +108,10 @@ class Inbox:
             if node in self._unborn:
                 yield from self._advance(node, received_us)
 
-    def _is_next(self, node: str, frame: Frame) -> bool:
+    def _is_next(self, key: EpochKey, frame: Frame) -> bool:
         """The usual case, in which nothing is stored: in order, of the epoch in force, and no frame waits."""
-        if frame.birth is not None or self.current.get(node) != frame.epoch:
+        if frame.birth is not None or self.current.get(key.node) != frame.epoch:
             return False
-        key = EpochKey(node, frame.epoch)
         frames = self.epochs.get(key)
         return (
             frames is not None
@@ -120,9 +120,9 @@ class Inbox:
             and self._explains(key, frame, frames.waiting)
         )
 
-    def _pass(self, node: str, frame: Frame, received_us: int) -> Effect:
+    def _pass(self, key: EpochKey, frame: Frame, received_us: int) -> Effect:
         """Such a frame takes effect."""
-        key = EpochKey(node, frame.epoch)
+        node = key.node
         frames = self.epochs[key]
         self.spoke_us[node] = max(received_us, self.spoke_us.get(node, received_us))
         self.changed.add(key)
@@ -355,7 +355,7 @@ class Inbox:
 
     def count(self, node: str, readings: int | None) -> None:
         """Adds the readings of a frame that took effect (None: it had none) to the line of epochs in force."""
-        frames = self.epochs.get(EpochKey(node, self.current.get(node, 0)))
+        frames = self._lines.get(node, {}).get(self.current.get(node, 0))
         if frames is None:
             return
         if readings is None:
