@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from edge_agent.algebra.frame import NEVER_US, Frame, Leaf, Members, Receipt
+from edge_agent.algebra.frame import NEVER_US, ExcludedLeaf, Frame, Leaf, Members, Receipt
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.downlink.epoch_frames import AFTER_FLUSH, EpochFrames
@@ -212,6 +212,63 @@ def test_leaves_that_come_together_all_count() -> None:
     group.change("a", left(2, 1))
     assert group.moves.left == {"g": [2, 1]}
     assert group.leaf_frontiers() == {"g": (30 * S, 30 * S)}
+
+
+def test_a_leaf_that_moved_on_before_its_first_leave_came_is_still_missing_everywhere() -> None:
+    """protocol 1.5: what stays with the first parent is missing below the third too, and on the way there."""
+    group = GroupMembership(60 * S)
+    group.change("b", Members(0, (Leaf("g", 2, 1),)))
+    group.member("b").promise(30 * S, 30 * S)
+    group.change("b", left(3, 2))
+    assert group.moves.transit["g"][:2] == (3, 2)
+    assert group.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    group.change("b", left(2, 1))
+    assert group.leaf_frontiers()["g"] == (30 * S, 30 * S)
+
+
+def test_a_merger_that_lists_another_line_of_a_leaf_does_not_say_that_the_former_has_ended() -> None:
+    """protocol 1.5: it goes on elsewhere below, and its leave is awaited; a leaf that starts again has gone on."""
+    group = GroupMembership(60 * S)
+    group.change("m", Members(0, (Leaf("g", 2, 1),)))
+    group.change("m", Members(0, (Leaf("g", 3, 2),)))
+    assert group.moves.left == {}
+    group.change("m", Members(0, (Leaf("g", 4, 2),)))
+    assert group.moves.left == {"g": [3]}
+    group.change("g", Members(0, (Leaf("g", 6, 5),)))
+    group.change("g", Members(0, (Leaf("g", 7, 6),)))
+    assert group.moves.left == {"g": [3, 6]}
+
+
+def test_a_child_that_is_listed_by_the_merger_from_which_it_came_has_come_as_far_as_both() -> None:
+    """protocol 1.5: what is passed on is the older line, and that not all of the newer one's past is here."""
+    group = GroupMembership(60 * S)
+    group.change("g", Members(0, (Leaf("g", 3, 2),)))
+    group.member("g").promise(40 * S, 40 * S)
+    group.change("m", Members(0, (Leaf("g", 2, 1),)))
+    group.member("m").promise(10 * S, 10 * S)
+    assert group.leaves() == {"g": Leaf("g", 2, 1)}
+    assert [(each.node, each.frontier_us) for each in group.exceptions_at(20 * S)] == [("g", 10 * S)]
+    assert group.leaf_frontiers() == {"g": (NEVER_US, NEVER_US)}
+    group.change("m", Members(0, (Leaf("g", 8, 7),)))  # of no line that it says it came from
+    assert group.leaves() == {"g": Leaf("g", 3, 2)}
+
+
+def test_a_leaf_of_two_lines_that_both_came_from_elsewhere_is_missing_for_the_tier_above() -> None:
+    """protocol 1.5: one line is passed on and judged above; of the other nobody there would hear."""
+    group = GroupMembership(60 * S)
+    for child, epochs in (("a", (3, 2)), ("b", (5, 4))):
+        group.change(child, Members(0, (Leaf("g", *epochs),)))
+        group.member(child).promise(30 * S, 30 * S)
+    assert [(each.node, each.frontier_us) for each in group.exceptions_at(20 * S)] == [("g", NEVER_US)]
+    group.change("a", left(4, 3))
+    assert group.leaves() == {"g": Leaf("g", 5, 4)}
+
+
+def test_an_exception_whose_sessions_alone_are_behind_is_passed_on() -> None:
+    """protocol 4.6, 5.1: its frontier is that of the group, its bound is not."""
+    group = family(m=20 * S)
+    group.member("m").except_leaves([ExcludedLeaf("g", 20 * S, 15 * S)])
+    assert group.exceptions_at(20 * S) == (ExcludedLeaf("g", 20 * S, 15 * S),)
 
 
 # --- which parent -----------------------------------------------------------------------------------------------------

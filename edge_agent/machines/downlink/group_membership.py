@@ -53,7 +53,7 @@ class GroupMembership:
         before = {leaf.node: member.leaves.get(leaf.node) for leaf in change.leaves}
         member.change(change)
         for leaf in change.leaves:
-            self.moves.listed(leaf, before[leaf.node])
+            self.moves.listed(leaf, before[leaf.node], node)
         for leaf in gone:
             self.leave(node, leaf)
 
@@ -140,54 +140,65 @@ class GroupMembership:
 
     # --- for the tier above ---------------------------------------------------------------------------------------
 
+    def _several(self) -> dict[str, dict[str, Leaf]]:
+        """Leaves that more than one member lists -> its entries by member: on a move, the member to which it went too.
+
+        A leaf that is a child here speaks for itself: of others counts only the line from which it came, or goes on.
+        """
+        seen, twice = set[str](), set[str]()
+        expected = self.expected()
+        for member in expected.values():
+            twice |= seen & member.leaves.keys()
+            seen |= member.leaves.keys()
+        out = {}
+        for leaf in twice:
+            entries = {node: member.leaves[leaf] for node, member in expected.items() if leaf in member.leaves}
+            own = entries.get(leaf)
+            out[leaf] = {
+                node: entry
+                for node, entry in entries.items()
+                if own is None or node == leaf or own.before_move == entry.epoch or entry.before_move == own.epoch
+            }
+        return out
+
     def leaf_frontiers(self) -> dict[str, tuple[int, int]]:
         """Every expected leaf -> (frontier, session bound) as its member's frames say; the least of several members."""
         out: dict[str, tuple[int, int]] = {}
-        twice: set[str] = set()
-        expected, awaited = self.expected(), set[str]()
-        for node, member in expected.items():
+        several = self._several()
+        missing = {leaf for leaf, of in several.items() if any(map(self.moves.missing, self.moves.oldest(of.values())))}
+        for node, member in self.expected().items():
             found = member.leaf_frontiers().items()
-            own = {leaf: us for leaf, us in found if not self._speaks_for_itself(expected, leaf, node)}
-            awaited.update(leaf for leaf in member.moved & own.keys() if self.moves.awaited(member.leaves[leaf]))
-            for leaf in out.keys() & own.keys():
-                own[leaf] = min(own[leaf][0], out[leaf][0]), min(own[leaf][1], out[leaf][1])
-                twice.add(leaf)
-            out.update(own)
-        self.moves.bounds(out, awaited - twice)
+            own = {leaf: us for leaf, us in found if leaf not in several or node in several[leaf]}
+            missing |= {x for x in member.moved - several.keys() if self.moves.missing(member.leaves[x])}
+            out.update(_least(own, out))
+        self.moves.bounds(out, missing)
         return out
 
     def leaves(self) -> dict[str, Leaf]:
-        """Every leaf that a member lists, as it is passed on."""
+        """Every leaf that a member lists, as it is passed on: of several entries the one that the others came from."""
         out: dict[str, Leaf] = {}
         for member in self.expected().values():
-            twice = out.keys() & member.leaves.keys()
-            out.update({**member.leaves, **{n: self.moves.of_several(out[n], member.leaves[n]) for n in twice}})
+            out.update(member.leaves)
+        out.update((leaf, self.moves.oldest(of.values())[0]) for leaf, of in self._several().items())
         return out
-
-    @staticmethod
-    def _speaks_for_itself(expected: Mapping[str, Member], leaf: str, node: str) -> bool:
-        """Whether what a node says of a leaf does not count: the leaf is a child here and says it itself."""
-        return leaf != node and leaf in expected and leaf in expected[leaf].leaves
 
     def exceptions_at(self, frontier_us: int) -> tuple[ExcludedLeaf, ...]:
         """Leaves behind a published frontier, or listed so by their member, in order of name (4.6)."""
         out: dict[str, ExcludedLeaf] = {}
-        seen: set[str] = set()
-        twice: set[str] = set()
-        expected = self.expected()
-        speaking = {leaf for leaf in expected if leaf in expected[leaf].leaves}
+        expected, several = self.expected(), self._several()
         for node, member in expected.items():
-            own = member.leaves.keys() - (speaking - {node})
-            out.update((each.node, each) for each in member.exceptions_at(frontier_us) if each.node in own)
-            twice |= seen & own
-            seen |= own
-        if twice:  # on a move: what both members have of it counts
-            found = self.leaf_frontiers()
-            lows = [member.lowest_us for member in self.expected().values() if twice & member.leaves.keys()]
-            for leaf in twice:
-                own_us, bound_us = found[leaf]
-                if own_us < frontier_us or leaf in out:
-                    out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *lows))
+            for each in member.exceptions_at(frontier_us):
+                if each.node not in several or node in several[each.node]:
+                    out[each.node] = each
+        for leaf, of in several.items():  # on a move: what all members have of it counts
+            least: dict[str, tuple[int, int]] = {}
+            for node in of:
+                least.update(_least({leaf: expected[node].leaf_frontiers()[leaf]}, least))
+            own_us, bound_us = least[leaf]
+            if any(map(self.moves.missing, self.moves.oldest(of.values())[1:])):  # the first the tier above looks at
+                own_us = bound_us = NEVER_US
+            if own_us < frontier_us or leaf in out:
+                out[leaf] = ExcludedLeaf(leaf, own_us, min(bound_us, *(expected[node].lowest_us for node in of)))
         return tuple(sorted(out.values(), key=lambda e: e.node))
 
     def registers(self) -> dict[str, dict[str, int]]:
@@ -256,3 +267,9 @@ class GroupMembership:
             grace_us, AgreementState(state.since or {}, state.starts or {})
         )
         return membership
+
+
+def _least(own: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Bounds of one member, and of those that another has too the lesser ones."""
+    both = own.keys() & other.keys()
+    return {**own, **{leaf: (min(own[leaf][0], other[leaf][0]), min(own[leaf][1], other[leaf][1])) for leaf in both}}

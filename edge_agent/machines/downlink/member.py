@@ -147,7 +147,7 @@ class Member:
             lowest_us = min(bound_us, self.lowest_us) if low else bound_us
             behind = own_us < frontier_us and (low or leaf in self.exceptions or leaf in self.unlisted)
             # a member that is left out holds no session back, so that only this says what it has not sent (5.2)
-            if behind or (self.out and lowest_us < frontier_us):
+            if behind or ((self.out or leaf in self.exceptions) and lowest_us < frontier_us):
                 out.append(ExcludedLeaf(leaf, own_us, lowest_us))
         return out
 

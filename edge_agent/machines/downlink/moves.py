@@ -31,12 +31,14 @@ class Moves:
     reports: list[tuple[Leaf | None, Leaf]] = field(default_factory=list)
     carried: dict[str, list[int]] = field(default_factory=dict)
 
-    def listed(self, leaf: Leaf, before: Leaf | None) -> None:
+    def listed(self, leaf: Leaf, before: Leaf | None, member: str = "") -> None:
         """A member lists a leaf: it has arrived, unless this is of a line that has not been the last.
 
-        before: the entry that this replaces; of a leaf that moved, its epoch has gone on by now.
+        before: the entry that this replaces; of a leaf that moved and now began another epoch where it is, the one
+        before has gone on. What a merger lists instead may be of another line below it: then a report says so.
         """
-        if leaf.before_move is not None and before is not None and before.epoch != leaf.epoch:
+        same = before is not None and (leaf.node == member or leaf.before_move == before.before_move)
+        if leaf.before_move is not None and before is not None and same and before.epoch != leaf.epoch:
             self._has_left(leaf.node, before.epoch)
         if leaf.before_move is not None and leaf.before_move in self.left.get(leaf.node, ()):
             self._has_left(leaf.node, leaf.before_move)  # the newest are kept
@@ -75,19 +77,30 @@ class Moves:
         """Whether the leave of the epoch that a leaf was in before has not come."""
         return leaf.before_move is not None and leaf.before_move not in self.left.get(leaf.node, ())
 
-    def bounds(self, found: dict[str, Bounds], awaited: Iterable[str]) -> None:
-        """Lower what leaves on a move have come to. found: by leaf. awaited: whose former parent is not heard."""
+    def missing(self, leaf: Leaf) -> bool:
+        """Whether such a line may hold anything: not where a line that ended here leads to it."""
+        known = self.transit.get(leaf.node)
+        return self.awaited(leaf) and (known is None or known[0] != leaf.before_move)
+
+    def oldest(self, entries: Iterable[Leaf]) -> list[Leaf]:
+        """Of the entries of one leaf those that came from none of the others; one whose line is awaited first."""
+        entries = list(entries)
+        found = [one for one in entries if not any(self._from(one, other) for other in entries if other is not one)]
+        return sorted(found or entries, key=lambda leaf: not self.awaited(leaf))
+
+    def _from(self, one: Leaf, other: Leaf) -> bool:
+        """Whether a leaf, or a merger above it, came to where one entry stands from where the other does."""
+        moved = one.epoch == other.epoch and self.awaited(one) and not self.awaited(other)  # a merger above it
+        return one.before_move == other.epoch or moved
+
+    def bounds(self, found: dict[str, Bounds], missing: Iterable[str]) -> None:
+        """Lower what leaves on a move have come to. found: by leaf. missing: whose former parent is not heard."""
         for name, (_, _, frontier_us, bound_us) in self.transit.items():
             own = found.get(name, (frontier_us, bound_us))
             found[name] = min(own[0], frontier_us), min(own[1], bound_us)
-        for name in {*self.carried, *awaited} & found.keys() - self.transit.keys():
+        carried = (name for name, epochs in self.carried.items() if not set(epochs) <= set(self.left.get(name, ())))
+        for name in {*carried, *missing} & found.keys():
             found[name] = NEVER_US, NEVER_US
-
-    def of_several(self, one: Leaf, other: Leaf) -> Leaf:
-        """The entry to pass on of two: the one that the other came from, until that has left."""
-        if other.before_move == one.epoch or (self.awaited(other) and not self.awaited(one)):
-            return one
-        return other
 
     def snapshot(self) -> MovesState | None:
         if not (self.left or self.transit or self.reports):

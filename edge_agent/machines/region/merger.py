@@ -298,7 +298,7 @@ class Merger(Node):
             group,
             frontier_us if frontier_us > before.frontier_us else None,
             rows,
-            None if before.exceptions == after.exceptions == after.excepted else after.exceptions,
+            None if before.exceptions == after.exceptions == after.excepted and not left else after.exceptions,
             tuple(leaf for name, leaf in after.leaves.items() if before.leaves.get(name) != leaf),
             tuple(n for n in {**before.leaves, **retired} if n not in after.leaves and n not in gone),
             (*(each for place, each in after.serving.items() if before.serving.get(place) != each), *over),

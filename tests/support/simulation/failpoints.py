@@ -57,9 +57,9 @@ FAILPOINTS: Final[Mapping[str, str]] = {
 
 # What is wrong today, by failpoint: seeds of the gate leave these out until the rule is built.
 NOT_YET: Final[Mapping[str, str]] = {
-    "node.move": "as parent.away; no seed shows it by itself so far",
-    "parent.away": "a row is called complete before a gateway that went to another tier has caught up (protocol 1.5)",
-    "merger.move": "sessions of a leaf that moves to and fro while mergers above it move too (protocol 1.5)",
+    "node.move": "rows near the removal of a query expect a gateway that moved and serves it no more (protocol 1.5)",
+    "parent.away": "as node.move",
+    "merger.move": "as node.move",
     "disk.flip_frame": "the gap record of a damaged frame names no time, so no window is marked (protocol 3.5)",
     "disk.older": "a merger that went back waits for frames that its children have let go (protocol 1.3)",
     "landing.cut": "late rows of a landing file that is lost are below the times that are declared (protocol 3.2)",
