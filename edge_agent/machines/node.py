@@ -235,6 +235,8 @@ class Node(Parents):
         elif self._renew:
             self._renew = False
             frames += self.outbox.restate() + self._open_on_the_way(now_us)
+        elif self._wants_epoch():
+            frames += self._open_on_the_way(now_us)
         if self.outbox.leaving:
             for part in self.outbox.moved_steps(self._load, MOVED_AT_ONCE):
                 frames += self._put(part, now_us)
@@ -285,6 +287,10 @@ class Node(Parents):
             numbering.unsaved = False
             state |= slots.NUMBERS.write(numbering.snapshot())
         return state
+
+    def _wants_epoch(self) -> bool:
+        """Whether to number anew although nothing asks for it."""
+        return False
 
     def _open(self, now_us: int) -> list[Frame]:
         """A new epoch, with all that its birth states (1.2)."""

@@ -23,6 +23,7 @@ from edge_agent.machines.checkpoint.slots import POSITIONS_OF, REFUSED, REGISTRY
 from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.gateway.gateway_standing import standing
+from edge_agent.ports.memory import trim
 from edge_agent.ports.mqtt.connection import Connection
 from edge_agent.ports.mqtt.link import Up
 from edge_agent.ports.mqtt.packets import Message
@@ -58,7 +59,7 @@ class GatewayLoop(NodeLoop):
         """
         super().__init__(parts)
         definitions = tuple(definitions)
-        self.sensors = Sensors(self.clock, access=replace(access, named=_named(definitions)))
+        self.sensors = Sensors(self.clock, access=replace(access, named=_named(definitions)), most_series=limits.keys)
         self.local = local
         if local is not None:
             self.connections.append(local)
@@ -66,6 +67,7 @@ class GatewayLoop(NodeLoop):
         self.fleet = FleetCommands(restored)
         cached = REGISTRY.read(restored)
         self.registry = DefinitionRegistry(self._node, limits, definitions, cached, local_broker=local is not None)
+        self._given_back = (0, self.machine.outbox.epoch)  # by the machine, when memory went back last
         self._sources: dict[str, str] = {}
         self._positions = _positions(restored)
         self._known_sources = POSITIONS_OF.read(restored) or {}
@@ -212,6 +214,16 @@ class GatewayLoop(NodeLoop):
         everything = self.stopping or now_us >= self.machine.wake_us
         yield from self.sensors.poll(now_us, everything=everything)
         self._ack_local(self.sensors.settled())
+        self._give_back(now_us)
+
+    def _give_back(self, now_us: int) -> None:
+        """Memory of silent keys: what the sensors had goes first, then the tables, then the numbers of the epoch."""
+        machine = self.machine
+        assert isinstance(machine, Gateway)
+        given_back = (machine.silent_keys.given_back, machine.outbox.epoch)
+        if self.sensors.give_back(now_us) or given_back != self._given_back:
+            self._given_back = given_back
+            trim()
 
     def _gathered_so_far(self, now_us: int) -> Iterable[Event]:
         return self.sensors.poll(now_us, everything=True)

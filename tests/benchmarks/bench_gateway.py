@@ -14,7 +14,7 @@ from edge_agent.demo.processes import Broker
 from edge_agent.ports.spool import Spool
 from edge_agent.wire import frames, readings
 from tests.benchmarks.bench import bench, record
-from tests.benchmarks.load import cpu_s, diagnose, one_broker, packet, rss_mb, start_publisher
+from tests.benchmarks.load import cpu_s, diagnose, one_broker, packet, peak_mb, rss_mb, start_publisher
 from tests.support.processes.tree import Node
 from tests.support.waiting import eventually
 
@@ -178,6 +178,48 @@ def gateway_size() -> None:
         f"{per_s} MQTT messages a second with one bare number each, QoS 1 subscription, over {seconds - 8} s; "
         f"{counted(said)} of {packets} readings counted",
     )
+
+
+BURST: Final = 66_000  # machines that report once each
+BY_MACHINE: Final = """
+[query.avg]
+source = "s-0"
+by = ["machine"]
+window = {type = "tumbling", length = "5s"}
+aggregates = ["avg"]
+"""
+
+
+@bench("gateway_keys_peak_mb", "gateway_keys_after_mb", budget_s=200)
+def gateway_keys() -> None:
+    """A burst of 66 000 keys, one reading each, and a minute later."""
+    with one_broker() as (broker, folder):
+        file = folder / "packets"
+        with file.open("wb") as out:
+            for n in range(BURST):
+                out.write(packet(f"plant/machine-{n}/temp", b"20.5"))
+        labels = 'labels = {machine = "{topic[1]}"}'
+        with running(broker, folder, sensor("s-0", "plant/+/temp", labels) + BY_MACHINE) as gateway:
+            publisher = start_publisher(broker.port, file)
+            publisher.wait()
+            eventually(lambda: heard(broker) >= BURST, timeout_s=60.0)
+            time.sleep(60)
+            after, peak = rss_mb(gateway.pid), peak_mb(gateway.pid)
+            said = diagnose(broker, "gw-1")
+    how = f"`headwater run`, {BURST} machines in one burst of MQTT messages, {refused(said)} refused; "
+    record("gateway_keys_peak_mb", peak, "MB", how + "VmHWM")
+    record("gateway_keys_after_mb", after, "MB", how + "VmRSS 60 s later")
+
+
+def refused(said: dict[str, Any]) -> int:
+    """Readings of keys beyond the limit."""
+    return sum(each.get("too_many_keys", 0) for each in said.get("quality", {}).values())
+
+
+def heard(broker: Broker) -> int:
+    """Readings taken and refused so far."""
+    said = diagnose(broker, "gw-1")
+    return counted(said) + refused(said)
 
 
 if __name__ == "__main__":

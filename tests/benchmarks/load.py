@@ -103,8 +103,17 @@ def cpu_s(pid: int) -> float:
 
 def rss_mb(pid: int) -> float:
     """Resident memory of a process now, in MB of 10^6 bytes."""
+    return _memory_mb(pid, "VmRSS:")
+
+
+def peak_mb(pid: int) -> float:
+    """The greatest resident memory that a process ever had, in MB of 10^6 bytes."""
+    return _memory_mb(pid, "VmHWM:")
+
+
+def _memory_mb(pid: int, kind: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(kind):
             return int(line.split()[1]) * 1024 / 1e6
     return 0.0
 

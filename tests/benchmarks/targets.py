@@ -45,6 +45,8 @@ TARGETS: Final[dict[str, Target]] = {
     "gateway_batches": Target(10e6, "readings/s"),
     "gateway_json": Target(70e3, "readings/s"),
     "gateway_rss_mb": Target(52, "MB", at_most=True),
+    "gateway_keys_peak_mb": Target(75, "MB", at_most=True),
+    "gateway_keys_after_mb": Target(58, "MB", at_most=True),
     "gateway_cpu_share": Target(0.04, "1", at_most=True),
     "merger_rows": Target(1e6, "rows/s"),
     "lander_frames": Target(15e3, "frames/s"),

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
-from edge_agent.ports.sensors.quality import EXACT, FUTURE_US, MAX_SERIES, NOTES, YEAR_2000_US, Quality
+from edge_agent.ports.sensors.quality import (
+    EXACT,
+    FEW_SERIES,
+    FUTURE_US,
+    MAX_SERIES,
+    NOTES,
+    TOO_MANY,
+    YEAR_2000_US,
+    Quality,
+)
 from tests.support.fakes import BEGIN_US
 
 SENSOR = Sensor("boiler", 1, "mqtt", range=(-40.0, 125.0))
@@ -153,8 +163,43 @@ def test_series_without_end_are_cut_off() -> None:
     """protocol 2.4: 2^16 keys an epoch; a sensor that makes up labels must not fill the memory."""
     made = Quality(SENSOR)
     numbers = [made.series((("n", str(n)),)) for n in range(MAX_SERIES + 2)]
-    assert numbers == [*range(MAX_SERIES), -1, -1]
+    assert numbers == [*range(MAX_SERIES), TOO_MANY, TOO_MANY]
     assert made.series((("n", "5"),)) == 5
+
+
+def labels(n: int) -> tuple[tuple[str, str], ...]:
+    return (("n", str(n)),)
+
+
+def passed(made: Quality, *numbers: int) -> Batch:
+    series = np.array([made.series(labels(n)) for n in numbers], np.int64)
+    return made.batch(np.full(len(series), BEGIN_US), np.ones(len(series)), series, BEGIN_US)
+
+
+def test_readings_of_series_beyond_the_limit_are_counted_and_silent_ones_give_their_room_back() -> None:
+    made, many = Quality(SENSOR), FEW_SERIES + 100
+    made.most_series = many
+    burst = passed(made, *range(many + 5))
+    assert (made.count.too_many_keys, made.count.bad_label, made.count.readings) == (5, 0, many)
+    assert not made.give_back(), "all were heard in this turn"
+    passed(made, 7, 9)
+    assert made.give_back()
+    assert made.labels == [labels(7), labels(9)]
+    assert len(burst.labels) == many, "batches keep the table that they came with"
+    again = passed(made, 9, many + 1)
+    assert [again.labels[n] for n in again.series.tolist()] == [labels(9), labels(many + 1)]
+    assert made.count.too_many_keys == 5
+    assert not made.give_back(), "few are kept"
+
+
+def test_a_sensor_that_is_full_of_live_series_takes_no_others() -> None:
+    made, many = Quality(SENSOR), FEW_SERIES + 2
+    made.most_series = many
+    for _ in range(3):
+        passed(made, *range(many))
+        passed(made, many + 1)
+        assert not made.give_back()
+    assert made.count.too_many_keys == 3
 
 
 def test_an_empty_batch_is_no_error() -> None:

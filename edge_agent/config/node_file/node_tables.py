@@ -200,6 +200,12 @@ class LimitsTable:
         "different sources, filters, labels and latenesses that its queries have",
         "each is sliced for itself; together they take a tenth of a second a commit",
     )
+    keys: int = setting(
+        Number(100, 65_536, whole=True),
+        10_000,
+        "series (different labels) of one mqtt sensor within half a minute; readings of further ones are counted",
+        "each takes a kB of memory; silent ones give it back",
+    )
     edges_per_second: int = setting(
         Number(1, 10**6, whole=True),
         10_000,

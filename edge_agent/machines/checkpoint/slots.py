@@ -250,19 +250,21 @@ OF_GROUPS: Final = tuple(f"{name}/" for name in (SLICER.name, DEFINITIONS.name, 
 class GroupSlots:
     """The slots of one group at a gateway."""
 
-    __slots__ = ("_keys", "_name", "_rows")
+    __slots__ = ("_keys", "_name", "_rows", "_table")
 
     def __init__(self, group: Group) -> None:
         self._name = slot_name(group)
         self._keys, self._rows = AppendOnlyTable(f"{GROUP_KEYS}/{self._name}"), PagedRows(f"{OPEN_ROWS}/{self._name}")
+        self._table: list[str] | None = None
 
     def changes(
         self, state: GroupSlicerState, definitions: DefinitionsState | None, keys: list[str]
     ) -> dict[str, object]:
-        """The rows to commit. definitions: None while they are unchanged; keys: all so far."""
+        """The rows to commit. definitions: None while they are unchanged; keys: all so far, or another table."""
+        anew, self._table = self._table is not None and keys is not self._table, keys
         plain, pages = self._rows.changes(state)
         fed = {} if definitions is None else DEFINITIONS.write(definitions, self._name)
-        return {f"{SLICER.name}/{self._name}": plain, **fed, **self._keys.changes(keys), **pages}
+        return {f"{SLICER.name}/{self._name}": plain, **fed, **self._keys.changes(keys, anew=anew), **pages}
 
     def gone(self) -> dict[str, object]:
         """The rows to delete."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf, Serving
+from edge_agent.algebra.frame import BEGAN, NEVER_US, Frame, Gap, Leaf
 from edge_agent.algebra.partials.partial import readings_in
 from edge_agent.algebra.punctuation.markers import Marker, markers_of_changes
 from edge_agent.algebra.query.group_cut import PunctuationCut, SessionCut, TimeCut
@@ -29,8 +29,9 @@ from edge_agent.machines.checkpoint.slots import (
     slot_name,
 )
 from edge_agent.machines.events import Action, ClockChanged, Configured, Event, Mark, Note, Quarantine, Read, Restored
-from edge_agent.machines.gateway.group_state import GroupState
+from edge_agent.machines.gateway.group_state import GroupState, withdrawn
 from edge_agent.machines.gateway.held_readings import HeldReadings
+from edge_agent.machines.gateway.silent_keys import SilentKeys
 from edge_agent.machines.gateway.source import Source
 from edge_agent.machines.gateway.undated import UndatedRecords
 from edge_agent.machines.node import Node, refuse
@@ -72,6 +73,7 @@ class Gateway(Node):
         self.held, self.undated = HeldReadings(), UndatedRecords()
         self._committed_before_us: int | None = None  # the last commit of the process before
         self._anew = True  # the next birth may promise less than the epoch before
+        self.silent_keys = SilentKeys()
 
     def _ready(self) -> bool:
         return self._configured
@@ -114,6 +116,9 @@ class Gateway(Node):
         many = self.held.dropped - before
         self._ended_book["undated"] += many
         return [Note("reading.dropped", {"readings": many, "why": "the clock is not known"})] if many else []
+
+    def _wants_epoch(self) -> bool:
+        return self.silent_keys.wants_epoch(len(self.outbox.encoder.keys), self.groups.values(), self.outbox.spooled)
 
     def _stepped(self, by_us: int) -> None:
         for source in self.sources.values():
@@ -251,7 +256,7 @@ class Gateway(Node):
             state.rows += state.slicer.flush()
             state.slicer = state.slicer.rescaled(sensor.scale)
         serving = state.slicer.change(queries, moved)
-        state.serving = (*serving, *_withdrawn(state.sent or (), serving))
+        state.serving = (*serving, *withdrawn(state.sent or (), serving))
         state.changed = True
 
     def _began(self, group: Group, source: Source) -> tuple[Gap, ...]:
@@ -358,6 +363,7 @@ class Gateway(Node):
         if self._late_markers:
             self._notes.append(Note("marker.late", {"markers": self._late_markers}))
             self._late_markers = 0
+        self.silent_keys.forget(self.groups.values(), now_us)
         steps = []
         for group, state in self.groups.items():
             before, state.frontier_us = state.frontier_us, self._frontier(group, state, now_us)
@@ -413,6 +419,7 @@ class Gateway(Node):
         return frontier_us - frontier_us % step_us if state.slicer.unit_us % step_us == 0 else frontier_us
 
     def _state(self, now_us: int) -> Mapping[str, object]:
+        self.silent_keys.tidy(self.outbox.encoder)
         rows: dict[str, object] = {
             **self.held.changes(),
             **self.undated.changes(),
@@ -485,13 +492,6 @@ class Gateway(Node):
 def _marker_sources(group: Group) -> tuple[str, ...]:
     """The sensor whose changes are the markers of a group, if it has one."""
     return (group.cut.marker_source,) if isinstance(group.cut, PunctuationCut) and group.cut.marker_source else ()
-
-
-def _withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
-    """Ends for servings that were sent upward and were removed before they began (6.3)."""
-    known = {each.key for each in serving}
-    ended = (each for each in sent if each.key not in known and each.start_until_us is None)
-    return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)
 
 
 def _no_frames(epoch: int, seq: int) -> Frame:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from edge_agent.algebra.frame import NEVER_US, Serving
 from edge_agent.machines.checkpoint.slots import GroupSlots
@@ -29,3 +30,10 @@ class GroupState:
     def take_rows(self) -> list[StepRows]:
         rows, self.rows = self.rows, []
         return rows
+
+
+def withdrawn(sent: Sequence[Serving], serving: Sequence[Serving]) -> tuple[Serving, ...]:
+    """Ends for servings that were sent upward and were removed before they began (6.3)."""
+    known = {each.key for each in serving}
+    ended = (each for each in sent if each.key not in known and each.start_until_us is None)
+    return tuple(replace(each, end_until_us=max(each.from_us, 0)) for each in ended if each.end_until_us is None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Ints
 from edge_agent.algebra.partials.partial import Batch
@@ -14,11 +15,13 @@ from edge_agent.algebra.query.key import key_text
 if TYPE_CHECKING:
     from edge_agent.algebra.query.key import Labels
 
+FEW_KEYS: Final = 4_096  # so many stay however long they are silent: the next epoch would only say them again
+
 
 class KeyIndex:
     """The table of keys of one group. `table` only grows; codes index it."""
 
-    __slots__ = ("_by", "_codes", "_labels", "_of_series", "_same", "table")
+    __slots__ = ("_by", "_codes", "_labels", "_of_series", "_same", "_seen", "table")
 
     def __init__(self, by: tuple[str, ...], table: Sequence[str] = ()) -> None:
         """table: texts known from before a restart."""
@@ -28,6 +31,7 @@ class KeyIndex:
         self._labels: Sequence[Labels] = ()  # the driver's table that _of_series belongs to
         self._of_series: Ints = np.zeros(0, np.int64)
         self._same = True  # whether every series is its own code
+        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # codes with a reading in this turn, if there are many
         if not by:
             self._code("")
 
@@ -40,8 +44,25 @@ class KeyIndex:
             return 0
         self._learn(batch.labels)
         if batch.series.strides == (0,) or len(self._of_series) == 1:
-            return int(self._of_series[batch.series[0]])
-        return batch.series if self._same else self._of_series[batch.series]
+            code = int(self._of_series[batch.series[0]])
+            if len(self.table) > FEW_KEYS:
+                self._see(code)
+            return code
+        codes = batch.series if self._same else self._of_series[batch.series]
+        if len(self.table) > FEW_KEYS:
+            self._see(codes)
+        return codes
+
+    def _see(self, codes: int | Ints) -> None:
+        if len(self._seen) < len(self.table):
+            self._seen = np.concatenate([self._seen, np.zeros(len(self.table), np.bool_)])
+        self._seen[codes] = True
+
+    def end_turn(self) -> int:
+        """How many of many keys had a reading since the last call."""
+        seen = int(np.count_nonzero(self._seen))
+        self._seen = np.zeros(0, np.bool_)
+        return seen
 
     def _learn(self, labels: Sequence[Labels]) -> None:
         known = len(self._of_series)

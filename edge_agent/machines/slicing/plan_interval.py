@@ -53,6 +53,11 @@ class PlanInterval(ABC):
         """Readings in rows that are open or wait to leave; none of windows that are sent whole."""
 
     @property
+    @abstractmethod
+    def rows(self) -> int:
+        """At most so many rows are open or wait to leave."""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Labels whose numbers the plan needs for each reading."""
         return labels_of(self.basis)

@@ -51,6 +51,11 @@ class PunctuationSlicer(PlanInterval):
         self._late = Store(basis, None, NODES)
 
     @property
+    def rows(self) -> int:
+        """See PlanInterval."""
+        return len(self._open) + len(self._tardy) + len(self._late) + sum(len(run.time_us) for run in self._held)
+
+    @property
     def pending(self) -> bool:
         """Whether rows are open or readings wait."""
         return bool(self._held or len(self._open) or len(self._tardy) or len(self._late))

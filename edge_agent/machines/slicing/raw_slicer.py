@@ -37,6 +37,11 @@ class RawSlicer(PlanInterval):
         self._tardy: list[RawRows] = []
 
     @property
+    def rows(self) -> int:
+        """See PlanInterval."""
+        return self.readings
+
+    @property
     def pending(self) -> bool:
         """Whether readings are open or wait to leave."""
         return bool(self._open or self._tardy)

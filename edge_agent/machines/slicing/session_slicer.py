@@ -40,6 +40,11 @@ class SessionSlicer(PlanInterval):
         self._tardy = SessionStore(basis, window.gap_us, window.max_us, NODES)
 
     @property
+    def rows(self) -> int:
+        """See PlanInterval."""
+        return len(self._open) + len(self._tardy)
+
+    @property
     def pending(self) -> bool:
         """Whether rows are open or wait to leave."""
         return bool(len(self._open) or len(self._tardy))

@@ -30,7 +30,7 @@ from edge_agent.algebra.query.group_cut import PunctuationCut
 from edge_agent.algebra.query.query import Group, Query
 from edge_agent.algebra.span import FAR_US
 from edge_agent.machines.checkpoint.slots import DefinitionsState, GroupSlicerState, SlicerState
-from edge_agent.machines.slicing.key_index import KeyIndex
+from edge_agent.machines.slicing.key_index import FEW_KEYS, KeyIndex
 from edge_agent.machines.slicing.label_values import LabelValues
 from edge_agent.machines.slicing.plan_timeline import PlanTimeline
 from edge_agent.machines.slicing.punctuation_slicer import PunctuationSlicer
@@ -301,6 +301,20 @@ class Slicer:
         lows = [interval.lows() for interval in self._timeline if isinstance(interval, SessionSlicer)]
         codes, starts = (np.concatenate([NO_INTS, *(low[i] for low in lows)]) for i in range(2))
         return Hints(self._keys.table, codes, starts)
+
+    def forget_keys(self) -> list[StepRows]:
+        """End a turn: begin a new table of keys where of many few had a reading in it.
+
+        Returns the rows that are open then, to leave as deltas (6.1). Nothing where little would be won, because most
+        are open, or where an open window cannot be cut.
+        """
+        many = len(self._keys.table)
+        few = self._keys.end_turn() <= many // 8 and sum(interval.rows for interval in self._timeline) <= many // 2
+        if many <= FEW_KEYS or not few or self._markers is not None:
+            return []
+        rows = self.flush()
+        self._keys = KeyIndex(self.group.by)
+        return rows
 
     def rescaled(self, scale: int | None) -> Slicer:
         """A slicer for values of another scale from now on. Flush this one before.

@@ -45,6 +45,11 @@ class TimeSlicer(PlanInterval):
         self._extents = SliceExtents()  # of slices that may move to another plan
 
     @property
+    def rows(self) -> int:
+        """See PlanInterval."""
+        return len(self._store) + len(self._late)
+
+    @property
     def pending(self) -> bool:
         """Whether rows are open or wait to leave."""
         return bool(len(self._store) or len(self._late))

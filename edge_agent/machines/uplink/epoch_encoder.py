@@ -195,6 +195,10 @@ class EpochEncoder:
             self._maps[kind, id(table)] = (table, numbers)
         return numbers
 
+    def forget_tables(self) -> None:
+        """Let go of the tables that rows came with: some are no longer anybody's. Those in use are looked up again."""
+        self._maps.clear()
+
     def _send_text(self, packer: FramePacker, kind: Literal["queries", "sensors"], text: str) -> None:
         if text not in self.texts_sent:
             self.texts_sent.add(text)

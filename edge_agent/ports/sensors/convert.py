@@ -60,6 +60,7 @@ class Fields:
         self._templates = [(name, parse(text)) for name, text in sorted(quality.sensor.labels)]
         self.in_document = any(isinstance(part, tuple) for _, template in self._templates for part in template.parts)
         self._series_of_topic: dict[str, int] = {}
+        quality.forgotten = self._series_of_topic.clear
 
     def columns(
         self, documents: Sequence[Any], shown: Sequence[bytes], topics: Sequence[str], came_us: Ints

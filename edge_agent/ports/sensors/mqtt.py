@@ -28,6 +28,7 @@ from edge_agent.ports import Clock
 from edge_agent.ports.mqtt.packets import DUP, RETAIN, Message
 from edge_agent.ports.sensors.convert import Converter
 from edge_agent.ports.sensors.filters import TopicFilter, disjoint, matches
+from edge_agent.ports.sensors.quality import MAX_SERIES
 
 MOST_BYTES: Final = 1024 * 1024  # gathered payloads; then they become readings whatever the time
 MOST_MESSAGES: Final = 16_384  # the same for many small ones
@@ -86,6 +87,7 @@ class MqttSensors:
         self._again: dict[Mark, int] = {}  # of them, those that were repeated -> their new token
         self._settled: list[int] = []
         self.unrouted = 0
+        self.most_series = MAX_SERIES  # of each sensor
 
     def configure(self, sensors: Iterable[Sensor], positions: Mapping[str, object]) -> None:
         """Have exactly these from now on. Poll before: what a changed sensor has gathered is lost to the new one."""
@@ -96,10 +98,18 @@ class MqttSensors:
                 self._sources[sensor.id] = before
             else:
                 source = self._sources[sensor.id] = MqttSource(Converter(sensor))
+                source.converter.quality.most_series = self.most_series
                 source.known = _known(positions.get(sensor.id)) if before is None else before.known
                 if before is not None:
                     source.open, source.acked = before.open, before.acked
         self._routes.clear()
+
+    def give_back(self) -> bool:
+        """End a turn of each sensor's series, after a poll. Returns whether series went."""
+        went = sum(source.converter.quality.give_back() for source in self._sources.values()) > 0
+        if went:
+            self._routes.clear()
+        return went
 
     @property
     def filters(self) -> dict[str, int]:

@@ -13,11 +13,13 @@ from edge_agent.machines.events import Note, Read
 from edge_agent.ports import Clock, SensorDriver
 from edge_agent.ports.mqtt.packets import Message
 from edge_agent.ports.sensors.file_access import FileAccess
+from edge_agent.ports.sensors.quality import MAX_SERIES
 
 if TYPE_CHECKING:
     from edge_agent.ports.sensors.mqtt import MqttSensors
 
 GATHER_US: Final = 1_000_000  # readings wait for company, at most for a commit: a batch of one costs as much as 10 000
+TURN_US: Final = 15_000_000  # a series that is silent for longer may have to get a new number
 RETRY_US: Final = 10_000_000  # a driver that could not start (file not there yet) is tried again
 
 
@@ -38,8 +40,20 @@ class Sensors:
     Before a commit call `poll(now, everything=True)`: what is gathered then is durable with it.
     """
 
-    def __init__(self, clock: Clock, gather_us: int = GATHER_US, access: FileAccess | None = None) -> None:
-        """access: which files may be read; None: all, for definitions of whoever runs this."""
+    def __init__(
+        self,
+        clock: Clock,
+        gather_us: int = GATHER_US,
+        access: FileAccess | None = None,
+        *,
+        most_series: int = MAX_SERIES,
+    ) -> None:
+        """access: which files may be read; None: all, for definitions of whoever runs this.
+
+        most_series: of a sensor of the local broker.
+        """
+        self._most_series = most_series
+        self._turn_us: int | None = None
         self._clock = clock
         self.access = access
         self._gather_us = gather_us
@@ -61,6 +75,7 @@ class Sensors:
         local = [sensor for sensor in wanted.values() if DRIVERS[sensor.driver].local]
         if local and self._mqtt is None:
             self._mqtt = DRIVERS[local[0].driver].start(self._clock)
+            self._mqtt.most_series = self._most_series
         if self._mqtt is not None:
             self._mqtt.configure(local, positions)
         for name, running in list(self._drivers.items()):
@@ -111,6 +126,13 @@ class Sensors:
         if self._mqtt is not None and (everything or now_us >= self._mqtt.due_us(now_us, self._gather_us)):
             reads += self._mqtt.poll(now_us)
         return reads
+
+    def give_back(self, now_us: int) -> bool:
+        """From time to time: give back what silent series take (Quality.give_back). Returns whether any went."""
+        if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
+            return False
+        self._turn_us = now_us
+        return self._mqtt is not None and self._mqtt.give_back()
 
     def _drop(self, name: str) -> None:
         self._drivers.pop(name).close()

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.algebra.partials.arrays import Floats, Ints, Mask
 from edge_agent.algebra.partials.partial import Batch
@@ -24,10 +25,15 @@ EXACT: Final = 2**53  # scaled integers beyond are refused at the sensor (docs/p
 STEP_TOLERANCE: Final = 1e-6  # a decimal fraction in binary misses its multiple by less
 FLOAT32_TOLERANCE: Final = 1e-7  # relative: a sensor that computed in 32 bits still means its multiple
 MAX_SERIES: Final = 2**16  # of a sensor: as many keys as an epoch numbers (docs/protocol.md 2.4)
+FEW_SERIES: Final = 1_024  # so many are kept however long they are silent
+NO_LABEL: Final = -1  # instead of the number of a series: a label cannot be filled in
+TOO_MANY: Final = -2  # one series too many
 NOTES: Final = 3  # of one kind between two calls of `notes`
 SHOWN_BYTES: Final = 200  # of a bad payload
 
-REFUSALS: Final = ("bad_value", "bad_time", "bad_label", "nan", "out_of_range", "future")  # counters of what is dropped
+REFUSALS: Final = (  # counters of what is dropped
+    *("bad_value", "bad_time", "bad_label", "too_many_keys", "nan", "out_of_range", "future"),
+)
 
 Values = Floats | Ints
 
@@ -41,7 +47,8 @@ class Counters:
     bad_value: int = 0  # no number, an infinity, beyond 2^53 steps of the resolution
     rounded: int = 0  # passed on as the nearest multiple of the resolution
     bad_time: int = 0  # unreadable, or before 2000
-    bad_label: int = 0  # a label that cannot be filled in, or one series too many
+    bad_label: int = 0  # a label that cannot be filled in
+    too_many_keys: int = 0  # of series beyond [limits] keys
     nan: int = 0
     out_of_range: int = 0
     future: int = 0
@@ -89,19 +96,47 @@ class Quality:
         self.count = Counters()
         self._shows = shows
         self.labels: list[Labels] = []  # the driver's append-only table of series
+        self.most_series = MAX_SERIES
+        self.forgotten: Callable[[], None] = lambda: None  # called when numbers of series mean nothing any more
         self._series: dict[Labels, int] = {}
+        self._seen: NDArray[np.bool_] = np.zeros(0, np.bool_)  # series with a reading in this turn, if there are many
         self._oldest_us = oldest_us
         self._notes: list[Note] = []
 
     def series(self, labels: Labels) -> int:
-        """The number of a series, given at its first use; -1 when there are too many."""
+        """The number of a series, given at its first use; TOO_MANY when there is no room."""
         number = self._series.get(labels)
         if number is None:
-            if len(self.labels) >= MAX_SERIES:
-                return -1
+            if len(self.labels) >= self.most_series:
+                return TOO_MANY
             number = self._series[labels] = len(self.labels)
             self.labels.append(labels)
         return number
+
+    def give_back(self) -> bool:
+        """End a turn: where most of many series had no reading in it, or there is no room, those go that had none.
+
+        The others get new numbers in a new table; batches keep the one that they came with. Returns whether any went.
+        """
+        many = len(self.labels)
+        if many <= FEW_SERIES:
+            return False
+        live = np.flatnonzero(self._seen[:many])
+        self._seen = np.zeros(many, np.bool_)
+        if len(live) > many // 2 and (many < self.most_series or len(live) == many):
+            return False
+        self.labels = [self.labels[number] for number in live.tolist()]
+        self._series = {labels: number for number, labels in enumerate(self.labels)}
+        self.forgotten()
+        return True
+
+    def _see(self, numbers: Ints) -> None:
+        many = len(self.labels)
+        if many > len(self._seen):
+            grown = np.ones(max(many, 2 * len(self._seen)), np.bool_)  # a new one has its reading now
+            grown[: len(self._seen)] = self._seen
+            self._seen = grown
+        self._seen[numbers] = True
 
     def batch(self, time_us: Ints, value: Values, series: Ints | int, latest_us: int | None) -> Batch:
         """The readings that pass. Arrays of shape (k,); series: numbers of `series`, one for all, -1: refused.
@@ -117,11 +152,14 @@ class Quality:
         value, good = self._scaled(value, good)
         good = self._good_times(time_us, good, latest_us)
         if lowest < 0:
-            good = self._drop(numbers < 0, good, "bad_label", value)
+            good = self._drop(numbers == NO_LABEL, good, "bad_label", value)
+            good = self._drop(numbers == TOO_MANY, good, "too_many_keys", value)
         if good is not None:
             time_us, value = time_us[good], value[good]
             numbers = np.broadcast_to(numbers[:1], len(value)) if single else numbers[good]
         self.count.readings += len(value)
+        if len(self.labels) > FEW_SERIES:
+            self._see(numbers[:1] if single else numbers)
         return Batch(time_us, value, numbers, self.labels)
 
     def _empty(self) -> Values:

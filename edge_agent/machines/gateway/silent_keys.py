@@ -1,0 +1,51 @@
+"""Gives back what silent keys take: after a burst of labels, the tables of groups and the epoch's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from edge_agent.machines.gateway.group_state import GroupState
+from edge_agent.machines.slicing.key_index import FEW_KEYS
+from edge_agent.machines.uplink.epoch_encoder import EpochEncoder
+
+TURN_US: Final = 20_000_000  # a key that is silent for that long, where most are, is said again when it comes again
+FEW_FRAMES: Final = 100  # that are not receipted: a parent that is away gets no epoch after the other
+
+
+class SilentKeys:
+    """given_back: tables that began anew, for whoever tidies up after it."""
+
+    __slots__ = ("_epoch_for", "_tidied", "_turn_us", "given_back")
+
+    def __init__(self) -> None:
+        self.given_back = 0
+        self._tidied = 0
+        self._epoch_for = 0
+        self._turn_us: int | None = None
+
+    def forget(self, groups: Iterable[GroupState], now_us: int) -> None:
+        """From time to time: where few of many keys had readings, the table begins anew. Open rows leave as deltas."""
+        if self._turn_us is not None and 0 <= now_us - self._turn_us < TURN_US:
+            return
+        self._turn_us = now_us
+        for state in groups:
+            table = state.slicer.keys
+            if len(table) > FEW_KEYS:
+                state.rows += state.slicer.forget_keys()
+                if state.slicer.keys is not table:
+                    state.changed = True
+                    self.given_back += 1
+
+    def tidy(self, encoder: EpochEncoder) -> None:
+        """After a commit's rows have been encoded: the old tables are nobody's."""
+        if self.given_back != self._tidied:
+            self._tidied = self.given_back
+            encoder.forget_tables()
+
+    def wants_epoch(self, numbered: int, groups: Iterable[GroupState], spooled: int) -> bool:
+        """Whether the epoch numbers many keys of which most are gone (2.4), once what it has sent is settled."""
+        if self.given_back == self._epoch_for or spooled > FEW_FRAMES:
+            return False
+        self._epoch_for = self.given_back
+        return numbered > FEW_KEYS and sum(len(state.slicer.keys) for state in groups) <= numbered // 2
